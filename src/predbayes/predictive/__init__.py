@@ -1,0 +1,1 @@
+"""Probability on y: predictive families, their sums and pools, tuning and metrics."""

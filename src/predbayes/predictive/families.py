@@ -1,0 +1,285 @@
+"""Predictive distributions: a batch of categoricals or of Gaussians.
+
+Both are exponential families on y. With natural coordinates eta, statistic T(y), log-partition A:
+
+    log p(y) = <eta, T(y)> - A(eta)        mu = E T(y) = grad A(eta)        Cov T(y) = hess A(eta)
+
+    family        eta (natural)                           mu (moments)
+    Categorical   log p_c                                 p_c
+    Gaussian      (precision * mean, -precision / 2)      (mean, mean^2 + variance)
+
+A product of experts adds natural coordinates, a mixture averages moments: that is all that
+`predbayes.predictive.pooling` needs to know, and why nothing there asks which task it serves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import PoolError
+
+LOG_PROB_FLOOR = -80.0
+"""Least log p of a client that enters a pool.
+
+No class is ever quite impossible, so every sum stays finite, whatever a client claims.
+e^-80 is still a normal float32, so nothing here touches slow subnormal numbers.
+"""
+
+VAR_FLOOR = 1e-12
+"""Least variance of a Gaussian client: the twin of `LOG_PROB_FLOOR`."""
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class Predictive(Protocol):
+    """A batch of B predictive distributions of one exponential family with D coordinates."""
+
+    def __len__(self) -> int:
+        """The number of rows, B."""
+        ...
+
+    def __getitem__(self, rows: slice | Tensor) -> Self:
+        """The predictives of some of the rows."""
+        ...
+
+    def natural(self) -> Tensor:
+        """Natural coordinates, (B, D)."""
+        ...
+
+    def moments(self) -> Tensor:
+        """Moment coordinates, (B, D)."""
+        ...
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Log density of one target per row, (B,)."""
+        ...
+
+    def kl(self, other: Self) -> Tensor:
+        """KL(self || other) per row, (B,)."""
+        ...
+
+    def bounded(self, floor: float, prior: Self | None) -> Self:
+        """The nearest predictive of bounded influence: log p floored, variance capped."""
+        ...
+
+    @classmethod
+    def from_natural(cls, natural: Tensor) -> Self:
+        """The predictive with these natural coordinates (for a categorical up to a shift)."""
+        ...
+
+    @classmethod
+    def from_moments(cls, moments: Tensor) -> Self:
+        """The predictive with these moments."""
+        ...
+
+    @staticmethod
+    def log_partition(natural: Tensor) -> Tensor:
+        """A(eta) per row, (B,); infinite where eta is outside the natural domain."""
+        ...
+
+    @staticmethod
+    def inner(natural: Tensor, targets: Tensor) -> Tensor:
+        """The inner product of eta with T(y) per row, (B,), with leading dimensions kept."""
+        ...
+
+    @staticmethod
+    def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient (J,) and Hessian (J, J) of A along directions (J, B, D), averaged over rows."""
+        ...
+
+    @staticmethod
+    def is_proper(natural: Tensor) -> bool:
+        """Whether every row of eta lies in the natural domain."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """Categorical predictives over C classes, kept as normalised log-probabilities.
+
+    >>> p = Categorical.from_natural(torch.tensor([[0.0, 0.0], [5.0, 5.0]]))
+    >>> p.moments().tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+
+    log_probs: Tensor  # (B, C)
+
+    def __len__(self) -> int:
+        return self.log_probs.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Categorical:
+        return Categorical(self.log_probs[rows])
+
+    def natural(self) -> Tensor:
+        """Natural coordinates log p, (B, C)."""
+        return self.log_probs
+
+    def moments(self) -> Tensor:
+        """Moment coordinates p, (B, C)."""
+        return self.log_probs.exp()
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Log-probability of one class index per row, (B,)."""
+        return self.inner(self.log_probs, targets)
+
+    def kl(self, other: Categorical) -> Tensor:
+        """KL(self || other) per row, (B,)."""
+        # Numerics: 0 log 0 = 0, also where log p is -inf.
+        probs = self.moments()
+        gap = torch.where(probs > 0, self.log_probs - other.log_probs, 0.0)
+        return (probs * gap).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Shannon entropy in nats per row, (B,)."""
+        entropy: Tensor = torch.special.entr(self.moments()).sum(-1)
+        return entropy
+
+    def bounded(self, floor: float, prior: Categorical | None) -> Categorical:  # noqa: ARG002
+        """Log-probabilities no lower than ``floor``; a categorical needs no prior for that."""
+        return Categorical(self.log_probs.clamp_min(floor))
+
+    @classmethod
+    def from_natural(cls, natural: Tensor) -> Categorical:
+        """Normalise logits."""
+        # Numerics: on CPU four times as fast as log_softmax in float64, and as stable.
+        return cls(natural - natural.logsumexp(-1, keepdim=True))
+
+    @classmethod
+    def from_moments(cls, moments: Tensor) -> Categorical:
+        """Normalise non-negative class weights."""
+        return cls(moments.log() - moments.sum(-1, keepdim=True).log())
+
+    @staticmethod
+    def log_partition(natural: Tensor) -> Tensor:
+        """Log-sum-exp over classes."""
+        return natural.logsumexp(-1)
+
+    @staticmethod
+    def inner(natural: Tensor, targets: Tensor) -> Tensor:
+        """The coordinate of the observed class."""
+        index = targets.long().unsqueeze(-1).expand(*natural.shape[:-1], 1)
+        return natural.gather(-1, index).squeeze(-1)
+
+    @staticmethod
+    def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of the directions under p, without a C × C matrix."""
+        weighted = Categorical.from_natural(natural).moments() * directions  # (J, B, C)
+        means = weighted.sum(-1)  # (J, B)
+        second = weighted.flatten(1) @ directions.flatten(1).T
+        return means.mean(-1), (second - means @ means.T) / natural.shape[0]
+
+    @staticmethod
+    def is_proper(natural: Tensor) -> bool:
+        """Any finite logits make a distribution."""
+        return bool(natural.isfinite().all())
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """Gaussian predictives of one real target, with an optional split of the variance.
+
+    ``var`` is the whole predictive variance. ``epistemic_var``, where known, is the part that more
+    data would remove (the spread of the posterior samples' means); the rest is observation noise.
+
+    >>> Gaussian.from_moments(torch.tensor([[1.0, 5.0]]))
+    Gaussian(mean=tensor([1.]), var=tensor([4.]), epistemic_var=None)
+    """
+
+    mean: Tensor  # (B,)
+    var: Tensor  # (B,)
+    epistemic_var: Tensor | None = None  # (B,), at most var
+
+    def __len__(self) -> int:
+        return self.mean.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Gaussian:
+        epistemic = None if self.epistemic_var is None else self.epistemic_var[rows]
+        return Gaussian(self.mean[rows], self.var[rows], epistemic)
+
+    def natural(self) -> Tensor:
+        """Natural coordinates (precision × mean, −precision / 2), (B, 2)."""
+        prec = self.var.reciprocal()
+        return torch.stack([prec * self.mean, -0.5 * prec], -1)
+
+    def moments(self) -> Tensor:
+        """Moment coordinates (mean, second moment), (B, 2)."""
+        return torch.stack([self.mean, self.mean.square() + self.var], -1)
+
+    def residuals(self, targets: Tensor) -> Tensor:
+        """Target minus mean per row, (B,); the two must have one shape."""
+        if targets.shape != self.mean.shape:
+            # A (B,) target against a (B, 1) mean would broadcast to B × B and score silently.
+            raise PoolError(
+                f"targets have shape {tuple(targets.shape)}, predictions {tuple(self.mean.shape)}; "
+                "reshape the targets to one number per row"
+            )
+        return targets - self.mean
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Log density per row with its constant, (B,)."""
+        squared = self.residuals(targets).square()
+        return -0.5 * (squared / self.var + self.var.log() + _LOG_2PI)
+
+    def kl(self, other: Gaussian) -> Tensor:
+        """KL(self || other) per row, (B,)."""
+        ratio = self.var / other.var
+        shift = (self.mean - other.mean).square() / other.var
+        return 0.5 * (ratio + shift - 1 - ratio.log())
+
+    def bounded(self, floor: float, prior: Gaussian | None) -> Gaussian:  # noqa: ARG002
+        """Variance no lower than `VAR_FLOOR`, and no larger than the prior's.
+
+        A client less certain than the prior would take precision away from the product, which could
+        then have none left. Knowing nothing is the least that a client can know.
+        """
+        var = self.var.clamp_min(VAR_FLOOR)
+        if prior is not None:
+            var = torch.minimum(var, prior.var.to(var))
+        return Gaussian(self.mean, var, self.epistemic_var)
+
+    @classmethod
+    def from_natural(cls, natural: Tensor) -> Gaussian:
+        """Mean and variance from natural coordinates; precisions must be positive."""
+        var = (-2 * natural[..., 1]).reciprocal()
+        return cls(natural[..., 0] * var, var)
+
+    @classmethod
+    def from_moments(cls, moments: Tensor) -> Gaussian:
+        """Mean and variance from the first two moments (Paper: eq:mixture_gaussian)."""
+        mean = moments[..., 0]
+        # Numerics: the difference of second moment and squared mean can round to below zero.
+        var = (moments[..., 1] - mean.square()).clamp_min(VAR_FLOOR)
+        return cls(mean, var)
+
+    @staticmethod
+    def log_partition(natural: Tensor) -> Tensor:
+        """Half of mean² × precision − log precision + log 2π; infinite without precision."""
+        shifted, prec = natural[..., 0], -2 * natural[..., 1]
+        value = 0.5 * (shifted.square() / prec - prec.log() + _LOG_2PI)
+        return torch.where(prec > 0, value, torch.inf)
+
+    @staticmethod
+    def inner(natural: Tensor, targets: Tensor) -> Tensor:
+        """The first coordinate times y plus the second times y²."""
+        return natural[..., 0] * targets + natural[..., 1] * targets.square()
+
+    @staticmethod
+    def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of a y + b y² for each direction (a, b), in closed form."""
+        law = Gaussian.from_natural(natural)
+        means = (law.moments() * directions).sum(-1)  # (J, B)
+        # a y + b y² = const + (a + 2 b mean) z + b z² with z = y - mean: uncorrelated summands.
+        linear = (directions[..., 0] + 2 * law.mean * directions[..., 1]) * law.var.sqrt()
+        quadratic = directions[..., 1] * law.var * math.sqrt(2.0)
+        hessian = (linear @ linear.T + quadratic @ quadratic.T) / natural.shape[0]
+        return means.mean(-1), hessian
+
+    @staticmethod
+    def is_proper(natural: Tensor) -> bool:
+        """Finite, with positive precision in every row."""
+        return bool(natural.isfinite().all() and (natural[..., 1] < 0).all())

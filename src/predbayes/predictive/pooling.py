@@ -1,0 +1,281 @@
+"""Pooling clients' predictives into one: what a site sends is a summand.
+
+With eta the natural and mu the moment coordinates of a family, clients k = 1..n that learnt from
+w_k = |D_k| rows, and a prior predictive eta_0:
+
+    product   eta_prod = sum_k eta_k - (n - 1) eta_0
+    mixture   mu_mix   = sum_k w_k mu_k / sum_k w_k
+    beta      eta_beta = beta eta_prod + (1 - beta) eta_mix
+
+Paper: eq:prod_rule, eq:var_regr, eq:mean_regr (product); eq:mixture_model, eq:mixture_gaussian
+(mixture); eq:interp_model, eq:interp_gaussian (beta).
+
+On fixed inputs all of it is a function of sums over clients. `PredictiveSum` keeps such sums as
+named *terms*; a term is a weighted sum of coordinates together with the sum of its weights, so
+each term is also a weighted mean. Sums add term by term, in any order and grouping, here or on
+another machine. There is no zero: without clients there is no predictive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import PoolError
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
+
+P = TypeVar("P", bound=Predictive)
+Coordinates = Literal["natural", "moments"]
+
+
+@dataclass(frozen=True, slots=True)
+class Client(Generic[P]):
+    """One client as the terms see it: its predictive and how many rows it learnt from."""
+
+    predictive: P
+    rows: float
+    class_rows: Tensor | None = None  # (C,)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An additive term: which coordinates of the clients are summed, and with what weights.
+
+    ``weigh`` returns a number, or a tensor that broadcasts against (B, D): (B, 1) for weights that
+    depend on the input, (D,) for weights that depend on the class.
+    """
+
+    name: str
+    coordinates: Coordinates
+    weigh: Callable[[Client[Any]], float | Tensor]
+
+
+def _information(client: Client[Categorical]) -> Tensor:
+    """What the client knows about each input: log C - H(p), zero for a uniform predictive."""
+    num_classes = client.predictive.log_probs.shape[-1]
+    entropy = client.predictive.entropy().unsqueeze(-1)
+    return math.log(num_classes) - entropy
+
+
+NATURAL = Term("natural", "natural", lambda client: 1.0)  # noqa: ARG005
+MOMENTS = Term("moments", "moments", lambda client: client.rows)
+ENTROPY = Term("entropy", "natural", _information)
+"""A log pool that listens, at each input, to the clients that know something there."""
+
+_ALWAYS = (NATURAL, MOMENTS)
+
+
+class PredictiveSum(Generic[P]):
+    """What a server must remember about the clients seen so far, on fixed inputs.
+
+    Coordinates enter in the precision in which they came and are accumulated in float64. The prior,
+    which Gaussian clients' variances are capped at, is fixed when a client is lifted; sums with
+    different priors, rows or terms do not add.
+
+    >>> certain = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
+    >>> unsure = Categorical.from_moments(torch.tensor([[0.5, 0.5]]))
+    >>> total = PredictiveSum.of(certain).add_(PredictiveSum.of(unsure))
+    >>> [round(float(total.pool(beta).moments()[0, 0]), 3) for beta in (0.0, 0.5, 1.0)]
+    [0.7, 0.821, 0.9]
+    """
+
+    __slots__ = ("_kinds", "_values", "_weights", "family", "num_clients", "prior")
+
+    def __init__(
+        self,
+        family: type[P],
+        prior: P | None,
+        num_clients: int,
+        values: dict[str, Tensor],
+        weights: dict[str, float | Tensor],
+        kinds: dict[str, Coordinates],
+    ) -> None:
+        self.family = family
+        self.prior = prior
+        self.num_clients = num_clients
+        self._values = values
+        self._weights = weights
+        self._kinds = kinds
+
+    @classmethod
+    def of(
+        cls,
+        predictive: P,
+        rows: float = 1.0,
+        *,
+        class_rows: Tensor | None = None,
+        prior: P | None = None,
+        terms: Sequence[Term] = (),
+        floor: float = LOG_PROB_FLOOR,
+    ) -> Self:
+        """Lift one client.
+
+        Args:
+            predictive: The client's predictives on the reference inputs.
+            rows: The client's weight in the mixture, |D_k| in the paper.
+            class_rows: Rows per class, for terms that weigh by class.
+            prior: The prior predictive, one row or as many as ``predictive``; None is a flat prior.
+            terms: Terms to keep beside the two that every sum has.
+            floor: Least log-probability of a client.
+        """
+        if rows <= 0:
+            raise PoolError(f"a client must have learnt from a positive number of rows, not {rows}")
+        client = Client(predictive.bounded(floor, prior), rows, class_rows)
+        values: dict[str, Tensor] = {}
+        weights: dict[str, float | Tensor] = {}
+        for term in (*_ALWAYS, *terms):
+            coordinates: Tensor = getattr(client.predictive, term.coordinates)()
+            weight = term.weigh(client)
+            # Only one term may keep the tensor itself: accumulators must not share memory.
+            values[term.name] = coordinates if term is NATURAL else coordinates * weight
+            weights[term.name] = weight.double() if isinstance(weight, Tensor) else weight
+        # Numerics: after the floor a sum is finite if and only if each coordinate is, and one
+        # reduction costs a twentieth of testing every element.
+        if not all(math.isfinite(value.sum().item()) for value in values.values()):
+            raise PoolError("a client's predictives are not finite; check the upload for NaN")
+        kinds = {term.name: term.coordinates for term in (*_ALWAYS, *terms)}
+        return cls(type(predictive), prior, 1, values, weights, kinds)
+
+    def __len__(self) -> int:
+        """The number of reference rows."""
+        return self._values["natural"].shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> PredictiveSum[P]:
+        """The sum restricted to some of the reference rows; slices share memory with this one."""
+
+        def of_rows(weight: float | Tensor) -> float | Tensor:
+            per_row = isinstance(weight, Tensor) and weight.shape[:1] == (len(self),)
+            return weight[rows] if isinstance(weight, Tensor) and per_row else weight
+
+        prior = self.prior[rows] if self.prior is not None and len(self.prior) > 1 else self.prior
+        return PredictiveSum(
+            self.family,
+            prior,
+            self.num_clients,
+            {name: value[rows] for name, value in self._values.items()},
+            {name: of_rows(weight) for name, weight in self._weights.items()},
+            self._kinds,
+        )
+
+    def add_(self, other: PredictiveSum[P]) -> Self:
+        """Add another sum to this one in place; memory does not grow with the number of clients."""
+        self._require_same_shape(other)
+        for name, value in other._values.items():
+            # The first addition widens the accumulator; float32 clients are never widened first.
+            self._values[name] = self._values[name].double().add_(value)
+            self._weights[name] = self._weights[name] + other._weights[name]
+        self.num_clients += other.num_clients
+        return self
+
+    def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
+        copies = {name: value.clone() for name, value in self._values.items()}
+        fresh = PredictiveSum(
+            self.family, self.prior, self.num_clients, copies, dict(self._weights), self._kinds
+        )
+        return fresh.add_(other)
+
+    def product(self) -> P:
+        """The Bayesian committee machine (Paper: eq:prod_rule)."""
+        return self.family.from_natural(self._proper(self.component("product")))
+
+    def mixture(self) -> P:
+        """The row-weighted average of the clients' densities (Paper: eq:mixture_model).
+
+        A mixture of Gaussians is replaced by the Gaussian with its moments.
+        """
+        return self.family.from_moments(self._mean("moments"))
+
+    def pool(self, weights: float | Mapping[str, float]) -> P:
+        """A log-linear pool of components: a number is the paper's beta (Paper: eq:interp_model).
+
+        Args:
+            weights: Weight by component: ``"mixture"``, ``"product"``, or the name of a further
+                term. ``beta`` stands for ``{"mixture": 1 - beta, "product": beta}``.
+        """
+        if not isinstance(weights, Mapping):
+            weights = {"mixture": 1.0 - weights, "product": float(weights)}
+        # A component of weight zero is left out, so that it may be improper.
+        parts = [weight * self.component(name) for name, weight in weights.items() if weight]
+        if not parts:
+            raise PoolError(
+                "every weight of the pool is zero; give at least one component a weight"
+            )
+        return self.family.from_natural(self._proper(torch.stack(parts).sum(0)))
+
+    def component(self, name: str) -> Tensor:
+        """Natural coordinates (B, D) of one component of a pool, in float64."""
+        if name == "mixture":
+            return self.mixture().natural()
+        if name == "product":
+            natural = self._values["natural"].double()
+            if self.prior is None or self.num_clients == 1:
+                return natural
+            return natural - (self.num_clients - 1) * self.prior.natural().double()
+        if name in _RESERVED or name not in self._values:
+            known = ", ".join(["mixture", "product", *(set(self._values) - _RESERVED)])
+            raise PoolError(f"this sum has no component {name!r}; it has {known}")
+        mean = self._mean(name)
+        if self._kinds[name] == "natural":
+            return mean
+        return self.family.from_moments(mean).natural()
+
+    def _mean(self, name: str) -> Tensor:
+        return self._values[name].double() / self._weights[name]
+
+    def _proper(self, natural: Tensor) -> Tensor:
+        if not self.family.is_proper(natural):
+            raise PoolError(
+                "this pool is not a distribution at some input; give the clients a prior, or keep "
+                "beta between 0 and 1"
+            )
+        return natural
+
+    def _require_same_shape(self, other: PredictiveSum[P]) -> None:
+        if self.family is not other.family:
+            raise PoolError(f"cannot pool {self.family.__name__} with {other.family.__name__}")
+        if self._values.keys() != other._values.keys():
+            raise PoolError(f"cannot add terms {sorted(other._values)} to {sorted(self._values)}")
+        for name, value in self._values.items():
+            if value.shape != other._values[name].shape:
+                raise PoolError(
+                    f"cannot add predictives of shape {tuple(other._values[name].shape)} to "
+                    f"{tuple(value.shape)}; all clients predict on the same reference inputs"
+                )
+        if self.prior is not other.prior and not _same_prior(self.prior, other.prior):
+            raise PoolError("cannot add sums that were lifted with different priors")
+
+
+_RESERVED = {"natural", "moments"}
+
+
+def _same_prior(first: Predictive | None, second: Predictive | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return torch.equal(first.natural(), second.natural())
+
+
+class Summand(Protocol):
+    """Anything that adds to itself in place, whatever a method sums."""
+
+    def add_(self, other: Self) -> Self:
+        """Add another summand to this one."""
+        ...
+
+
+S = TypeVar("S", bound=Summand)
+
+
+def fold(summands: Iterable[S]) -> S:
+    """Add summands as they arrive, keeping one at a time."""
+    stream = iter(summands)
+    total = next(stream, None)
+    if total is None:
+        raise PoolError("no client sent anything, so there is nothing to pool")
+    for summand in stream:
+        total.add_(summand)
+    return total

@@ -1,0 +1,293 @@
+"""Tuning a pool: an exact convex solve on cached sums.
+
+The pool's natural coordinates are affine in its weights a, and the log-partition A is convex, so
+
+    L(a) = mean_i [ A(eta_i(a)) - <eta_i(a), T(y_i)> ],      eta_i(a) = eta_i0 + sum_j a_j d_ij
+
+is convex, for the Gaussian on the domain where every precision is positive (L grows without
+bound at its edge). Newton's method with a line search finds the minimum to rounding in a few
+passes over the labelled rows; no network is run again. The paper's beta (eq:interp_model) is the
+case of one direction, from the mixture to the product.
+
+Deviation: the paper runs ten epochs of Adam from 0.5, which does not converge on small sets.
+
+A weak prior a_j ~ N(0, s^2) around the mixture may be added: with few labels even one scalar
+overfits. Each weight comes with its profile likelihood and the 95 % interval
+
+    { a_j : 2 N [L_profile(a_j) - L(best)] <= chi2_1(0.95) }
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from predbayes.errors import PoolError
+from predbayes.predictive.families import Predictive
+from predbayes.predictive.pooling import PredictiveSum
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+_CHI2_95 = 3.841458820694124  # 95 % quantile of chi-squared with one degree of freedom
+_MAX_NEWTON_STEPS = 100
+_CURVE_POINTS = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One weight of a tuned pool: its value, its 95 % interval and the curve they are read off."""
+
+    value: float
+    interval: tuple[float, float]
+    curve: tuple[tuple[float, float], ...]  # (weight, NLL per row), the others at their best
+
+
+@dataclass(frozen=True, slots=True)
+class TunedPool:
+    """The weights of a pool and how well the labelled rows determine them."""
+
+    weights: dict[str, float]  # what `PredictiveSum.pool` takes
+    nll: float  # per labelled row, at the optimum
+    num_labels: int
+    profiles: dict[str, Profile]  # by free parameter: "beta", or a component's name
+
+    @property
+    def beta(self) -> float:
+        """The weight of the product in the paper's pool."""
+        return self.profiles["beta"].value
+
+
+def tune_beta(
+    total: PredictiveSum[Any],
+    targets: Tensor,
+    *,
+    domain: tuple[float, float] = (0.0, 1.0),
+    prior_std: float | None = None,
+) -> TunedPool:
+    """The beta of least NLL (Paper: eq:interp_model), exactly.
+
+    Args:
+        total: The clients' sum on the labelled reference rows.
+        targets: Those rows' labels.
+        domain: Where to look; beyond [0, 1] a Gaussian pool may be improper and is avoided.
+        prior_std: Spread of a normal prior on n × beta, the weight of the clients' *mean* log p, so
+            that one value suits any number of clients; None is no prior.
+    """
+    mixture = total.component("mixture")
+    direction = total.component("product") - mixture
+    problem = _Problem.build(total.family, mixture, [direction], targets)
+    spread = math.inf if prior_std is None else prior_std / total.num_clients
+    problem = problem.penalised([spread])
+    best = problem.solve([domain])
+    profile = problem.profile(0, best, [domain])
+    beta = profile.value
+    weights = {"mixture": 1.0 - beta, "product": beta}
+    return TunedPool(weights, problem.nll(best), len(targets), {"beta": profile})
+
+
+def tune_weights(
+    total: PredictiveSum[Any],
+    targets: Tensor,
+    *,
+    components: Sequence[str] = ("mixture", "product"),
+    prior_std: float | None = 1.0,
+) -> TunedPool:
+    """Free weights for several components, of either sign, drawn towards the plain mixture.
+
+    Args:
+        total: The clients' sum on the labelled reference rows.
+        targets: Those rows' labels.
+        components: Names that `PredictiveSum.component` knows.
+        prior_std: Spread of each weight around the mixture's (1 for the mixture, 0 for the others;
+            the product's is taken per client, see `tune_beta`); None is no prior.
+    """
+    mixture = total.component("mixture")
+    # The product is the one component whose size grows with the number of clients.
+    scales = [1 / total.num_clients if name == "product" else 1.0 for name in components]
+    directions = [
+        scale * total.component(name) for name, scale in zip(components, scales, strict=True)
+    ]
+    problem = _Problem.build(total.family, mixture, directions, targets)
+    problem = problem.penalised([math.inf if prior_std is None else prior_std] * len(components))
+    everywhere = [(-math.inf, math.inf)] * len(components)
+    best = problem.solve(everywhere)
+    profiles = {}
+    for index, (name, scale) in enumerate(zip(components, scales, strict=True)):
+        shift = 1.0 if name == "mixture" else 0.0
+        profiles[name] = _rescaled(problem.profile(index, best, everywhere), shift, scale)
+    weights = {"mixture": 1.0} | {name: profile.value for name, profile in profiles.items()}
+    return TunedPool(weights, problem.nll(best), len(targets), profiles)
+
+
+def _rescaled(profile: Profile, shift: float, scale: float) -> Profile:
+    """From the solver's parameter to the component's weight: shift + scale × parameter."""
+
+    def to_weight(value: float) -> float:
+        return shift + scale * value
+
+    low, high = profile.interval
+    curve = tuple((to_weight(value), nll) for value, nll in profile.curve)
+    return Profile(to_weight(profile.value), (to_weight(low), to_weight(high)), curve)
+
+
+Bounds = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """The convex objective of the module's docstring, with everything that depends on y summed."""
+
+    family: type[Predictive]
+    offset: Tensor  # (N, D) eta_0
+    directions: Tensor  # (J, N, D)
+    offset_stat: float  # mean over rows of <eta_0, T(y)>
+    direction_stats: Vector  # (J,) mean over rows of <d_j, T(y)>
+    penalty: Vector  # (J,) precision of the prior, per row
+
+    @classmethod
+    def build(
+        cls, family: type[Predictive], offset: Tensor, directions: Sequence[Tensor], targets: Tensor
+    ) -> _Problem:
+        if len(targets) != len(offset) or not len(targets):
+            raise PoolError(
+                f"{len(targets)} labels for {len(offset)} predictives; a pool is tuned on labelled "
+                "reference rows, one label for each"
+            )
+        stacked = torch.stack(list(directions))
+        stats = family.inner(stacked, targets).mean(-1).numpy()
+        base = float(family.inner(offset, targets).mean())
+        return cls(family, offset, stacked, base, stats, np.zeros(len(directions)))
+
+    def penalised(self, spreads: Sequence[float]) -> _Problem:
+        precision = np.array([1 / spread**2 for spread in spreads]) / len(self.offset)
+        return _Problem(
+            self.family,
+            self.offset,
+            self.directions,
+            self.offset_stat,
+            self.direction_stats,
+            precision,
+        )
+
+    def natural(self, weights: Vector) -> Tensor:
+        shift: Tensor = torch.tensordot(torch.from_numpy(weights), self.directions, dims=1)
+        return self.offset + shift
+
+    def nll(self, weights: Vector) -> float:
+        """Per row, without the prior."""
+        partition = float(self.family.log_partition(self.natural(weights)).mean())
+        return partition - self.offset_stat - float(weights @ self.direction_stats)
+
+    def value(self, weights: Vector) -> float:
+        return self.nll(weights) + 0.5 * float(self.penalty @ weights**2)
+
+    def derivatives(self, weights: Vector) -> tuple[Vector, Vector]:
+        slope, curvature = self.family.derivatives(self.natural(weights), self.directions)
+        gradient = slope.numpy() - self.direction_stats + self.penalty * weights
+        hessian = curvature.numpy() + np.diag(self.penalty)
+        return gradient, hessian
+
+    def solve(self, bounds: Bounds, start: Vector | None = None) -> Vector:
+        """Projected Newton: exact on the free weights, the others held at their bounds."""
+        low, high = np.array(bounds).T
+        point = np.clip(np.zeros(len(bounds)) if start is None else start, low, high)
+        value = self.value(point)
+        if not math.isfinite(value):
+            raise PoolError("the pool is improper where tuning starts; give the clients a prior")
+        for _ in range(_MAX_NEWTON_STEPS):
+            gradient, hessian = self.derivatives(point)
+            held = ((point <= low) & (gradient > 0)) | ((point >= high) & (gradient < 0))
+            step = _newton_step(gradient, hessian, ~held)
+            if -float(gradient @ step) <= 1e-15 * max(1.0, abs(value)):
+                break
+            better, better_value = self._search(point, value, step, gradient, np.array(bounds))
+            if better_value >= value:  # nothing left but rounding
+                break
+            point, value = better, better_value
+        return point
+
+    def _search(
+        self, point: Vector, value: float, step: Vector, gradient: Vector, bounds: Vector
+    ) -> tuple[Vector, float]:
+        """Halve the step until it helps enough; improper points count as infinitely bad."""
+        low, high = bounds.T
+        length = 1.0
+        while length > 1e-12:
+            candidate = np.clip(point + length * step, low, high)
+            candidate_value = self.value(candidate)
+            if candidate_value <= value + 1e-4 * float(gradient @ (candidate - point)):
+                return candidate, candidate_value
+            length /= 2
+        return point, value
+
+    def profile(self, index: int, best: Vector, bounds: Bounds) -> Profile:
+        """The best NLL for each value of one weight, and where it is 95 % likely to lie."""
+        level = self.value(best) + 0.5 * _CHI2_95 / len(self.offset)
+
+        def excess(value: float) -> float:
+            at_value = self._solve_with(index, value, best, bounds)
+            return self.value(at_value) - level
+
+        _, hessian = self.derivatives(best)
+        scale = math.sqrt(_CHI2_95 / (len(self.offset) * max(hessian[index, index], 1e-12)))
+        low, high = (
+            _crossing(excess, float(best[index]), side * scale, bounds[index])
+            for side in (-1.0, 1.0)
+        )
+        left, right = bounds[index]
+        left, right = max(left, 2 * low - high), min(right, 2 * high - low)
+        grid = sorted({*np.linspace(left, right, _CURVE_POINTS).tolist(), float(best[index])})
+        curve = tuple(
+            (value, self.nll(self._solve_with(index, value, best, bounds))) for value in grid
+        )
+        return Profile(float(best[index]), (low, high), curve)
+
+    def _solve_with(self, index: int, value: float, best: Vector, bounds: Bounds) -> Vector:
+        """The optimum of the other weights with one held at ``value``."""
+        start = best.copy()
+        start[index] = value
+        if len(bounds) == 1:
+            return start
+        held = [(value, value) if j == index else bound for j, bound in enumerate(bounds)]
+        # An improper start has an infinite value, which is all that a profile needs to know.
+        return self.solve(held, start) if math.isfinite(self.value(start)) else start
+
+
+def _newton_step(gradient: Vector, hessian: Vector, free: np.ndarray[Any, Any]) -> Vector:
+    step = np.zeros_like(gradient)
+    if free.any():
+        # Least squares: with one client, or two equal components, directions vanish or repeat.
+        block = hessian[np.ix_(free, free)]
+        step[free] = -np.linalg.lstsq(block, gradient[free], rcond=1e-14)[0]
+    return step
+
+
+def _crossing(
+    excess: Callable[[float], float], best: float, step: float, domain: tuple[float, float]
+) -> float:
+    """Where a convex function that is negative at ``best`` crosses zero in the step's direction."""
+    limit = domain[1] if step > 0 else domain[0]
+
+    def clipped(value: float) -> float:
+        return min(value, limit) if step > 0 else max(value, limit)
+
+    def finite(value: float) -> float:
+        return min(
+            excess(value), 1e300
+        )  # the root finder wants a number where the pool is improper
+
+    inner, outer = best, clipped(best + step)
+    for _ in range(60):
+        if finite(outer) > 0:
+            return float(brentq(finite, inner, outer, xtol=1e-7, rtol=1e-7))
+        if outer == limit:
+            return limit
+        inner, outer = outer, clipped(best + 2 * (outer - best))
+    return limit
