@@ -45,6 +45,13 @@ def split(rng: torch.Generator, num: int) -> list[torch.Generator]:
     return [generator(root, index) for index in range(num)]
 
 
+def generator_on(device: torch.device, rng: torch.Generator) -> torch.Generator:
+    """A generator for tensors on ``device``, seeded from ``rng``."""
+    local = torch.Generator(device=device)
+    local.manual_seed(draw_seed(rng))
+    return local
+
+
 @contextmanager
 def isolated(rng: torch.Generator) -> Iterator[None]:
     """Seed torch's global generator from ``rng`` inside the block and restore it after.

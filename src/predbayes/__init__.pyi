@@ -1,0 +1,45 @@
+from predbayes.errors import DataError as DataError
+from predbayes.errors import PoolError as PoolError
+from predbayes.errors import PredbayesError as PredbayesError
+from predbayes.errors import TrainingError as TrainingError
+from predbayes.errors import UploadError as UploadError
+from predbayes.exchange.federation import Federation as Federation
+from predbayes.exchange.federation import InProcess as InProcess
+from predbayes.exchange.federation import Task as Task
+from predbayes.exchange.reference import ReferenceRows as ReferenceRows
+from predbayes.exchange.upload import Upload as Upload
+from predbayes.learning.distill import distill as distill
+from predbayes.learning.likelihood import FixedNoise as FixedNoise
+from predbayes.learning.likelihood import LearnedNoise as LearnedNoise
+from predbayes.learning.likelihood import Likelihood as Likelihood
+from predbayes.learning.likelihood import Softmax as Softmax
+from predbayes.learning.local import DeepEnsemble as DeepEnsemble
+from predbayes.learning.local import LocalLearner as LocalLearner
+from predbayes.learning.local import Network as Network
+from predbayes.learning.local import OptimizerSettings as OptimizerSettings
+from predbayes.learning.local import Predictor as Predictor
+from predbayes.learning.local import SGDLearner as SGDLearner
+from predbayes.learning.local import SGHMCLearner as SGHMCLearner
+from predbayes.learning.nets import cnn as cnn
+from predbayes.learning.nets import mlp as mlp
+from predbayes.methods.beta_pred_bayes import BetaPredBayes as BetaPredBayes
+from predbayes.methods.beta_pred_bayes import mixture as mixture
+from predbayes.methods.beta_pred_bayes import product as product
+from predbayes.methods.distilled import Distilled as Distilled
+from predbayes.methods.method import Method as Method
+from predbayes.methods.method import run as run
+from predbayes.posterior.cyclical import PRESETS as PRESETS
+from predbayes.posterior.cyclical import SamplerSettings as SamplerSettings
+from predbayes.posterior.samples import WeightSamples as WeightSamples
+from predbayes.posterior.sghmc import SGHMC as SGHMC
+from predbayes.predictive.families import Categorical as Categorical
+from predbayes.predictive.families import Gaussian as Gaussian
+from predbayes.predictive.families import Predictive as Predictive
+from predbayes.predictive.pooling import PredictiveSum as PredictiveSum
+from predbayes.predictive.pooling import fold as fold
+from predbayes.predictive.tuning import TunedPool as TunedPool
+from predbayes.predictive.tuning import tune_beta as tune_beta
+from predbayes.predictive.tuning import tune_weights as tune_weights
+
+__all__: list[str]
+__version__: str

@@ -1,0 +1,1 @@
+"""Datasets in their publishers' formats, and how rows are dealt to clients."""

@@ -1,0 +1,1 @@
+"""What crosses between a site and the coordinator, and the federation in one process."""

@@ -1,0 +1,67 @@
+"""Asking sites for their contribution: one protocol, and its simplest implementation.
+
+A `Federation` hands a task to every site and yields uploads as they arrive. Methods know nothing of
+transport; a transport knows nothing of methods beyond `learn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import DataError
+from predbayes.exchange.upload import Upload
+from predbayes.learning.training import Rows
+from predbayes.seeding import generator
+
+
+class LocalStep(Protocol):
+    """The half of a method that runs at a site."""
+
+    def learn(self, state: Any, rows: Rows, inputs: Tensor, *, rng: torch.Generator) -> Upload:
+        """What the site sends, given its rows and the reference inputs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every site is asked to do, and all that it is told."""
+
+    method: LocalStep
+    state: Any
+    inputs: Tensor  # reference inputs, never their labels
+    round: int = 0
+
+
+class Federation(Protocol):
+    """A way to reach the sites."""
+
+    def collect(self, task: Task) -> Iterator[Upload]:
+        """Each site's upload as it arrives."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """Sites in this process, one after another.
+
+    Each site's randomness depends on the seed, its name and the round, and on nothing else.
+    """
+
+    sites: Mapping[str, Rows]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.sites:
+            raise DataError("a federation needs at least one site")
+
+    def collect(self, task: Task) -> Iterator[Upload]:
+        """Train and yield one site at a time; nothing is kept."""
+        for name, rows in self.sites.items():
+            rng = generator(self.seed, "site", name, "round", task.round)
+            upload = task.method.learn(task.state, rows, task.inputs, rng=rng)
+            yield upload.from_site(name)

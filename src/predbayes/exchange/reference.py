@@ -1,0 +1,64 @@
+"""Reference rows: inputs that every party may see, with labels that only the coordinator holds.
+
+The paper calls them U. Three roles, in this order in one tensor:
+
+    labelled     the pool is tuned on them
+    unlabelled   further inputs to distil on
+    evaluate     inputs predicted on like the others, and used for nothing but scoring
+
+Sites are given `inputs` and nothing else of this object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRows:
+    """Reference inputs and the labels of the first of them."""
+
+    inputs: Tensor  # (R, ...)
+    targets: Tensor  # (L,), of the labelled rows; they stay with the coordinator
+    num_evaluate: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.targets) + self.num_evaluate > len(self.inputs) or not len(self.inputs):
+            raise DataError(
+                f"{len(self.inputs)} reference inputs cannot hold {len(self.targets)} labelled "
+                f"and {self.num_evaluate} evaluation rows"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        labelled: tuple[Tensor, Tensor],
+        unlabelled: Tensor | None = None,
+        evaluate: Tensor | None = None,
+    ) -> ReferenceRows:
+        """Lay rows of the three roles out in one tensor."""
+        inputs, targets = labelled
+        if len(inputs) != len(targets):
+            raise DataError(f"{len(inputs)} labelled inputs with {len(targets)} labels")
+        parts = [part for part in (inputs, unlabelled, evaluate) if part is not None]
+        return cls(torch.cat(parts), targets, 0 if evaluate is None else len(evaluate))
+
+    @property
+    def labelled(self) -> slice:
+        """Rows to tune on."""
+        return slice(0, len(self.targets))
+
+    @property
+    def distillation(self) -> slice:
+        """Rows to distil on: all but those kept for evaluation."""
+        return slice(0, len(self.inputs) - self.num_evaluate)
+
+    @property
+    def evaluate(self) -> slice:
+        """Rows to score on."""
+        return slice(len(self.inputs) - self.num_evaluate, len(self.inputs))

@@ -1,0 +1,1 @@
+"""Networks, likelihoods, the one training loop, local learners and distillation."""

@@ -1,0 +1,182 @@
+"""How a network's outputs become a predictive, and the loss that trains it.
+
+A likelihood is a value without state: it says how many outputs the network must have, wraps the
+network where the noise itself is learnt, gives the mean NLL of a batch, and turns the outputs of M
+weight samples into one predictive, the average over samples:
+
+    softmax     p(y = c | x) = mean_m softmax(f_m(x))_c
+    Gaussian    mean = mean_m f_m(x),   variance = var_m f_m(x) + mean_m noise_m(x)
+
+(Paper: alg:dBpredbayes, step 3.) For the Gaussian the two parts of the variance are kept apart:
+the first is what more data would remove.
+
+Released: the authors train with the squared error and add a fixed variance of 2.0 to standardised
+targets: `FixedNoise.released()`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+
+MIN_NOISE_VAR = 1e-4
+"""Least learnt noise: a hundredth of the standard deviation of standardised targets."""
+
+
+class Likelihood(Protocol):
+    """The interface between a network and a predictive family."""
+
+    @property
+    def family(self) -> type[Predictive]:
+        """The family of the predictives."""
+        ...
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs the user's network must have."""
+        ...
+
+    def attach(self, net: nn.Module) -> nn.Module:
+        """The network with whatever the likelihood itself must learn."""
+        ...
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean negative log-likelihood of a batch; outputs (B, O)."""
+        ...
+
+    def predictive(self, outputs: Tensor) -> Predictive:
+        """One predictive from the outputs (M, B, O) of M weight samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Classification into ``num_classes``."""
+
+    num_classes: int
+
+    @property
+    def family(self) -> type[Categorical]:
+        """Categorical."""
+        return Categorical
+
+    @property
+    def num_outputs(self) -> int:
+        """One logit per class."""
+        return self.num_classes
+
+    def attach(self, net: nn.Module) -> nn.Module:
+        """Nothing to add."""
+        return net
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy in nats."""
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def predictive(self, outputs: Tensor) -> Categorical:
+        """The mean of the samples' probabilities, taken in log space."""
+        log_probs = outputs.log_softmax(-1)
+        return Categorical(log_probs.logsumexp(0) - math.log(len(outputs)))
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedNoise:
+    """Regression with a noise variance that is learnt with the weights.
+
+    One for all inputs, a parameter beside the network's; or, ``per_input``, one that depends on the
+    input, the network's second output.
+    """
+
+    per_input: bool = False
+
+    @property
+    def family(self) -> type[Gaussian]:
+        """Gaussian."""
+        return Gaussian
+
+    @property
+    def num_outputs(self) -> int:
+        """The mean, and the raw noise where it depends on the input."""
+        return 2 if self.per_input else 1
+
+    def attach(self, net: nn.Module) -> nn.Module:
+        """The network, with a noise parameter where it has no variance head."""
+        return net if self.per_input else _WithNoise(net)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Gaussian NLL at the learnt noise."""
+        return _gaussian_nll(outputs[..., 0], _noise_var(outputs[..., 1]), targets)
+
+    def predictive(self, outputs: Tensor) -> Gaussian:
+        """Moments of the samples' mixture."""
+        return _moment_match(outputs[..., 0], _noise_var(outputs[..., 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedNoise:
+    """Regression with noise variances that are given, one to train with and one to predict with."""
+
+    train_var: float = 1.0
+    predict_var: float = 1.0
+
+    @classmethod
+    def released(cls) -> FixedNoise:
+        """What the authors' code does: squared error in training, variance 2 in prediction."""
+        return cls(train_var=0.5, predict_var=2.0)
+
+    @property
+    def family(self) -> type[Gaussian]:
+        """Gaussian."""
+        return Gaussian
+
+    @property
+    def num_outputs(self) -> int:
+        """The mean."""
+        return 1
+
+    def attach(self, net: nn.Module) -> nn.Module:
+        """Nothing to learn."""
+        return net
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Gaussian NLL at the training noise."""
+        mean = outputs[..., 0]
+        return _gaussian_nll(mean, torch.full_like(mean, self.train_var), targets)
+
+    def predictive(self, outputs: Tensor) -> Gaussian:
+        """Moments of the samples' mixture, with the prediction noise."""
+        means = outputs[..., 0]
+        return _moment_match(means, torch.full_like(means, self.predict_var))
+
+
+class _WithNoise(nn.Module):
+    """A network for the mean, and one raw noise parameter for all inputs."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.raw_noise = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        mean = self.net(inputs)
+        return torch.cat([mean, self.raw_noise.expand_as(mean)], -1)
+
+
+def _noise_var(raw: Tensor) -> Tensor:
+    # Numerics: softplus grows linearly, so a large step cannot overflow as an exponential would.
+    return nn.functional.softplus(raw) + MIN_NOISE_VAR
+
+
+def _gaussian_nll(mean: Tensor, var: Tensor, targets: Tensor) -> Tensor:
+    return -Gaussian(mean, var).log_prob(targets).mean()
+
+
+def _moment_match(means: Tensor, noise_vars: Tensor) -> Gaussian:
+    epistemic = means.var(0, correction=0)
+    return Gaussian(means.mean(0), epistemic + noise_vars.mean(0), epistemic)

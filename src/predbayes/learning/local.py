@@ -1,0 +1,222 @@
+"""Local learners: from one site's rows to a predictor.
+
+A `Network` is a recipe (how to build a module, how to read its outputs); a learner is a recipe
+with a way to fit it; what comes out is a `NetworkPredictor`, the recipe with M weight samples.
+All M networks predict in one batched pass (`torch.func`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from predbayes.errors import TrainingError
+from predbayes.learning.likelihood import Likelihood
+from predbayes.learning.training import Rows, as_batches, train
+from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.sghmc import SGHMC
+from predbayes.predictive.families import Predictive
+from predbayes.seeding import isolated, split
+
+_PREDICT_ROWS = 2000  # rows predicted at a time: M × rows × widest layer must fit in memory
+
+
+class Predictor(Protocol):
+    """Anything that predicts: a network, an ensemble, a student."""
+
+    def predict(self, inputs: Tensor) -> Predictive:
+        """Predictives of a batch of inputs, on the CPU."""
+        ...
+
+
+class LocalLearner(Protocol):
+    """Fits one site's data to a predictor."""
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> Predictor:
+        """Learn from a site's rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A recipe for a network: how to build the module, and how to read its outputs."""
+
+    build: Callable[[], nn.Module]
+    likelihood: Likelihood
+
+    def create(self, rng: torch.Generator) -> nn.Module:
+        """A freshly initialised module, the likelihood's own parameters included."""
+        with isolated(rng):
+            return self.likelihood.attach(self.build())
+
+    def predict(
+        self, samples: WeightSamples, inputs: Tensor, device: str | torch.device = "cpu"
+    ) -> Predictive:
+        """The average predictive of the samples (Paper: alg:dBpredbayes, step 3)."""
+        skeleton = self.create(torch.Generator()).to(device).eval()
+        parameters = {name: value.to(device) for name, value in samples.parameters.items()}
+        buffers = {name: value.to(device) for name, value in samples.buffers.items()}
+
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(skeleton, (parameters, buffers), (x,))
+            return outputs
+
+        every: Callable[..., Tensor] = vmap(one, in_dims=(0, 0, None))
+        with torch.no_grad():
+            chunks = [
+                every(parameters, buffers, x.to(device)).cpu()
+                for x in torch.split(inputs, _PREDICT_ROWS)
+            ]
+        return self.likelihood.predictive(torch.cat(chunks, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPredictor:
+    """A network with M weight samples."""
+
+    network: Network
+    samples: WeightSamples
+    device: str = "cpu"
+
+    def predict(self, inputs: Tensor) -> Predictive:
+        """The average predictive of the samples."""
+        return self.network.predict(self.samples, inputs, self.device)
+
+
+@runtime_checkable
+class NetworkLearner(Protocol):
+    """A learner whose predictor is a network with weight samples, which can be sent."""
+
+    @property
+    def network(self) -> Network:
+        """The recipe, which the coordinator needs to read the weights."""
+        ...
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
+        """Learn from a site's rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SGHMCLearner:
+    """Posterior samples by cyclical SGHMC (Paper: alg:dBpredbayes, step 1)."""
+
+    network: Network
+    settings: SamplerSettings
+    device: str = "cpu"
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
+        """Run the whole schedule and keep the last ``max_samples`` snapshots."""
+        settings = self.settings
+        batches = as_batches(rows, batch_size=settings.batch_size, device=torch.device(self.device))
+        model = self.network.create(rng).to(self.device)
+        sampler = SGHMC(
+            model.parameters(),
+            step_size=settings.step_size,
+            num_rows=batches.num_rows,
+            friction=settings.friction,
+            prior_std=settings.prior_std,
+            rng=rng,
+        )
+        (group,) = sampler.param_groups
+        schedule = settings.schedule(settings.num_epochs * len(batches))
+        temperature = settings.temperature_for(batches.num_rows)
+        wanted = set(schedule.snapshot_steps()[-settings.max_samples :])
+        samples: list[WeightSamples] = []
+
+        def follow_schedule(step: int) -> None:
+            group["step_size"] = schedule.step_size_at(step)
+            group["temperature"] = temperature if schedule.is_sampling(step) else 0.0
+
+        def snapshot(step: int) -> None:
+            if step in wanted:
+                samples.append(WeightSamples.of(model))
+
+        train(
+            model,
+            self.network.likelihood.loss,
+            batches,
+            sampler,
+            num_epochs=settings.num_epochs,
+            rng=rng,
+            before_step=follow_schedule,
+            after_step=snapshot,
+        )
+        return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSettings:
+    """A plain fit: which optimiser, how fast, how long."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    num_epochs: int = 25
+    batch_size: int = 100
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimiser over a model's parameters."""
+        if self.optimizer == "adam":
+            return torch.optim.Adam(
+                model.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True
+            )
+        return torch.optim.SGD(
+            model.parameters(),
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            foreach=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SGDLearner:
+    """A point estimate by SGD with momentum, or Adam: one sample."""
+
+    network: Network
+    settings: OptimizerSettings = OptimizerSettings()
+    device: str = "cpu"
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
+        """Minimise the mean NLL."""
+        settings = self.settings
+        batches = as_batches(rows, batch_size=settings.batch_size, device=torch.device(self.device))
+        model = self.network.create(rng).to(self.device)
+        train(
+            model,
+            self.network.likelihood.loss,
+            batches,
+            settings.build(model),
+            num_epochs=settings.num_epochs,
+            rng=rng,
+        )
+        return NetworkPredictor(self.network, WeightSamples.of(model), self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class DeepEnsemble:
+    """Several independent fits of a learner, from different initial weights."""
+
+    member: NetworkLearner
+    size: int = 5
+
+    @property
+    def network(self) -> Network:
+        """The members' network."""
+        return self.member.network
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
+        """Fit every member with randomness of its own."""
+        if self.size < 1:
+            raise TrainingError(f"an ensemble needs at least one member, not {self.size}")
+        members = [self.member.fit(rows, rng=own) for own in split(rng, self.size)]
+        samples = WeightSamples.concat([member.samples for member in members])
+        return NetworkPredictor(self.network, samples, members[0].device)

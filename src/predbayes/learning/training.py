@@ -1,0 +1,150 @@
+"""The one training loop, and the batches it runs over.
+
+Every learner and the distillation call `train`; what differs is the optimiser, the objective and
+what happens before and after a step. A site's data are a pair of tensors, which stay on the
+device and are shuffled by index, or any `DataLoader` of (inputs, targets).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from predbayes.errors import DataError, TrainingError
+from predbayes.seeding import isolated
+
+Rows = tuple[Tensor, Tensor] | DataLoader[Any]
+"""A site's data: inputs and targets in memory, or a loader that yields them in batches."""
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, targets) -> mean loss."""
+
+
+class Batches(Protocol):
+    """One pass over a site's rows at a time."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows an epoch visits."""
+        ...
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        ...
+
+    def epoch(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """All rows once, in a random order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBatches:
+    """Batches cut from tensors in memory, in a new order each epoch."""
+
+    inputs: Tensor
+    targets: Tensor
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.targets) or not len(self.inputs):
+            raise DataError(
+                f"{len(self.inputs)} inputs with {len(self.targets)} targets; give one target for "
+                "each input, and at least one"
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """Rows per epoch."""
+        return len(self.inputs)
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.inputs) / self.batch_size)
+
+    def epoch(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """All rows once, in an order drawn from ``rng``."""
+        order = torch.randperm(len(self.inputs), generator=rng).to(self.inputs.device)
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            yield self.inputs[rows], self.targets[rows]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderBatches:
+    """Batches of a `DataLoader`, moved to a device; their size and order are the loader's."""
+
+    loader: DataLoader[Any]
+    device: torch.device
+
+    @property
+    def num_rows(self) -> int:
+        """Rows per epoch."""
+        return count_rows(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def epoch(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:  # noqa: ARG002
+        """All batches of the loader once."""
+        for inputs, targets in self.loader:
+            yield inputs.to(self.device), targets.to(self.device)
+
+
+def count_rows(rows: Rows) -> int:
+    """How many rows a site has."""
+    return len(cast(Sized, rows.dataset)) if isinstance(rows, DataLoader) else len(rows[0])
+
+
+def as_batches(rows: Rows, *, batch_size: int, device: torch.device) -> Batches:
+    """Batches of either kind of data on a device."""
+    if isinstance(rows, DataLoader):
+        return LoaderBatches(rows, device)
+    inputs, targets = rows
+    return TensorBatches(inputs.to(device), targets.to(device), batch_size)
+
+
+def train(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    *,
+    num_epochs: int,
+    rng: torch.Generator,
+    before_step: Callable[[int], None] | None = None,
+    after_step: Callable[[int], None] | None = None,
+) -> None:
+    """Minimise the mean objective over the batches, in place.
+
+    Args:
+        model: Left in training mode, with its last weights.
+        objective: Of the model's outputs and the batch's targets.
+        batches: What to visit.
+        optimizer: Over the model's parameters.
+        num_epochs: Passes over the batches.
+        rng: Order of the rows, and whatever the model itself draws (dropout).
+        before_step: Called with the number of the step, from 0; where a schedule acts.
+        after_step: Called after the step; where samples are taken.
+    """
+    model.train()
+    step = 0
+    loss = torch.zeros(())
+    with isolated(rng):
+        for _ in range(num_epochs):
+            for inputs, targets in batches.epoch(rng):
+                if before_step is not None:
+                    before_step(step)
+                optimizer.zero_grad()
+                loss = objective(model(inputs), targets)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                if after_step is not None:
+                    after_step(step)
+                step += 1
+            if not math.isfinite(loss.item()):
+                raise TrainingError(f"training diverged at step {step}; lower the step size")

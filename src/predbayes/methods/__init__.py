@@ -1,0 +1,1 @@
+"""One paper in one file, each by the `Method` protocol."""

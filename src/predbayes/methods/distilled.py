@@ -1,0 +1,113 @@
+"""Any method whose result is a predictive on the reference rows, distilled into one network.
+
+The last step of Algorithm 1 (Paper: alg:dBpredbayes, step 6). A wrapper, so that every ensemble
+method gets its student in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import PoolError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.distill import PAPER_DISTILLATION, distill
+from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
+from predbayes.learning.training import Rows
+from predbayes.methods.method import Method
+from predbayes.predictive.families import Predictive
+from predbayes.predictive.pooling import Summand
+
+
+class Teacher(Protocol):
+    """A state that holds predictives on all reference rows."""
+
+    @property
+    def predictive(self) -> Predictive:
+        """Row by row, as in the reference inputs."""
+        ...
+
+
+T = TypeVar("T", bound=Teacher)
+Total = TypeVar("Total", bound=Summand)
+
+
+@dataclass(frozen=True, slots=True)
+class DistilledState(Generic[T]):
+    """The wrapped method's state, and the student."""
+
+    teacher: T
+    distilled: NetworkPredictor | None = None
+
+    @property
+    def student(self) -> NetworkPredictor:
+        """The network that everybody gets back."""
+        if self.distilled is None:
+            raise PoolError("no round has been run yet, so there is no student")
+        return self.distilled
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled(Generic[T, Total]):
+    """A method, then a student of its result.
+
+    Args:
+        method: The method to wrap.
+        student: The network to distil into; for regression one with a variance head.
+        settings: Optimiser and epochs.
+        device: Where to train the student.
+    """
+
+    method: Method[T, Total]
+    student: Network
+    settings: OptimizerSettings = PAPER_DISTILLATION
+    device: str = "cpu"
+
+    @property
+    def families(self) -> frozenset[type[Predictive]]:
+        """Those of the wrapped method."""
+        return self.method.families
+
+    @property
+    def streams(self) -> bool:
+        """As the wrapped method does."""
+        return self.method.streams
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> DistilledState[T]:
+        """The wrapped method's first state."""
+        return DistilledState(self.method.init(reference, rng=rng))
+
+    def learn(
+        self, state: DistilledState[T], rows: Rows, inputs: Tensor, *, rng: torch.Generator
+    ) -> Upload:
+        """As the wrapped method."""
+        return self.method.learn(state.teacher, rows, inputs, rng=rng)
+
+    def lift(self, state: DistilledState[T], upload: Upload, inputs: Tensor) -> Total:
+        """As the wrapped method."""
+        return self.method.lift(state.teacher, upload, inputs)
+
+    def finish(
+        self,
+        state: DistilledState[T],
+        total: Total,
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,
+    ) -> DistilledState[T]:
+        """Finish the wrapped method, then distil it on all but the evaluation rows."""
+        teacher = self.method.finish(state.teacher, total, reference, rng=rng)
+        rows = reference.distillation
+        student = distill(
+            self.student,
+            teacher.predictive[rows],
+            reference.inputs[rows],
+            settings=self.settings,
+            device=self.device,
+            rng=rng,
+        )
+        return replace(state, teacher=teacher, distilled=student)

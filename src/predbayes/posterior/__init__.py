@@ -1,0 +1,1 @@
+"""Probability on weights: the SGHMC sampler, its cyclical schedule, and weight samples."""

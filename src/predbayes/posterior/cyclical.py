@@ -1,0 +1,124 @@
+"""The cyclical schedule of Zhang et al. (2020) and the sampler's presets.
+
+The steps are divided into cycles. At fraction r of a cycle the step size is (Zhang et al., eq. 1)
+
+    h(r) = h_0 / 2 * (cos(pi r) + 1)
+
+For r below the *exploration* fraction the sampler only optimises (temperature 0) and travels to
+a new mode; after it, noise is on, and samples are taken at equal distances up to the last step
+of the cycle. Steps are batches: the counter goes through the whole schedule exactly once.
+
+Released: the authors' counter mixes epochs and batch numbers, so on MNIST the schedule ends at
+.83 of one cosine and never restarts (docs/deviations.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from predbayes.errors import TrainingError
+
+PAPER_PRIOR_STD = 5e4
+
+
+@dataclass(frozen=True, slots=True)
+class CyclicalSchedule:
+    """Step size, stage and snapshots as functions of the step, 0 to ``num_steps`` - 1.
+
+    >>> schedule = CyclicalSchedule(num_steps=20, num_cycles=2, step_size=1.0, samples_per_cycle=2)
+    >>> schedule.snapshot_steps()
+    [8, 9, 18, 19]
+    >>> [step for step in range(10) if schedule.is_sampling(step)]
+    [8, 9]
+    """
+
+    num_steps: int
+    num_cycles: int
+    step_size: float
+    samples_per_cycle: int
+    exploration: float = 0.8
+
+    def __post_init__(self) -> None:
+        if self.num_cycles < 1 or self.samples_per_cycle < 1 or not 0 <= self.exploration < 1:
+            raise TrainingError(
+                "a schedule needs at least one cycle, one sample per cycle and an exploration "
+                "fraction in [0, 1)"
+            )
+        start, end = self._cycle(0)
+        if self._sampling_start(start, end) + self.samples_per_cycle > end:
+            raise TrainingError(
+                f"{self.num_steps} steps are too few for {self.num_cycles} cycles of "
+                f"{self.samples_per_cycle} samples; train for more epochs or take smaller batches"
+            )
+
+    def step_size_at(self, step: int) -> float:
+        """The step size of this step; positive throughout."""
+        start, end = self._cycle(self._cycle_of(step))
+        return 0.5 * self.step_size * (math.cos(math.pi * (step - start) / (end - start)) + 1)
+
+    def is_sampling(self, step: int) -> bool:
+        """Whether noise is on."""
+        return step >= self._sampling_start(*self._cycle(self._cycle_of(step)))
+
+    def snapshot_steps(self) -> list[int]:
+        """The steps after which a sample is taken, ascending."""
+        steps = []
+        for index in range(self.num_cycles):
+            start, end = self._cycle(index)
+            spacing = (end - self._sampling_start(start, end)) // self.samples_per_cycle
+            steps += [end - 1 - i * spacing for i in reversed(range(self.samples_per_cycle))]
+        return steps
+
+    def _cycle_of(self, step: int) -> int:
+        return ((step + 1) * self.num_cycles - 1) // self.num_steps
+
+    def _cycle(self, index: int) -> tuple[int, int]:
+        """First step of a cycle and of the next one; the lengths differ by at most one."""
+        start = index * self.num_steps // self.num_cycles
+        end = (index + 1) * self.num_steps // self.num_cycles
+        return start, end
+
+    def _sampling_start(self, start: int, end: int) -> int:
+        return start + math.ceil(self.exploration * (end - start))
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSettings:
+    """Everything that cyclical SGHMC needs besides a network and data.
+
+    ``temperature`` 1 is the Bayes posterior. The paper's "1/|D|" can be read as the factor that
+    turns the sum of losses into a mean, which is temperature 1 here, or as a further factor on
+    top of it: ``"1/rows"``, which is what the released code runs and leaves practically no
+    noise.
+    """
+
+    num_epochs: int = 25
+    batch_size: int = 100
+    step_size: float = 0.1
+    friction: float = 0.9
+    temperature: float | Literal["1/rows"] = 1.0
+    prior_std: float = PAPER_PRIOR_STD
+    num_cycles: int = 5
+    samples_per_cycle: int = 2
+    max_samples: int = 6  # the last ones are kept
+    exploration: float = 0.8
+
+    def schedule(self, num_steps: int) -> CyclicalSchedule:
+        """The schedule of a run of ``num_steps`` batches."""
+        return CyclicalSchedule(
+            num_steps, self.num_cycles, self.step_size, self.samples_per_cycle, self.exploration
+        )
+
+    def temperature_for(self, num_rows: int) -> float:
+        """The temperature as a number, for a site with this many rows."""
+        return 1 / num_rows if self.temperature == "1/rows" else float(self.temperature)
+
+
+PRESETS: dict[str, SamplerSettings] = {
+    # Appendix of the paper: five cycles of two samples, six kept; momentum .1.
+    "paper": SamplerSettings(),
+    # One long cosine at momentum .9: networks are trained to the end in the same number of epochs.
+    "tuned": SamplerSettings(friction=0.1, num_cycles=1, samples_per_cycle=6),
+}

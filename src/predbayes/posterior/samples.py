@@ -1,0 +1,106 @@
+"""Samples of a network's weights: parameters and buffers, stacked along a first axis.
+
+M samples of a tensor of shape S are one tensor of shape (M, *S), which `torch.func.vmap` maps
+over and safetensors stores. A point estimate is M = 1. Nothing is pickled: a file from a
+stranger holds numbers and cannot run code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from predbayes.errors import UploadError
+
+_PARAMETER, _BUFFER = "parameter/", "buffer/"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSamples:
+    """M samples of every parameter and buffer of one network."""
+
+    parameters: Mapping[str, Tensor]  # each (M, ...)
+    buffers: Mapping[str, Tensor]  # each (M, ...)
+
+    def __post_init__(self) -> None:
+        tensors = [*self.parameters.values(), *self.buffers.values()]
+        if not self.parameters or len({t.shape[:1] for t in tensors}) != 1 or not len(self):
+            raise UploadError("weight samples need parameters, all with one number of samples")
+
+    def __len__(self) -> int:
+        return next(iter(self.parameters.values())).shape[0]
+
+    def __getitem__(self, index: slice) -> WeightSamples:
+        return WeightSamples(
+            {name: value[index] for name, value in self.parameters.items()},
+            {name: value[index] for name, value in self.buffers.items()},
+        )
+
+    @classmethod
+    def of(cls, module: nn.Module) -> WeightSamples:
+        """A copy of a module's present weights, as one sample on the CPU."""
+        return cls(
+            {name: _copy(value) for name, value in module.named_parameters()},
+            {name: _copy(value) for name, value in module.named_buffers()},
+        )
+
+    @classmethod
+    def concat(cls, samples: Sequence[WeightSamples]) -> WeightSamples:
+        """Samples of one network, one after another."""
+        if len({(frozenset(s.parameters), frozenset(s.buffers)) for s in samples}) != 1:
+            raise UploadError("cannot join samples of different networks")
+        first = samples[0]
+        return cls(
+            {name: torch.cat([s.parameters[name] for s in samples]) for name in first.parameters},
+            {name: torch.cat([s.buffers[name] for s in samples]) for name in first.buffers},
+        )
+
+    def load_into(self, module: nn.Module, index: int = -1) -> None:
+        """Set a module's weights to one of the samples."""
+        target = dict(module.named_parameters()) | dict(module.named_buffers())
+        source = {**self.parameters, **self.buffers}
+        shapes = {name: tuple(value.shape) for name, value in target.items()}
+        if shapes != {name: tuple(value.shape[1:]) for name, value in source.items()}:
+            raise UploadError("these weights are not of this network: names or shapes differ")
+        with torch.no_grad():
+            for name, value in target.items():
+                value.copy_(source[name][index])
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Named arrays, the same on disk and on the wire."""
+        parameters = {_PARAMETER + name: value for name, value in self.parameters.items()}
+        return parameters | {_BUFFER + name: value for name, value in self.buffers.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> WeightSamples:
+        """The inverse of `arrays`."""
+        stray = [name for name in arrays if not name.startswith((_PARAMETER, _BUFFER))]
+        if stray:
+            raise UploadError(f"array {stray[0]!r} is neither a parameter nor a buffer")
+        return cls(_with_prefix(arrays, _PARAMETER), _with_prefix(arrays, _BUFFER))
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file."""
+        save_file({name: value.contiguous() for name, value in self.arrays().items()}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> WeightSamples:
+        """Read a safetensors file."""
+        try:
+            return cls.from_arrays(load_file(path))
+        except SafetensorError as error:
+            raise UploadError(f"{path.name} is not a safetensors file: {error}") from error
+
+
+def _copy(value: Tensor) -> Tensor:
+    return value.detach().cpu().clone().unsqueeze(0)
+
+
+def _with_prefix(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: v for name, v in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,33 @@
+"""Fixtures and settings that all tests share."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import torch
+from hypothesis import settings
+
+from predbayes.seeding import generator
+
+# Derandomised: a red build can be repeated. Tests of speed are benchmarks, so no deadline.
+settings.register_profile("predbayes", derandomize=True, deadline=None, max_examples=60)
+settings.load_profile("predbayes")
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> torch.Generator:
+    return generator(0, request.node.name)
+
+
+@pytest.fixture(autouse=True)
+def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else "unix socket"
+        if isinstance(address, tuple) and host not in {"127.0.0.1", "::1", "localhost"}:
+            raise AssertionError(f"a test tried to reach {host}")
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)

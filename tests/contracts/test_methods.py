@@ -1,0 +1,153 @@
+"""What every method must do, in every family that it declares.
+
+A new method is one more entry of METHODS: it gets the whole suite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from predbayes.exchange.federation import InProcess, Task
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.learning.likelihood import LearnedNoise, Softmax
+from predbayes.learning.local import DeepEnsemble, Network, OptimizerSettings, SGDLearner
+from predbayes.learning.nets import mlp
+from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
+from predbayes.methods.distilled import Distilled
+from predbayes.methods.method import run
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.pooling import fold
+from predbayes.seeding import generator
+
+NETWORKS = {
+    Categorical: Network(lambda: mlp(2, 3, hidden=(8,)), Softmax(3)),
+    Gaussian: Network(lambda: mlp(2, 1, hidden=(8,)), LearnedNoise()),
+}
+STUDENTS = {
+    Categorical: NETWORKS[Categorical],
+    Gaussian: Network(lambda: mlp(2, 2, hidden=(8,)), LearnedNoise(per_input=True)),
+}
+SHORT = OptimizerSettings(lr=0.05, num_epochs=2, batch_size=20)
+
+
+def learner(family):
+    return DeepEnsemble(SGDLearner(NETWORKS[family], SHORT), size=2)
+
+
+METHODS = {
+    "mixture": lambda family: mixture(learner(family)),
+    "product": lambda family: product(learner(family)),
+    "beta": lambda family: BetaPredBayes(learner(family)),
+    "beta by predictions": lambda family: BetaPredBayes(learner(family), send="predictions"),
+    "distilled beta": lambda family: Distilled(
+        BetaPredBayes(learner(family)), STUDENTS[family], SHORT
+    ),
+}
+CASES = [
+    pytest.param(name, family, id=f"{name}-{family.__name__}")
+    for name, build in METHODS.items()
+    for family in (Categorical, Gaussian)
+    if family in build(family).families
+]
+
+
+def world(family, num_sites=3):
+    rng = generator(0, "world")
+    x = torch.randn(90 + 30, 2, generator=rng)
+    y = x.sum(-1) + 0.1 * torch.randn(120, generator=rng)
+    if family is Categorical:
+        y = (y > -0.7).long() + (y > 0.7).long()
+    sites = {
+        f"site{k}": (x[part], y[part])
+        for k, part in enumerate(torch.arange(90).tensor_split(num_sites))
+    }
+    reference = ReferenceRows.of((x[90:110], y[90:110]), evaluate=x[110:])
+    return sites, reference
+
+
+def predictives(state):
+    """What a state predicts on the reference rows: the pool, and the student where there is one."""
+    if hasattr(state, "student"):
+        sites, reference = world(type(state.teacher.predictive))
+        return [state.teacher.predictive, state.student.predict(reference.inputs)]
+    return [state.predictive]
+
+
+def run_on(method, sites, reference, seed=0):
+    return predictives(run(method, InProcess(sites, seed), reference, seed=seed))
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+class TestMethodContract:
+    def test_predicts_on_every_reference_row(self, name, family):
+        sites, reference = world(family)
+        for p in run_on(METHODS[name](family), sites, reference):
+            assert isinstance(p, family)
+            assert len(p) == len(reference.inputs)
+            assert family.is_proper(p.natural())
+
+    def test_same_seed_same_result(self, name, family):
+        sites, reference = world(family)
+        first, second = (run_on(METHODS[name](family), sites, reference) for _ in range(2))
+        for p, q in zip(first, second, strict=True):
+            assert torch.equal(p.natural(), q.natural())
+
+    def test_another_seed_another_result(self, name, family):
+        sites, reference = world(family)
+        first, second = (run_on(METHODS[name](family), sites, reference, s) for s in (0, 1))
+        for p, q in zip(first, second, strict=True):
+            assert not torch.equal(p.natural(), q.natural())
+
+    def test_order_of_sites_is_irrelevant(self, name, family):
+        sites, reference = world(family)
+        backwards = dict(reversed(sites.items()))
+        first = run_on(METHODS[name](family), sites, reference)
+        second = run_on(METHODS[name](family), backwards, reference)
+        for p, q in zip(first, second, strict=True):
+            # The student trains on targets that differ by rounding.
+            torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
+
+    def test_works_with_one_site(self, name, family):
+        sites, reference = world(family, num_sites=1)
+        assert run_on(METHODS[name](family), sites, reference)
+
+    def test_streaming_equals_batch(self, name, family):
+        """Folding uploads as they come, and merging two partial sums made apart."""
+        method = METHODS[name](family)
+        sites, reference = world(family)
+        state = method.init(reference, rng=generator(0, "init"))
+        task = Task(method, state, reference.inputs)
+        uploads = list(InProcess(sites, 0).collect(task))
+        lifted = [method.lift(state, u, reference.inputs) for u in uploads]
+        merged = fold(lifted[:1]).add_(fold(lifted[1:]))
+        finished = method.finish(state, merged, reference, rng=generator(0, "finish", 0))
+        for p, q in zip(predictives(finished), run_on(method, sites, reference), strict=True):
+            torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
+        assert method.streams
+
+    def test_inputs_are_left_untouched(self, name, family):
+        sites, reference = world(family)
+        before, _ = world(family)
+        run_on(METHODS[name](family), sites, reference)
+        for site, (x, y) in sites.items():
+            assert torch.equal(x, before[site][0])
+            assert torch.equal(y, before[site][1])
+
+    def test_sites_see_no_reference_label(self, name, family):
+        """Other labels, the same uploads: nothing of them is in the state that sites are sent.
+
+        The prior's two moments are the exception, and are part of the agreed plan; they do not
+        reach an upload either.
+        """
+        method = METHODS[name](family)
+        sites, reference = world(family)
+        other = dataclasses.replace(reference, targets=reference.targets.flip(0) * 0 + 1)
+        digests = []
+        for rows in (reference, other):
+            prior_free = method.init(rows, rng=generator(0, "init"))
+            task = Task(method, prior_free, rows.inputs)
+            digests.append([u.digest() for u in InProcess(sites, 0).collect(task)])
+        assert digests[0] == digests[1]

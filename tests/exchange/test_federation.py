@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.errors import DataError
+from predbayes.exchange.federation import InProcess, Task
+from predbayes.exchange.upload import Upload
+from predbayes.predictive.families import Gaussian
+
+
+class Draw:
+    """A method whose upload is the first number that its site draws."""
+
+    def learn(self, state, rows, inputs, *, rng):
+        mean = torch.rand(1, generator=rng) + state
+        return Upload.of_predictions(Gaussian(mean, torch.ones(1)), num_rows=len(rows[0]))
+
+
+def collect(names, seed=0, number=0):
+    sites = {name: (torch.zeros(3, 1), torch.zeros(3)) for name in names}
+    uploads = InProcess(sites, seed).collect(Task(Draw(), 0.0, torch.zeros(1, 1), number))
+    return {upload.info.site: upload.digest() for upload in uploads}
+
+
+def test_uploads_carry_their_sites_name():
+    assert set(collect(["basel", "bern"])) == {"basel", "bern"}
+
+
+def test_a_site_does_not_depend_on_the_others():
+    assert collect(["bern", "basel", "zug"])["basel"] == collect(["basel"])["basel"]
+
+
+def test_sites_rounds_and_seeds_differ():
+    digests = {
+        collect(["basel"], seed, number)["basel"] for seed in range(2) for number in range(2)
+    }
+    digests.add(collect(["bern"])["bern"])
+    assert len(digests) == 5
+
+
+def test_uploads_come_one_at_a_time():
+    trained = []
+
+    class Record(Draw):
+        def learn(self, state, rows, inputs, *, rng):
+            trained.append(len(trained))
+            return super().learn(state, rows, inputs, rng=rng)
+
+    sites = {str(k): (torch.zeros(3, 1), torch.zeros(3)) for k in range(3)}
+    stream = InProcess(sites, 0).collect(Task(Record(), 0.0, torch.zeros(1, 1)))
+    next(stream)
+    assert trained == [0]
+
+
+def test_a_federation_needs_sites():
+    with pytest.raises(DataError, match="at least one site"):
+        InProcess({}, 0)

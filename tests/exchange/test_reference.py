@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.errors import DataError
+from predbayes.exchange.reference import ReferenceRows
+
+
+def test_roles_lie_in_order():
+    rows = ReferenceRows.of(
+        (torch.zeros(2, 1), torch.tensor([0, 1])),
+        unlabelled=torch.ones(3, 1),
+        evaluate=2 * torch.ones(4, 1),
+    )
+    assert rows.inputs[rows.labelled].unique().tolist() == [0]
+    assert rows.inputs[rows.distillation].unique().tolist() == [0, 1]
+    assert rows.inputs[rows.evaluate].unique().tolist() == [2]
+    assert [len(rows.inputs[s]) for s in (rows.labelled, rows.distillation, rows.evaluate)] == [
+        2,
+        5,
+        4,
+    ]
+
+
+def test_without_evaluation_rows_none_are_evaluated():
+    rows = ReferenceRows.of((torch.zeros(2, 1), torch.zeros(2)))
+    assert len(rows.inputs[rows.evaluate]) == 0
+    assert rows.distillation == slice(0, 2)
+
+
+def test_counts_must_fit():
+    with pytest.raises(DataError, match="cannot hold"):
+        ReferenceRows(torch.zeros(3, 1), torch.zeros(2), num_evaluate=2)
+    with pytest.raises(DataError, match="2 labelled inputs with 1 labels"):
+        ReferenceRows.of((torch.zeros(2, 1), torch.zeros(1)))

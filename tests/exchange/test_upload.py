@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+from torch import nn
+
+from predbayes.errors import UploadError
+from predbayes.exchange.upload import Upload, UploadInfo
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian
+from tests.oracles import random_categorical
+
+
+@pytest.fixture
+def classes(rng):
+    return random_categorical(rng)
+
+
+@pytest.fixture
+def uploads(classes):
+    return {
+        "weights": Upload.of_weights(WeightSamples.of(nn.Linear(3, 2)), num_rows=12),
+        "classes": Upload.of_predictions(classes, num_rows=12, class_rows=(3.0, 4.0, 4.0, 1.0)),
+        "numbers": Upload.of_predictions(
+            Gaussian(torch.zeros(3), torch.ones(3), torch.tensor([0.1, 0.2, 0.3])), num_rows=7
+        ),
+    }
+
+
+KINDS = ["weights", "classes", "numbers"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestEveryKind:
+    def test_file_round_trip_is_bit_exact(self, kind, uploads, tmp_path):
+        upload = uploads[kind].from_site("basel")
+        upload.save(tmp_path / "u.safetensors")
+        again = Upload.load(tmp_path / "u.safetensors")
+        assert again.info == upload.info
+        assert again.digest() == upload.digest()
+        for name, array in upload.arrays.items():
+            assert torch.equal(again.arrays[name], array)
+
+    def test_digest_sees_every_part(self, kind, uploads):
+        upload = uploads[kind]
+        assert upload.digest() != upload.from_site("basel").digest()
+        for name, array in upload.arrays.items():
+            changed = array.clone()
+            changed.view(-1)[-1] += 1e-3
+            assert Upload(upload.info, {**upload.arrays, name: changed}).digest() != upload.digest()
+            renamed = {("x" + n if n == name else n): a for n, a in upload.arrays.items()}
+            assert Upload(upload.info, renamed).digest() != upload.digest()
+
+    def test_arrays_must_be_finite(self, kind, uploads):
+        upload = uploads[kind]
+        name, array = next(iter(upload.arrays.items()))
+        with pytest.raises(UploadError, match="not finite"):
+            Upload(upload.info, {**upload.arrays, name: array * math.nan})
+
+
+def test_weights_come_back(uploads):
+    samples = uploads["weights"].samples()
+    assert len(samples) == 1
+    assert set(samples.parameters) == {"weight", "bias"}
+
+
+def test_classes_come_back(uploads, classes):
+    p = uploads["classes"].predictive()
+    assert isinstance(p, Categorical)
+    torch.testing.assert_close(p.log_probs, classes.log_probs.float())
+
+
+def test_numbers_come_back_with_the_split_of_their_variance(uploads):
+    p = uploads["numbers"].predictive()
+    assert isinstance(p, Gaussian)
+    torch.testing.assert_close(p.var, torch.ones(3))
+    torch.testing.assert_close(p.epistemic_var, torch.tensor([0.1, 0.2, 0.3]))
+
+
+def test_a_gaussian_without_a_split_is_all_noise():
+    upload = Upload.of_predictions(Gaussian(torch.zeros(2), torch.ones(2)), num_rows=1)
+    assert upload.arrays["epistemic_var"].tolist() == [0.0, 0.0]
+
+
+def test_impossible_classes_are_sent_as_the_floor():
+    upload = Upload.of_predictions(Categorical(torch.tensor([[0.0, -math.inf]])), num_rows=1)
+    assert upload.arrays["log_probs"].tolist() == [[0.0, -80.0]]
+
+
+def test_half_precision_halves_the_upload_and_costs_little(rng):
+    """2,000 inputs × 10 classes in fp16 are 40 kB."""
+    p = random_categorical(rng, num_rows=2000, num_classes=10)
+    upload = Upload.of_predictions(p, num_rows=1, dtype=torch.float16)
+    assert sum(a.nbytes for a in upload.arrays.values()) == 40_000
+    assert float(p.kl(Categorical(upload.predictive().log_probs.double())).abs().max()) < 1e-2
+
+
+class TestErrors:
+    def test_kinds_are_not_confused(self, uploads):
+        with pytest.raises(UploadError, match="sent weights, not predictions"):
+            uploads["weights"].predictive()
+        with pytest.raises(UploadError, match="sent predictions, not weights"):
+            uploads["classes"].samples()
+
+    @pytest.mark.parametrize(
+        "arrays",
+        [
+            {"probs": torch.zeros(2, 3)},
+            {"log_probs": torch.zeros(2)},
+            {"mean": torch.zeros(2), "epistemic_var": torch.zeros(3), "noise_var": torch.ones(2)},
+            {"mean": torch.zeros(2), "epistemic_var": -torch.ones(2), "noise_var": torch.ones(2)},
+            {"mean": torch.zeros(2), "epistemic_var": torch.zeros(2), "noise_var": torch.zeros(2)},
+        ],
+    )
+    def test_arrays_must_be_predictions(self, arrays):
+        with pytest.raises(UploadError):
+            Upload(UploadInfo(kind="predictions", num_rows=1), arrays).predictive()
+
+    @pytest.mark.parametrize(
+        ("header", "message"),
+        [
+            ('{"format_version": 2, "kind": "weights", "num_rows": 1}', "format_version"),
+            ('{"format_version": 1, "kind": "gradients", "num_rows": 1}', "kind"),
+            ('{"format_version": 1, "kind": "weights", "num_rows": 0}', "num_rows"),
+            ('{"format_version": 1, "kind": "weights", "num_rows": 1, "extra": 1}', "extra"),
+            ("{", "header"),
+        ],
+    )
+    def test_headers_are_strict(self, header, message, tmp_path):
+        path = tmp_path / "u.safetensors"
+        save_file({"a": torch.zeros(1)}, path, metadata={"predbayes": header})
+        with pytest.raises(UploadError, match=message):
+            Upload.load(path)
+
+    def test_other_safetensors_are_refused(self, tmp_path):
+        path = tmp_path / "u.safetensors"
+        save_file({"a": torch.zeros(1)}, path)
+        with pytest.raises(UploadError, match="not an upload of predbayes"):
+            Upload.load(path)
+
+    def test_other_files_are_refused(self, tmp_path):
+        path = tmp_path / "u.safetensors"
+        path.write_bytes(b"\x80\x04K\x01.")  # a pickle of the number 1
+        with pytest.raises(UploadError, match="cannot be read as an upload"):
+            Upload.load(path)
+        with pytest.raises(UploadError, match="cannot be read as an upload"):
+            Upload.load(tmp_path / "absent.safetensors")
+
+    def test_a_file_cut_short_is_refused(self, uploads, tmp_path):
+        path = tmp_path / "u.safetensors"
+        uploads["classes"].save(path)
+        path.write_bytes(path.read_bytes()[:-5])
+        with pytest.raises(UploadError, match="cannot be read as an upload"):
+            Upload.load(path)
+
+    def test_families_without_a_wire_format_are_refused(self):
+        class Poisson:
+            def bounded(self, floor, prior):
+                return self
+
+        with pytest.raises(UploadError, match="no wire format"):
+            Upload.of_predictions(Poisson(), num_rows=1)
+
+    def test_info_cannot_be_built_wrong(self):
+        with pytest.raises(ValidationError):
+            UploadInfo(kind="weights", num_rows=-1)

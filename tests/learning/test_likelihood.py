@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from predbayes.learning.likelihood import MIN_NOISE_VAR, FixedNoise, LearnedNoise, Softmax
+from predbayes.predictive.families import Categorical, Gaussian
+
+REGRESSION = [LearnedNoise(), LearnedNoise(per_input=True), FixedNoise(0.3, 0.3)]
+
+
+def outputs_of(likelihood, rng, num_samples=1, num_rows=6):
+    """Outputs as an attached network would give them."""
+    net = nn.Linear(4, likelihood.num_outputs)
+    inputs = torch.randn(num_rows, 4, generator=rng)
+    samples = [
+        likelihood.attach(nn.Linear(4, likelihood.num_outputs))(inputs) for _ in range(num_samples)
+    ]
+    assert likelihood.attach(net)(inputs).shape == samples[0].shape
+    return torch.stack(samples).detach()
+
+
+def test_softmax_averages_probabilities_not_logits(rng):
+    outputs = torch.randn(3, 6, 5, generator=rng)
+    expected = outputs.softmax(-1).mean(0)
+    torch.testing.assert_close(Softmax(5).predictive(outputs).moments(), expected)
+
+
+def test_softmax_survives_extreme_logits():
+    outputs = torch.tensor([[[1e4, 0.0]], [[0.0, 1e4]]])
+    predictive = Softmax(2).predictive(outputs)
+    torch.testing.assert_close(predictive.log_probs, torch.full((1, 2), math.log(0.5)))
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(3), *REGRESSION])
+def test_loss_is_the_nll_of_one_sample(likelihood, rng):
+    outputs = outputs_of(likelihood, rng)
+    classes = likelihood.family is Categorical
+    y = torch.randint(3, (6,), generator=rng) if classes else torch.randn(6, generator=rng)
+    expected = -likelihood.predictive(outputs).log_prob(y).mean()
+    torch.testing.assert_close(likelihood.loss(outputs[0], y), expected)
+
+
+@pytest.mark.parametrize("likelihood", REGRESSION)
+def test_variance_is_spread_plus_noise(likelihood, rng):
+    outputs = outputs_of(likelihood, rng, num_samples=4)
+    predictive = likelihood.predictive(outputs)
+    assert isinstance(predictive, Gaussian)
+    spread = outputs[..., 0].var(0, correction=0)
+    torch.testing.assert_close(predictive.mean, outputs[..., 0].mean(0))
+    torch.testing.assert_close(predictive.epistemic_var, spread)
+    noise = torch.stack([likelihood.predictive(o.unsqueeze(0)).var for o in outputs]).mean(0)
+    torch.testing.assert_close(predictive.var, spread + noise)
+
+
+def test_learned_noise_is_a_parameter_of_the_network():
+    model = LearnedNoise().attach(nn.Linear(2, 1))
+    assert "raw_noise" in dict(model.named_parameters())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    x = torch.zeros(4000, 2)
+    y = 0.5 * torch.randn(4000, generator=torch.Generator().manual_seed(0))
+    for _ in range(300):
+        optimizer.zero_grad()
+        LearnedNoise().loss(model(x), y).backward()
+        optimizer.step()
+    noise = LearnedNoise().predictive(model(x).detach().unsqueeze(0)).var[0]
+    assert float(noise) == pytest.approx(0.25, rel=0.05)
+
+
+def test_learned_noise_has_a_floor():
+    outputs = torch.tensor([[[0.0, -1e4]]])
+    assert float(LearnedNoise().predictive(outputs).var) == pytest.approx(MIN_NOISE_VAR)
+
+
+def test_the_released_noise_trains_with_squared_error_and_predicts_with_two(rng):
+    likelihood = FixedNoise.released()
+    outputs, y = torch.randn(6, 1, generator=rng), torch.randn(6, generator=rng)
+    squared = (outputs[:, 0] - y).square().mean()
+    torch.testing.assert_close(likelihood.loss(outputs, y), squared + 0.5 * math.log(math.pi))
+    assert likelihood.predictive(outputs.unsqueeze(0)).var.tolist() == [2.0] * 6

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from predbayes.errors import TrainingError
+from predbayes.learning.likelihood import LearnedNoise, Softmax
+from predbayes.learning.local import (
+    DeepEnsemble,
+    Network,
+    NetworkLearner,
+    OptimizerSettings,
+    SGDLearner,
+    SGHMCLearner,
+)
+from predbayes.learning.nets import mlp
+from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.metrics import accuracy, nll
+from predbayes.seeding import generator
+
+CLASSES = Network(lambda: mlp(2, 2, hidden=(16,)), Softmax(2))
+NUMBERS = Network(lambda: mlp(2, 1, hidden=(16,)), LearnedNoise())
+SAMPLER = SamplerSettings(num_epochs=20, batch_size=50, num_cycles=2, max_samples=3, friction=0.1)
+
+
+@pytest.fixture
+def blobs(rng):
+    y = torch.randint(2, (400,), generator=rng)
+    x = torch.randn(400, 2, generator=rng) + 2.0 * (2 * y[:, None] - 1)
+    return x, y
+
+
+@pytest.fixture
+def line(rng):
+    x = torch.randn(400, 2, generator=rng)
+    return x, x[:, 0] - 0.5 * x[:, 1] + 0.3 * torch.randn(400, generator=rng)
+
+
+LEARNERS = {
+    "sghmc": lambda network: SGHMCLearner(network, SAMPLER),
+    "sgd": lambda network: SGDLearner(network, OptimizerSettings(lr=0.05, num_epochs=20)),
+    "adam": lambda network: SGDLearner(network, OptimizerSettings("adam", lr=0.02, num_epochs=20)),
+    "ensemble": lambda network: DeepEnsemble(
+        SGDLearner(network, OptimizerSettings(lr=0.05, num_epochs=10)), size=3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+class TestEveryLearner:
+    def test_learns_to_classify(self, name, blobs, rng):
+        predictor = LEARNERS[name](CLASSES).fit(blobs, rng=rng)
+        assert accuracy(predictor.predict(blobs[0]), blobs[1]) > 0.97
+
+    def test_learns_a_function_and_its_noise(self, name, line, rng):
+        x, y = line
+        predictive = LEARNERS[name](NUMBERS).fit(line, rng=rng).predict(x)
+        best = 0.5 * math.log(2 * math.pi * math.e * 0.09)  # NLL of the true law
+        assert nll(predictive, y) == pytest.approx(best, abs=0.15)
+        assert bool((predictive.epistemic_var <= predictive.var).all())
+
+    def test_same_seed_same_weights(self, name, blobs):
+        first, second, third = (
+            LEARNERS[name](CLASSES).fit(blobs, rng=generator(seed)).samples for seed in (1, 1, 2)
+        )
+        weights = [s.parameters["1.weight"] for s in (first, second, third)]
+        assert torch.equal(weights[0], weights[1])
+        assert not torch.equal(weights[0], weights[2])
+
+    def test_leaves_the_rows_untouched(self, name, blobs, rng):
+        before = [t.clone() for t in blobs]
+        LEARNERS[name](CLASSES).fit(blobs, rng=rng)
+        assert all(torch.equal(a, b) for a, b in zip(before, blobs, strict=True))
+
+    def test_takes_a_dataloader(self, name, blobs, rng):
+        loader = DataLoader(TensorDataset(*blobs), batch_size=50, shuffle=True)
+        predictor = LEARNERS[name](CLASSES).fit(loader, rng=rng)
+        assert accuracy(predictor.predict(blobs[0]), blobs[1]) > 0.97
+
+    def test_has_a_network_to_read_its_weights_with(self, name):
+        learner = LEARNERS[name](CLASSES)
+        assert isinstance(learner, NetworkLearner)
+        assert learner.network is CLASSES
+
+
+@pytest.mark.parametrize(("name", "num"), [("sghmc", 3), ("sgd", 1), ("ensemble", 3)])
+def test_number_of_samples(name, num, blobs, rng):
+    assert len(LEARNERS[name](CLASSES).fit(blobs, rng=rng).samples) == num
+
+
+def test_batched_prediction_is_the_average_of_the_networks_one_by_one(rng):
+    """torch.func against a plain loop, with batch norm whose buffers differ between samples."""
+
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4))
+
+    network = Network(build, Softmax(4))
+    modules = [network.create(rng) for _ in range(3)]
+    x = torch.randn(4500, 3, generator=rng)
+    for module in modules:
+        module(torch.randn(100, 3, generator=rng))  # moves the running statistics
+    samples = WeightSamples.concat([WeightSamples.of(m) for m in modules])
+    expected = torch.stack([m.eval()(x).softmax(-1) for m in modules]).mean(0)
+    torch.testing.assert_close(network.predict(samples, x).moments(), expected.detach())
+
+
+def test_new_networks_come_from_the_generator():
+    weights = [CLASSES.create(generator(seed))[1].weight for seed in (0, 0, 1)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_settings_reach_the_optimiser():
+    model = nn.Linear(1, 1)
+    sgd = OptimizerSettings("sgd", lr=0.3, momentum=0.5, weight_decay=0.1).build(model)
+    adam = OptimizerSettings("adam", lr=0.2).build(model)
+    assert isinstance(sgd, torch.optim.SGD)
+    assert isinstance(adam, torch.optim.Adam)
+    (group,) = sgd.param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.3, 0.5, 0.1)
+    assert adam.param_groups[0]["lr"] == 0.2
+
+
+def test_noise_is_on_in_sampling_stages_only(blobs, monkeypatch):
+    """Temperatures that the sampler sees over the run, against the schedule."""
+    from predbayes.posterior.sghmc import SGHMC
+
+    seen = []
+    step = SGHMC.step
+
+    def spy(self, closure=None):
+        seen.append(self.param_groups[0]["temperature"])
+        return step(self, closure)
+
+    monkeypatch.setattr(SGHMC, "step", spy)
+    SGHMCLearner(CLASSES, SAMPLER).fit(blobs, rng=generator(0))
+    schedule = SAMPLER.schedule(20 * 8)
+    assert seen == [1.0 if schedule.is_sampling(i) else 0.0 for i in range(160)]
+
+
+def test_an_ensemble_needs_a_member(blobs, rng):
+    with pytest.raises(TrainingError, match="at least one member"):
+        DeepEnsemble(SGDLearner(CLASSES), size=0).fit(blobs, rng=rng)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from predbayes.errors import DataError, TrainingError
+from predbayes.learning.training import (
+    LoaderBatches,
+    TensorBatches,
+    as_batches,
+    count_rows,
+    train,
+)
+from predbayes.seeding import generator, isolated
+
+CPU = torch.device("cpu")
+
+
+def rows(num: int = 23):
+    return torch.arange(num, dtype=torch.float32).unsqueeze(-1), torch.arange(num)
+
+
+def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs[:, 0] - targets).square().mean()
+
+
+def fit(batches, seed: int = 0, **options) -> tuple[nn.Module, list[int]]:
+    with isolated(generator(0)):
+        model = nn.Sequential(nn.Linear(1, 4), nn.Dropout(0.5), nn.Linear(4, 1))
+    steps: list[int] = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    settings = {"num_epochs": 2, "rng": generator(seed), "after_step": steps.append} | options
+    train(model, squared, batches, optimizer, **settings)
+    return model, steps
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 23, 100])
+def test_an_epoch_visits_every_row_once(batch_size, rng):
+    x, y = rows()
+    batches = TensorBatches(x, y, batch_size)
+    seen = list(batches.epoch(rng))
+    assert len(seen) == len(batches)
+    assert sorted(torch.cat([targets for _, targets in seen]).tolist()) == list(range(23))
+    assert all(torch.equal(inputs[:, 0].long(), targets) for inputs, targets in seen)
+
+
+def test_every_epoch_has_an_order_of_its_own(rng):
+    batches = TensorBatches(*rows(), 23)
+    first, second = (next(batches.epoch(rng))[1].tolist() for _ in range(2))
+    assert first != second
+
+
+def test_any_dataloader_will_do():
+    loader = DataLoader(TensorDataset(*rows()), batch_size=4, shuffle=True)
+    batches = as_batches(loader, batch_size=99, device=CPU)
+    assert isinstance(batches, LoaderBatches)
+    assert (batches.num_rows, len(batches), count_rows(loader)) == (23, 6, 23)
+    first, second = (fit(batches, seed=3)[0] for _ in range(2))
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)  # a shuffling loader and dropout repeat, too
+
+
+def test_steps_are_counted_over_all_epochs():
+    calls: list[int] = []
+    _, steps = fit(TensorBatches(*rows(), 10), before_step=calls.append)
+    assert calls == steps == list(range(6))
+
+
+def test_same_seed_same_weights():
+    batches = TensorBatches(*rows(), 10)
+    weights = [fit(batches, seed)[0][0].weight.tolist() for seed in (0, 0, 1)]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_torchs_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    fit(TensorBatches(*rows(), 10))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_divergence_is_reported():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e6)
+    with pytest.raises(TrainingError, match="lower the step size"):
+        train(
+            model,
+            squared,
+            TensorBatches(*rows(), 5),
+            optimizer,
+            num_epochs=20,
+            rng=generator(0),
+        )
+
+
+def test_inputs_and_targets_must_match():
+    x, y = rows()
+    for bad in ((x, y[:-1]), (x[:0], y[:0])):
+        with pytest.raises(DataError, match="one target for each input"):
+            as_batches(bad, batch_size=5, device=CPU)
+    assert count_rows((x, y)) == 23

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.errors import PoolError, TrainingError
+from predbayes.exchange.federation import InProcess
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.likelihood import LearnedNoise, Softmax
+from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
+from predbayes.learning.nets import mlp
+from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
+from predbayes.methods.distilled import Distilled
+from predbayes.methods.method import run
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import nll
+from predbayes.seeding import generator
+
+NETWORK = Network(lambda: mlp(2, 3, hidden=(8,)), Softmax(3))
+LEARNER = SGDLearner(NETWORK, OptimizerSettings(lr=0.05, num_epochs=5, batch_size=20))
+
+
+class Frequencies:
+    """A learner with no network: the classes' frequencies, whatever the input."""
+
+    def fit(self, rows, *, rng):
+        counts = torch.bincount(rows[1], minlength=3) + 1.0
+
+        class Constant:
+            def predict(self, inputs):
+                return Categorical.from_moments(counts.expand(len(inputs), 3))
+
+        return Constant()
+
+
+@pytest.fixture
+def world(rng):
+    x = torch.randn(150, 2, generator=rng)
+    y = (x[:, 0] > -0.5).long() + (x[:, 0] > 0.5).long()
+    order = x[:120, 0].argsort()
+    sites = {f"site{k}": (x[p], y[p]) for k, p in enumerate(order.tensor_split(4))}
+    return sites, ReferenceRows.of((x[120:], y[120:]))
+
+
+def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
+    sites, reference = world
+    federation = InProcess(sites, 0)
+    beta, low, high = (
+        run(method, federation, reference, seed=0)
+        for method in (BetaPredBayes(LEARNER), mixture(LEARNER), product(LEARNER))
+    )
+    ends = [nll(state.predictive, reference.targets) for state in (low, high)]
+    assert nll(beta.predictive, reference.targets) <= min(ends) + 1e-9
+    assert beta.tuned.num_labels == 30
+
+
+def test_sending_predictions_equals_sending_weights(world):
+    sites, reference = world
+    states = [
+        run(BetaPredBayes(LEARNER, send=kind), InProcess(sites, 0), reference, seed=0)
+        for kind in ("weights", "predictions")
+    ]
+    torch.testing.assert_close(states[0].predictive.natural(), states[1].predictive.natural())
+    assert states[0].beta == pytest.approx(states[1].beta)
+
+
+def test_any_learner_can_send_predictions(world):
+    sites, reference = world
+    state = run(mixture(Frequencies(), send="predictions"), InProcess(sites, 0), reference, seed=0)
+    sizes = torch.tensor([float(len(y)) for _, y in sites.values()])
+    freq = torch.stack(
+        [(torch.bincount(y, minlength=3) + 1) / (len(y) + 3) for _, y in sites.values()]
+    )
+    expected = (sizes[:, None] * freq).sum(0) / sizes.sum()
+    torch.testing.assert_close(state.predictive.moments()[0].float(), expected)
+
+
+def test_a_learner_without_weights_cannot_send_them(world):
+    sites, reference = world
+    with pytest.raises(TrainingError, match="send='predictions'"):
+        run(BetaPredBayes(Frequencies()), InProcess(sites, 0), reference, seed=0)
+
+
+def test_weights_cannot_be_read_without_their_network(world):
+    sites, reference = world
+    upload = BetaPredBayes(LEARNER).learn(None, sites["site0"], reference.inputs, rng=generator(0))
+    method = BetaPredBayes(Frequencies(), send="predictions")
+    state = method.init(reference, rng=generator(0))
+    with pytest.raises(TrainingError, match="with the network"):
+        method.lift(state, upload, reference.inputs)
+
+
+class TestPrior:
+    numbers = ReferenceRows.of((torch.zeros(4, 2), torch.tensor([1.0, 2.0, 3.0, 4.0])))
+    classes = ReferenceRows.of((torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))
+
+    def prior(self, reference, **options):
+        return BetaPredBayes(LEARNER, **options).init(reference, rng=generator(0)).prior
+
+    def test_regression_takes_the_reference_targets_moments(self):
+        prior = self.prior(self.numbers)
+        assert isinstance(prior, Gaussian)
+        assert float(prior.mean) == 2.5
+        assert float(prior.var) == pytest.approx(5 / 3)
+
+    def test_classification_is_flat(self):
+        assert self.prior(self.classes) is None
+
+    def test_flat_can_be_asked_for(self):
+        assert self.prior(self.numbers, prior="flat") is None
+
+    def test_any_prior_can_be_given(self):
+        given = Categorical.from_moments(torch.ones(1, 3))
+        assert self.prior(self.classes, prior=given) is given
+
+    def test_class_frequencies_must_be_given(self):
+        with pytest.raises(TrainingError, match="give a Categorical"):
+            self.prior(self.classes, prior="reference")
+
+    def test_one_target_has_no_variance(self):
+        single = ReferenceRows.of((torch.zeros(1, 2), torch.ones(1)))
+        with pytest.raises(TrainingError, match="at least two"):
+            self.prior(single)
+
+    def test_clients_less_certain_than_the_prior_still_pool(self):
+        """Without the cap on variances this product would have negative precision."""
+        method = BetaPredBayes(LEARNER, send="predictions", beta=1.0)
+        state = method.init(self.numbers, rng=generator(0))
+        vague = Upload.of_predictions(Gaussian(torch.zeros(4), torch.full((4,), 50.0)), num_rows=1)
+        total = method.lift(state, vague, self.numbers.inputs)
+        for _ in range(3):
+            total.add_(method.lift(state, vague, self.numbers.inputs))
+        pooled = method.finish(state, total, self.numbers, rng=generator(0)).predictive
+        torch.testing.assert_close(pooled.var, state.prior.var.expand(4))
+
+
+def test_results_before_the_round_are_refused(world):
+    _, reference = world
+    method = Distilled(BetaPredBayes(LEARNER), NETWORK)
+    state = method.init(reference, rng=generator(0))
+    for attribute in ("predictive", "beta"):
+        with pytest.raises(PoolError, match="no round has been run"):
+            getattr(state.teacher, attribute)
+    with pytest.raises(PoolError, match="no round has been run"):
+        _ = state.student
+
+
+def test_the_student_of_a_regression_has_a_variance_head(rng):
+    x = torch.rand(300, 1, generator=rng) * 4 - 2
+    y = torch.sin(x[:, 0]) + (0.05 + 0.3 * (x[:, 0] > 0)) * torch.randn(300, generator=rng)
+    sites = {str(k): (x[k:200:2], y[k:200:2]) for k in range(2)}
+    reference = ReferenceRows.of((x[200:250], y[200:250]), unlabelled=x[250:])
+    net = Network(lambda: mlp(1, 2, hidden=(32,)), LearnedNoise(per_input=True))
+    fast = OptimizerSettings("adam", lr=0.01, num_epochs=150, batch_size=20)
+    method = Distilled(BetaPredBayes(SGDLearner(net, fast)), student=net, settings=fast)
+    state = run(method, InProcess(sites, 0), reference, seed=0)
+    gap = state.teacher.predictive.kl(state.student.predict(reference.inputs))
+    assert float(gap.mean()) < 0.1
+    quiet, loud = state.student.predict(torch.tensor([[-1.0], [1.0]])).var.tolist()
+    assert quiet < loud

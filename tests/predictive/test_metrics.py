@@ -1,0 +1,183 @@
+"""Metrics against other implementations, and calibration errors against their sampling law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scoringrules
+import torch
+import torchmetrics.functional.classification as tm
+from scipy import stats
+
+from predbayes.errors import PoolError
+from predbayes.predictive import metrics
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.seeding import generator
+from tests.oracles import FALSE_ALARM, random_categorical, random_gaussian, random_targets
+
+
+@pytest.fixture
+def classes(rng):
+    return random_categorical(rng, num_rows=500), random_targets(Categorical, rng, num_rows=500)
+
+
+@pytest.fixture
+def numbers(rng):
+    return random_gaussian(rng, num_rows=500), random_targets(Gaussian, rng, num_rows=500)
+
+
+class TestAgainstOthers:
+    def test_nll_is_cross_entropy(self, classes):
+        p, y = classes
+        expected = torch.nn.functional.cross_entropy(p.log_probs, y)
+        assert metrics.nll(p, y) == pytest.approx(float(expected))
+
+    def test_gaussian_nll_has_its_constant(self, numbers):
+        p, y = numbers
+        expected = scoringrules.logs_normal(y.numpy(), p.mean.numpy(), p.var.sqrt().numpy()).mean()
+        assert metrics.nll(p, y) == pytest.approx(expected)
+
+    def test_accuracy(self, classes):
+        p, y = classes
+        expected = tm.multiclass_accuracy(p.moments(), y, 4, average="micro")
+        assert metrics.accuracy(p, y) == pytest.approx(float(expected))
+
+    def test_brier(self, classes):
+        p, y = classes
+        expected = scoringrules.brier_score(np.eye(4)[y.numpy()], p.moments().numpy()).sum(-1)
+        assert metrics.brier(p, y) == pytest.approx(expected.mean())
+
+    def test_crps(self, numbers):
+        p, y = numbers
+        expected = scoringrules.crps_normal(y.numpy(), p.mean.numpy(), p.var.sqrt().numpy()).mean()
+        assert metrics.crps(p, y) == pytest.approx(expected)
+
+    def test_rmse(self, numbers):
+        p, y = numbers
+        assert metrics.rmse(p, y) == pytest.approx(float(((p.mean - y) ** 2).mean() ** 0.5))
+
+    def test_pit_is_the_normal_cdf(self, numbers):
+        p, y = numbers
+        expected = stats.norm.cdf(y.numpy(), p.mean.numpy(), p.var.sqrt().numpy())
+        np.testing.assert_allclose(metrics.pit(p, y).numpy(), expected, atol=1e-12)
+
+    def test_intervals(self, numbers):
+        p, y = numbers
+        low, high = stats.norm.interval(0.9, p.mean.numpy(), p.var.sqrt().numpy())
+        inside = (low <= y.numpy()) & (y.numpy() <= high)
+        assert metrics.interval_coverage(p, y, 0.9) == pytest.approx(inside.mean())
+        assert metrics.interval_width(p, 0.9) == pytest.approx((high - low).mean())
+
+    def test_ece(self, classes, rng):
+        p, y = classes
+        expected = tm.multiclass_calibration_error(p.moments(), y, 4, n_bins=15, norm="l1")
+        assert metrics.ece(p, y, rng=rng).value == pytest.approx(float(expected), abs=1e-6)
+
+
+def slow_ece(confidence, correct, edges):
+    """The definition, bin by bin."""
+    total = 0.0
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            gap = abs(correct[inside].mean() - confidence[inside].mean())
+            total += inside.mean() * gap
+    return total
+
+
+class TestCalibrationErrors:
+    def test_ece_is_its_definition(self, classes, rng):
+        p, y = classes
+        confidence, label = (a.numpy() for a in p.moments().max(-1))
+        expected = slow_ece(confidence, label == y.numpy(), np.linspace(0, 1, 16))
+        assert metrics.ece(p, y, rng=rng).value == pytest.approx(expected)
+
+    def test_adaptive_ece_has_equally_full_bins(self, classes, rng):
+        p, y = classes
+        confidence, label = (a.numpy() for a in p.moments().max(-1))
+        order = np.argsort(confidence)
+        hits = (label == y.numpy())[order]
+        parts = zip(np.array_split(confidence[order], 10), np.array_split(hits, 10), strict=True)
+        expected = sum(len(c) / 500 * abs(h.mean() - c.mean()) for c, h in parts)
+        actual = metrics.adaptive_ece(p, y, rng=rng, num_bins=10)
+        assert actual.value == pytest.approx(expected)
+
+    def test_classwise_ece_is_the_mean_over_classes(self, classes, rng):
+        p, y = classes
+        edges = np.linspace(0, 1, 16)
+        per_class = [slow_ece(p.moments()[:, c].numpy(), y.numpy() == c, edges) for c in range(4)]
+        actual = metrics.classwise_ece(p, y, rng=rng, num_draws=20)
+        assert actual.value == pytest.approx(np.mean(per_class))
+
+    def test_certainty_belongs_to_the_last_bin(self, rng):
+        """torchmetrics puts confidence 1 into a bin of its own (its issue 3510)."""
+        p = Categorical(torch.tensor([[0.0, -80.0], [-0.02, -3.9]]).double())
+        y = torch.tensor([0, 1])
+        # One bin, one hit out of two, mean confidence about .99.
+        expected = abs(0.5 - float(p.moments().max(-1).values.mean()))
+        assert metrics.ece(p, y, rng=rng).value == pytest.approx(expected)
+
+    @pytest.mark.parametrize(
+        ("num_rows", "median"), [(100, 0.086), (500, 0.040), (1000, 0.028), (10_000, 0.009)]
+    )
+    def test_null_value_is_that_of_a_calibrated_model(self, num_rows, median):
+        """Medians for 15 bins and confidences between .5 and 1."""
+        rng = generator(0, "null", num_rows)
+        top = 0.5 + 0.5 * torch.rand(num_rows, generator=rng, dtype=torch.float64)
+        p = Categorical.from_moments(torch.stack([top, 1 - top], -1))
+        y = (torch.rand(num_rows, generator=rng) > top).long()
+        error = metrics.ece(p, y, rng=rng)
+        assert error.null == pytest.approx(median, rel=0.35)
+        assert error.interval[0] <= error.null
+
+    def test_interval_covers_a_true_miscalibration(self):
+        """Confidence .8, accuracy .7: the true error is .1 whatever the bins."""
+        rng = generator(0, "ece interval")
+        p = Categorical(torch.tensor([[0.8, 0.2]]).double().log().expand(400, 2))
+        hits = 0
+        for _ in range(100):
+            y = (torch.rand(400, generator=rng) > 0.7).long()
+            low, high = metrics.ece(p, y, rng=rng, num_draws=100).interval
+            hits += low <= 0.1 <= high
+        assert stats.binom.cdf(hits, 100, 0.92) > FALSE_ALARM  # 100 draws make it a little narrow
+
+    def test_same_seed_same_error(self, classes):
+        p, y = classes
+        first, second = (metrics.ece(p, y, rng=generator(1)) for _ in range(2))
+        assert first == second
+
+
+@pytest.mark.parametrize("metric", [metrics.nll, metrics.accuracy, metrics.brier])
+def test_class_metrics_do_not_depend_on_batches(metric, classes):
+    p, y = classes
+    parts = [metric(p[i : i + 90], y[i : i + 90]) * len(y[i : i + 90]) for i in range(0, 500, 90)]
+    assert sum(parts) / 500 == pytest.approx(metric(p, y))
+
+
+@pytest.mark.parametrize("metric", [metrics.nll, metrics.crps, metrics.interval_coverage])
+def test_number_metrics_do_not_depend_on_batches(metric, numbers):
+    p, y = numbers
+    parts = [metric(p[i : i + 90], y[i : i + 90]) * len(y[i : i + 90]) for i in range(0, 500, 90)]
+    assert sum(parts) / 500 == pytest.approx(metric(p, y))
+
+
+def test_bootstrap_interval_has_the_width_of_the_standard_error(numbers, rng):
+    p, y = numbers
+    low, high = metrics.bootstrap(metrics.nll, p, y, rng=rng)
+    standard_error = float(p.log_prob(y).std()) / 500**0.5
+    assert low < metrics.nll(p, y) < high
+    assert high - low == pytest.approx(2 * 1.96 * standard_error, rel=0.15)
+
+
+def test_pit_of_a_calibrated_model_is_uniform(rng):
+    p = random_gaussian(rng, num_rows=5000)
+    y = p.mean + p.var.sqrt() * torch.randn(5000, generator=rng, dtype=torch.float64)
+    assert stats.kstest(metrics.pit(p, y).numpy(), "uniform").pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("metric", [metrics.nll, metrics.crps, metrics.rmse, metrics.pit])
+def test_columns_of_targets_are_refused(metric, numbers):
+    """(B, 1) against (B,) would score every prediction against every target."""
+    p, y = numbers
+    with pytest.raises(PoolError, match="one number per row"):
+        metric(p, y.unsqueeze(-1))

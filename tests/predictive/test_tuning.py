@@ -1,0 +1,209 @@
+"""The convex solve against grids, optimality conditions and repeated sampling."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predbayes.errors import PoolError
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import nll
+from predbayes.predictive.pooling import ENTROPY, PredictiveSum, fold
+from predbayes.predictive.tuning import tune_beta, tune_weights
+from predbayes.seeding import generator
+from tests.oracles import RANDOM, prior_for, random_categorical, random_targets
+
+FAMILIES = [Categorical, Gaussian]
+GRID = 10_000
+
+
+def federation(family, rng, num_rows=40, num_clients=4, scale=1.0, terms=()):
+    prior = prior_for(family) if family is Gaussian else None
+    clients = [RANDOM[family](rng, num_rows=num_rows, scale=scale) for _ in range(num_clients)]
+    total = fold(PredictiveSum.of(c, 10.0, prior=prior, terms=terms) for c in clients)
+    return total, random_targets(family, rng, num_rows=num_rows)
+
+
+def grid_nll(total, targets, betas):
+    """NLL at many betas, with nothing of the solver's code but the families' definitions."""
+    mixture, product = total.component("mixture"), total.component("product")
+    values = []
+    for chunk in torch.split(betas, 500):
+        eta = mixture + chunk[:, None, None] * (product - mixture)
+        fit = total.family.inner(eta, targets.expand(len(chunk), -1))
+        values.append((total.family.log_partition(eta) - fit).mean(-1))
+    return torch.cat(values)
+
+
+seeds = st.integers(0, 2**32)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+class TestBeta:
+    @given(seed=seeds, scale=st.sampled_from([0.3, 1.0, 4.0]))
+    @settings(max_examples=25)
+    def test_no_grid_point_is_better_and_beta_is_within_a_step(self, family, seed, scale):
+        total, y = federation(family, torch.Generator().manual_seed(seed), scale=scale)
+        betas = torch.linspace(0, 1, GRID, dtype=torch.float64)
+        values = grid_nll(total, y, betas)
+        tuned = tune_beta(total, y)
+        assert tuned.nll <= float(values.min()) + 1e-12
+        assert abs(tuned.beta - float(betas[values.argmin()])) <= 1 / (GRID - 1)
+
+    @given(seed=seeds)
+    def test_nll_is_convex_in_beta(self, family, seed):
+        total, y = federation(family, torch.Generator().manual_seed(seed))
+        values = grid_nll(total, y, torch.linspace(0, 1, 101, dtype=torch.float64))
+        second = values[:-2] - 2 * values[1:-1] + values[2:]
+        assert bool((second >= -1e-12).all())
+
+    @given(seed=seeds)
+    @settings(max_examples=25)
+    def test_a_wider_domain_is_never_worse(self, family, seed):
+        total, y = federation(family, torch.Generator().manual_seed(seed))
+        inside, outside = tune_beta(total, y), tune_beta(total, y, domain=(-2.0, 3.0))
+        assert outside.nll <= inside.nll + 1e-12
+        assert np.clip(outside.beta, 0, 1) == pytest.approx(inside.beta, abs=1e-6)
+
+    def test_reported_nll_is_that_of_the_pool(self, family, rng):
+        total, y = federation(family, rng)
+        tuned = tune_beta(total, y)
+        assert tuned.nll == pytest.approx(nll(total.pool(tuned.weights), y), abs=1e-12)
+        assert tuned.num_labels == len(y)
+
+    def test_interval_ends_at_the_likelihood_threshold(self, family, rng):
+        total, y = federation(family, rng, num_rows=400)
+        tuned = tune_beta(total, y, domain=(-5.0, 5.0))
+        for end in tuned.profiles["beta"].interval:
+            at_end = float(grid_nll(total, y, torch.tensor([end]).double()))
+            assert 2 * len(y) * (at_end - tuned.nll) == pytest.approx(3.841, abs=1e-2)
+
+    def test_curve_contains_the_optimum_and_nothing_lower(self, family, rng):
+        total, y = federation(family, rng)
+        tuned = tune_beta(total, y)
+        values = dict(tuned.profiles["beta"].curve)
+        assert values[tuned.beta] == pytest.approx(tuned.nll, abs=1e-12)
+        assert min(values.values()) >= tuned.nll - 1e-12
+        assert all(0 <= beta <= 1 for beta in values)
+
+    def test_a_strong_prior_leaves_the_mixture(self, family, rng):
+        total, y = federation(family, rng)
+        assert tune_beta(total, y, prior_std=1e-6).beta == pytest.approx(0, abs=1e-6)
+        free = tune_beta(total, y, domain=(-5, 5))
+        assert tune_beta(total, y, domain=(-5, 5), prior_std=1e6).beta == pytest.approx(free.beta)
+
+    def test_one_client_leaves_beta_undetermined(self, family, rng):
+        total, y = federation(family, rng, num_clients=1)
+        tuned = tune_beta(total, y)
+        assert tuned.profiles["beta"].interval == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+class TestWeights:
+    def components(self, family):
+        return ("mixture", "product", *(["entropy"] if family is Categorical else []))
+
+    def build(self, family, rng, **options):
+        return federation(family, rng, terms=[ENTROPY] if family is Categorical else [], **options)
+
+    @given(seed=seeds)
+    @settings(max_examples=15)
+    def test_no_neighbour_is_better(self, family, seed):
+        """Convex, so a point that no direction improves is the optimum."""
+        rng = torch.Generator().manual_seed(seed)
+        total, y = self.build(family, rng)
+        tuned = tune_weights(total, y, components=self.components(family), prior_std=None)
+        for direction in torch.randn(20, len(tuned.weights), generator=rng).tolist():
+            moved = {
+                name: weight + 1e-3 * step
+                for (name, weight), step in zip(tuned.weights.items(), direction, strict=True)
+            }
+            assert nll(total.pool(moved), y) >= tuned.nll - 1e-12
+
+    def test_never_worse_than_beta(self, family, rng):
+        total, y = self.build(family, rng)
+        free = tune_weights(total, y, components=self.components(family), prior_std=None)
+        assert free.nll <= tune_beta(total, y, domain=(-5, 5)).nll + 1e-12
+
+    def test_reported_nll_is_that_of_the_pool(self, family, rng):
+        total, y = self.build(family, rng)
+        tuned = tune_weights(total, y, components=self.components(family))
+        assert tuned.nll == pytest.approx(nll(total.pool(tuned.weights), y), abs=1e-12)
+
+    def test_a_strong_prior_leaves_the_mixture(self, family, rng):
+        total, y = self.build(family, rng)
+        weights = tune_weights(total, y, prior_std=1e-6).weights
+        assert weights == pytest.approx({"mixture": 1.0, "product": 0.0}, abs=1e-6)
+
+    def test_profiles_bracket_their_weights(self, family, rng):
+        total, y = self.build(family, rng, num_rows=200)
+        tuned = tune_weights(total, y, components=self.components(family))
+        for name, profile in tuned.profiles.items():
+            low, high = profile.interval
+            assert low < profile.value < high
+            assert profile.value == tuned.weights[name]
+            assert min(v for _, v in profile.curve) >= tuned.nll - 0.1
+
+    def test_the_mixtures_weight_may_stay_fixed(self, family, rng):
+        total, y = self.build(family, rng)
+        tuned = tune_weights(total, y, components=["product"])
+        assert tuned.weights["mixture"] == 1.0
+        assert set(tuned.profiles) == {"product"}
+
+
+def test_equal_components_share_their_weight(rng):
+    """Directions that repeat make a singular Hessian, which must not stop the solve."""
+    total, y = federation(Categorical, rng)
+    once = tune_weights(total, y, components=["product"], prior_std=None)
+    twice = tune_weights(total, y, components=["product", "mixture", "mixture"], prior_std=None)
+    assert twice.nll <= once.nll
+
+
+def test_weights_may_be_negative(rng):
+    """Clients that agree too much want the product's weight below zero."""
+    y = torch.randint(3, (400,), generator=rng)
+    probs = torch.full((400, 3), 0.25, dtype=torch.float64)
+    probs[torch.arange(400), y] = 0.5
+    noise = 0.7 * torch.randn(400, 3, generator=rng, dtype=torch.float64)
+    sharp = Categorical.from_natural(3 * (probs.log() + noise))
+    total = PredictiveSum.of(sharp) + PredictiveSum.of(Categorical.from_natural(2 * noise))
+    assert min(tune_weights(total, y, prior_std=None).weights.values()) < 0
+
+
+def test_the_interval_covers_the_true_beta():
+    """95 % of intervals contain the beta that generated the labels; binomial test at 1e-5."""
+    rng = generator(0, "coverage")
+    true_beta, num_rows, trials, hits = 0.4, 150, 300, 0
+    for _ in range(trials):
+        clients = [random_categorical(rng, num_rows=num_rows, scale=1.5) for _ in range(3)]
+        total = fold(PredictiveSum.of(c) for c in clients)
+        law = total.pool(true_beta).moments()
+        y = torch.multinomial(law, 1, generator=rng).squeeze(-1)
+        low, high = tune_beta(total, y, domain=(-3, 4)).profiles["beta"].interval
+        hits += low <= true_beta <= high
+    spread = math.sqrt(0.95 * 0.05 / trials)
+    assert abs(hits / trials - 0.95) < 4.4 * spread
+
+
+class TestErrors:
+    def test_every_row_needs_a_label(self, rng):
+        total, y = federation(Categorical, rng)
+        for labels in (y[:-1], y[:0]):
+            with pytest.raises(PoolError, match="one label for each"):
+                tune_beta(total, labels)
+
+    def test_starting_from_an_improper_pool_is_refused(self, rng):
+        clients = [RANDOM[Gaussian](rng) for _ in range(3)]
+        total = fold(PredictiveSum.of(c) for c in clients)
+        with pytest.raises(PoolError, match="improper where tuning starts"):
+            tune_beta(total, random_targets(Gaussian, rng), domain=(-50, -40))
+
+    def test_beta_of_another_pool_is_unknown(self, rng):
+        total, y = federation(Categorical, rng)
+        with pytest.raises(KeyError):
+            _ = tune_weights(total, y).beta
