@@ -71,7 +71,7 @@ def world(family, num_sites=3):
 def predictives(state):
     """What a state predicts on the reference rows: the pool, and the student where there is one."""
     if hasattr(state, "student"):
-        sites, reference = world(type(state.teacher.predictive))
+        _sites, reference = world(type(state.teacher.predictive))
         return [state.teacher.predictive, state.student.predict(reference.inputs)]
     return [state.predictive]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scoringrules
@@ -77,7 +79,7 @@ class TestAgainstOthers:
 def slow_ece(confidence, correct, edges):
     """The definition, bin by bin."""
     total = 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
         if inside.any():
             gap = abs(correct[inside].mean() - confidence[inside].mean())

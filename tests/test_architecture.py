@@ -1,0 +1,118 @@
+"""What holds for the whole package, whoever writes the next file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import predbayes
+
+PACKAGE = Path(predbayes.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def names_used(path: Path) -> set[str]:
+    """Every dotted name in a file, as written."""
+    tree = ast.parse(path.read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name):
+            found.add(ast.unparse(node))
+    return found
+
+
+def run_python(code: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return finished.stdout.strip()
+
+
+def test_public_names_are_those_of_the_stub():
+    stub = (PACKAGE / "__init__.pyi").read_text()
+    listed = re.findall(r"^from (\S+) import (\w+) as (\w+)$", stub, re.M)
+    assert sorted(name for _, name, _ in listed) == sorted(predbayes.__all__)
+    for module, name, alias in listed:
+        assert name == alias
+        assert getattr(predbayes, name) is getattr(sys.modules[module], name)
+
+
+def test_unknown_names_are_refused_like_any_modules():
+    assert set(predbayes.__all__) < set(dir(predbayes))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = predbayes.nonsense
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    heavy = "{'torch', 'numpy', 'scipy', 'pandas', 'pydantic'} & set(sys.modules)"
+    assert run_python(f"import sys, predbayes; print(sorted({heavy}))") == "[]"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+class TestEverySource:
+    def test_states_its_idea(self, path):
+        assert ast.get_docstring(ast.parse(path.read_text()))
+
+    def test_draws_nothing_from_global_generators(self, path):
+        used = names_used(path)
+        assert not {name for name in used if name.startswith(("np.random", "random."))}
+        if path.name != "seeding.py":
+            assert not {name for name in used if name.endswith("manual_seed")}
+
+    def test_neither_prints_nor_pickles(self, path):
+        assert not {"print", "pickle", "torch.save", "torch.load"} & names_used(path)
+
+    def test_draws_with_a_generator(self, path):
+        """Every call of a random function of torch names its generator."""
+        drawing = {"rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal_"}
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr in drawing:
+                assert "generator" in {keyword.arg for keyword in node.keywords}
+
+    def test_tags_stand_in_the_deviations(self, path):
+        text = path.read_text()
+        if re.search(r"(Deviation|Released):", text):
+            module = ".".join(("predbayes", *path.relative_to(PACKAGE).with_suffix("").parts))
+            assert f"`{module}`" in (DOCS / "deviations.md").read_text()
+
+
+class TestEquations:
+    text = (DOCS / "equations.md").read_text()
+    rows = re.findall(r"^\| ((?:eq|alg):\w+) \|.*?\| `([\w.]+)` \| `([\w/.:]+)` \|$", text, re.M)
+
+    def test_every_label_in_the_code_is_mapped(self):
+        cited = set()
+        for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")]:
+            cited |= set(re.findall(r"\b(?:eq|alg):[a-zA-Z]\w+", path.read_text()))
+        assert cited == {label for label, _, _ in self.rows}
+
+    def test_every_function_in_the_map_exists(self):
+        for _, code, _ in self.rows:
+            parts = code.split(".")
+            cut = next(i for i, part in enumerate(parts) if part[0].isupper())
+            thing = __import__(".".join(parts[:cut]), fromlist=["_"])
+            for part in parts[cut:]:
+                thing = getattr(thing, part)
+
+    def test_every_test_in_the_map_exists(self):
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", self.text)
+        assert len(tests) >= len(self.rows) + 8
+        for file, name in tests:
+            assert re.search(rf"def {name}\(", (ROOT / file).read_text()), f"{file}::{name}"
+
+
+def test_ci_and_pre_commit_use_the_pinned_tools():
+    constraints = (ROOT / "constraints.txt").read_text()
+    for tool in ("ruff", "mypy", "import-linter", "pytest", "torch", "flwr"):
+        assert re.search(rf"^{tool}==", constraints, re.M), tool
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert "rev:" not in hooks  # no second set of versions
