@@ -9,7 +9,7 @@ import importlib
 import json
 import sys
 
-NAMES = ("fashion", "regression", "sampler", "streaming", "tuning")
+NAMES = ("fashion", "presets", "regression", "sampler", "streaming", "tuning")
 
 
 def main(arguments: list[str]) -> int:

@@ -84,10 +84,7 @@ def over_seeds(
     records = []
     for seed in seeds:
         key = {**cell, "seed": seed}
-        record = _find(name, key)
-        if record is None:
-            record = compute(**key)
-            _append(name, key, record)
+        record = recorded(name, key, compute)
         line = ", ".join(f"{pool} {record[pool]['nll']:.4f}" for pool in POOLS)
         print(f"{' '.join(str(part) for part in key.values())}: {line}", flush=True)
         records.append(record)
@@ -95,24 +92,24 @@ def over_seeds(
     return mean
 
 
-def _mean(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], dict):
-        return {key: _mean([value[key] for value in values]) for key in values[0]}
-    return sum(values) / len(values)
-
-
-def _find(name: str, key: dict[str, Any]) -> dict[str, Any] | None:
+def recorded(
+    name: str, key: dict[str, Any], compute: Callable[..., dict[str, Any]]
+) -> dict[str, Any]:
+    """The record of a cell, read from the benchmark's file, or computed and appended to it."""
     path = RECORDS / f"{name}.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    for line in lines:
+    for line in path.read_text().splitlines() if path.exists() else []:
         record: dict[str, Any] = json.loads(line)
         if record["key"] == key:
             found: dict[str, Any] = record["value"]
             return found
-    return None
-
-
-def _append(name: str, key: dict[str, Any], value: dict[str, Any]) -> None:
+    value = compute(**key)
     RECORDS.mkdir(exist_ok=True)
-    with (RECORDS / f"{name}.jsonl").open("a") as file:
+    with path.open("a") as file:
         file.write(json.dumps({"key": key, "value": value}) + "\n")
+    return value
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return {key: _mean([value[key] for value in values]) for key in values[0]}
+    return sum(values) / len(values)

@@ -30,7 +30,7 @@ def run() -> dict[str, Any]:
     targets = torch.randint(NUM_CLASSES, (NUM_ROWS,), generator=rng)
     signal = 2.0 * torch.nn.functional.one_hot(targets, NUM_CLASSES)
     logits = torch.randn(NUM_CLIENTS, NUM_ROWS, NUM_CLASSES, generator=rng) + signal
-    total = fold(PredictiveSum.of(Categorical.from_natural(client)) for client in 2 * logits)
+    total = fold(PredictiveSum.of(Categorical.from_natural(client)) for client in 4 * logits)
     seconds = []
     for _ in range(ROUNDS):
         start = time.process_time()

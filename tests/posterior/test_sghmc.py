@@ -63,6 +63,56 @@ def test_noise_of_one_step_has_its_variance():
     assert float(theta.detach().var()) == pytest.approx(2 * 0.3 * 0.1 * 0.5 / 10, rel=0.02)
 
 
+def test_full_friction_forgets_the_velocity():
+    """Friction 1 is Langevin dynamics: theta' = theta - h g."""
+    theta = parameter()
+    optimizer = sampler(theta, friction=1.0, temperature=0.0)
+    for expected in (0.9, 0.8):
+        theta.grad = torch.ones_like(theta)
+        optimizer.step()
+        torch.testing.assert_close(theta.detach(), torch.full((3,), expected).double())
+
+
+def test_memory_layouts_do_not_matter():
+    """Parameters in channels-last order, and gradients laid out in yet another way."""
+    start = torch.randn(4, 3, 2, 2, generator=generator(0), dtype=torch.float64)
+    grad = torch.randn(4, 3, 2, 2, generator=generator(1), dtype=torch.float64)
+    plain = nn.Parameter(start.clone())
+    strided = nn.Parameter(start.clone().to(memory_format=torch.channels_last))
+    for theta, layout in ((plain, grad), (strided, grad), (strided, grad.mT.contiguous().mT)):
+        with torch.no_grad():
+            theta.copy_(start)
+        optimizer = sampler(theta, temperature=0.0)
+        for _ in range(3):
+            theta.grad = layout
+            optimizer.step()
+        torch.testing.assert_close(theta.detach().contiguous(), plain.detach())
+
+
+def test_noise_reaches_every_entry_of_a_strided_parameter():
+    theta = nn.Parameter(torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last))
+    theta.grad = torch.zeros_like(theta)
+    sampler(theta).step()
+    assert theta.detach().flatten().unique().numel() == 48
+
+
+def test_precisions_may_be_mixed():
+    single = nn.Parameter(torch.ones(3))
+    double = parameter()
+    optimizer = sampler(single, double)
+    for theta in (single, double):
+        theta.grad = torch.ones_like(theta)
+    optimizer.step()
+    assert len({*single.tolist(), *double.tolist()}) == 6
+
+
+def test_a_step_size_of_zero_does_not_move():
+    theta = parameter()
+    theta.grad = torch.ones_like(theta)
+    sampler(theta, step_size=0.0).step()
+    assert theta.tolist() == [1.0] * 3
+
+
 def test_same_seed_same_chain():
     def chain(seed: int) -> list[float]:
         theta = parameter()

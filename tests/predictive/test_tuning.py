@@ -156,6 +156,30 @@ class TestWeights:
         assert set(tuned.profiles) == {"product"}
 
 
+def test_a_hundred_thousand_clients_have_a_small_beta_known_well(rng):
+    """Every client says the same, so the pool is p ** (1 + beta (n - 1)): beta is about 1 / n."""
+    num_rows, num_clients = 500, 100_000
+    truth = random_categorical(rng, num_rows=num_rows, scale=1.0)
+    y = torch.multinomial(truth.moments(), 1, generator=rng).squeeze(-1)
+    shy = Categorical.from_natural(0.5 * truth.natural())
+    total = PredictiveSum.of(shy)
+    for _ in range(17):  # doubling is adding
+        total = total + total if total.num_clients * 2 <= num_clients else total
+    tuned = tune_beta(total, y)
+    low, high = tuned.profiles["beta"].interval
+    assert low < 1 / (total.num_clients - 1) < high  # truth = shy ** 2, normalised
+    assert high - low < 1 / total.num_clients
+
+
+def test_a_flat_direction_has_an_unbounded_interval(rng):
+    """One client is mixture and product alike: only the sum of the weights is determined."""
+    total, y = federation(Categorical, rng, num_clients=1)
+    tuned = tune_weights(total, y, prior_std=None)
+    for profile in tuned.profiles.values():
+        assert profile.interval[1] - profile.interval[0] > 1e3
+        assert all(math.isfinite(value) and math.isfinite(nll) for value, nll in profile.curve)
+
+
 def test_equal_components_share_their_weight(rng):
     """Directions that repeat make a singular Hessian, which must not stop the solve."""
     total, y = federation(Categorical, rng)

@@ -50,7 +50,7 @@ def test_chain_has_the_stationary_law(precision, step_size, friction, temperatur
         theta.grad = precision * theta.detach()
         sampler.step()
     assert_variance(theta.detach().numpy(), stationary[0, 0])
-    assert_variance(sampler.state[theta]["velocity"].numpy(), stationary[1, 1])
+    assert_variance(sampler.state[theta]["momentum"].numpy(), stationary[1, 1])
     assert (
         stats.kstest(theta.detach().numpy() / np.sqrt(stationary[0, 0]), "norm").pvalue
         > FALSE_ALARM

@@ -166,14 +166,14 @@ class OptimizerSettings:
         """The optimiser over a model's parameters."""
         if self.optimizer == "adam":
             return torch.optim.Adam(
-                model.parameters(), lr=self.lr, weight_decay=self.weight_decay, foreach=True
+                model.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True
             )
         return torch.optim.SGD(
             model.parameters(),
             lr=self.lr,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
-            foreach=True,
+            fused=True,
         )
 
 

@@ -48,6 +48,15 @@ class Profile:
     interval: tuple[float, float]
     curve: tuple[tuple[float, float], ...]  # (weight, NLL per row), the others at their best
 
+    def as_weight(self, shift: float, count: int) -> Profile:
+        """From the solver's parameter to a component's weight: shift + parameter / count."""
+        low, high = self.interval
+        return Profile(
+            shift + self.value / count,
+            (shift + low / count, shift + high / count),
+            tuple((shift + value / count, nll) for value, nll in self.curve),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TunedPool:
@@ -80,15 +89,15 @@ def tune_beta(
         prior_std: Spread of a normal prior on n × beta, the weight of the clients' *mean* log p, so
             that one value suits any number of clients; None is no prior.
     """
+    # The solver's parameter is n × beta, of order one however many clients there are.
+    count = total.num_clients
     mixture = total.component("mixture")
-    direction = total.component("product") - mixture
-    problem = _Problem.build(total.family, mixture, [direction], targets)
-    spread = math.inf if prior_std is None else prior_std / total.num_clients
-    problem = problem.penalised([spread])
-    best = problem.solve([domain])
-    profile = problem.profile(0, best, [domain])
-    beta = profile.value
-    weights = {"mixture": 1.0 - beta, "product": beta}
+    direction = (total.component("product") - mixture) / count
+    problem = _Problem.build(total.family, mixture, [direction], targets, prior_std)
+    bounds = [(count * domain[0], count * domain[1])]
+    best = problem.solve(bounds)
+    profile = problem.profile(0, best, bounds).as_weight(0.0, count)
+    weights = {"mixture": 1.0 - profile.value, "product": profile.value}
     return TunedPool(weights, problem.nll(best), len(targets), {"beta": profile})
 
 
@@ -110,31 +119,19 @@ def tune_weights(
     """
     mixture = total.component("mixture")
     # The product is the one component whose size grows with the number of clients.
-    scales = [1 / total.num_clients if name == "product" else 1.0 for name in components]
+    counts = [total.num_clients if name == "product" else 1 for name in components]
     directions = [
-        scale * total.component(name) for name, scale in zip(components, scales, strict=True)
+        total.component(name) / count for name, count in zip(components, counts, strict=True)
     ]
-    problem = _Problem.build(total.family, mixture, directions, targets)
-    problem = problem.penalised([math.inf if prior_std is None else prior_std] * len(components))
+    problem = _Problem.build(total.family, mixture, directions, targets, prior_std)
     everywhere = [(-math.inf, math.inf)] * len(components)
     best = problem.solve(everywhere)
     profiles = {}
-    for index, (name, scale) in enumerate(zip(components, scales, strict=True)):
+    for index, (name, count) in enumerate(zip(components, counts, strict=True)):
         shift = 1.0 if name == "mixture" else 0.0
-        profiles[name] = _rescaled(problem.profile(index, best, everywhere), shift, scale)
+        profiles[name] = problem.profile(index, best, everywhere).as_weight(shift, count)
     weights = {"mixture": 1.0} | {name: profile.value for name, profile in profiles.items()}
     return TunedPool(weights, problem.nll(best), len(targets), profiles)
-
-
-def _rescaled(profile: Profile, shift: float, scale: float) -> Profile:
-    """From the solver's parameter to the component's weight: shift + scale × parameter."""
-
-    def to_weight(value: float) -> float:
-        return shift + scale * value
-
-    low, high = profile.interval
-    curve = tuple((to_weight(value), nll) for value, nll in profile.curve)
-    return Profile(to_weight(profile.value), (to_weight(low), to_weight(high)), curve)
 
 
 Bounds = list[tuple[float, float]]
@@ -149,11 +146,16 @@ class _Problem:
     directions: Tensor  # (J, N, D)
     offset_stat: float  # mean over rows of <eta_0, T(y)>
     direction_stats: Vector  # (J,) mean over rows of <d_j, T(y)>
-    penalty: Vector  # (J,) precision of the prior, per row
+    penalty: float  # precision of the prior, per row
 
     @classmethod
     def build(
-        cls, family: type[Predictive], offset: Tensor, directions: Sequence[Tensor], targets: Tensor
+        cls,
+        family: type[Predictive],
+        offset: Tensor,
+        directions: Sequence[Tensor],
+        targets: Tensor,
+        prior_std: float | None,
     ) -> _Problem:
         if len(targets) != len(offset) or not len(targets):
             raise PoolError(
@@ -161,19 +163,13 @@ class _Problem:
                 "reference rows, one label for each"
             )
         stacked = torch.stack(list(directions))
-        stats = family.inner(stacked, targets).mean(-1).numpy()
-        base = float(family.inner(offset, targets).mean())
-        return cls(family, offset, stacked, base, stats, np.zeros(len(directions)))
-
-    def penalised(self, spreads: Sequence[float]) -> _Problem:
-        precision = np.array([1 / spread**2 for spread in spreads]) / len(self.offset)
-        return _Problem(
-            self.family,
-            self.offset,
-            self.directions,
-            self.offset_stat,
-            self.direction_stats,
-            precision,
+        return cls(
+            family,
+            offset,
+            stacked,
+            offset_stat=float(family.inner(offset, targets).mean()),
+            direction_stats=family.inner(stacked, targets).mean(-1).numpy(),
+            penalty=0.0 if prior_std is None else prior_std**-2 / len(targets),
         )
 
     def natural(self, weights: Vector) -> Tensor:
@@ -186,12 +182,12 @@ class _Problem:
         return partition - self.offset_stat - float(weights @ self.direction_stats)
 
     def value(self, weights: Vector) -> float:
-        return self.nll(weights) + 0.5 * float(self.penalty @ weights**2)
+        return self.nll(weights) + 0.5 * self.penalty * float(weights @ weights)
 
     def derivatives(self, weights: Vector) -> tuple[Vector, Vector]:
         slope, curvature = self.family.derivatives(self.natural(weights), self.directions)
         gradient = slope.numpy() - self.direction_stats + self.penalty * weights
-        hessian = curvature.numpy() + np.diag(self.penalty)
+        hessian = curvature.numpy() + self.penalty * np.eye(len(weights))
         return gradient, hessian
 
     def solve(self, bounds: Bounds, start: Vector | None = None) -> Vector:
@@ -241,8 +237,12 @@ class _Problem:
             _crossing(excess, float(best[index]), side * scale, bounds[index])
             for side in (-1.0, 1.0)
         )
-        left, right = bounds[index]
-        left, right = max(left, 2 * low - high), min(right, 2 * high - low)
+        # Twice the interval, within the domain; where the data say nothing, a few standard errors.
+        reach = 2 * (high - low) if math.isfinite(high - low) else 4 * scale
+        left, right = (
+            max(bounds[index][0], best[index] - reach),
+            min(bounds[index][1], best[index] + reach),
+        )
         grid = sorted({*np.linspace(left, right, _CURVE_POINTS).tolist(), float(best[index])})
         curve = tuple(
             (value, self.nll(self._solve_with(index, value, best, bounds))) for value in grid
@@ -279,9 +279,8 @@ def _crossing(
         return min(value, limit) if step > 0 else max(value, limit)
 
     def finite(value: float) -> float:
-        return min(
-            excess(value), 1e300
-        )  # the root finder wants a number where the pool is improper
+        # The root finder wants a number also where the pool is improper.
+        return min(excess(value), 1e300)
 
     inner, outer = best, clipped(best + step)
     for _ in range(60):
