@@ -33,17 +33,22 @@ Score = Callable[[Any], dict[str, float]]
 def deal(
     rows: Rows,
     num_reference: int,
+    num_labels: int,
     split: Callable[[Tensor], list[Tensor]],
     evaluate: Tensor,
     seed: int,
 ) -> tuple[dict[str, Rows], ReferenceRows]:
-    """Labelled reference rows at random; ``split`` deals the indices of the rest to the sites."""
+    """Reference rows at random, some labelled; ``split`` deals the indices of the rest."""
     inputs, targets = rows
     order = torch.randperm(len(targets), generator=generator(seed, "reference"))
     chosen, rest = order[:num_reference], order[num_reference:]
     parts = [rest[part] for part in split(rest)]
     sites = {f"site{k}": (inputs[part], targets[part]) for k, part in enumerate(parts)}
-    return sites, ReferenceRows.of((inputs[chosen], targets[chosen]), evaluate=evaluate)
+    labelled, unlabelled = chosen[:num_labels], chosen[num_labels:]
+    reference = ReferenceRows.of(
+        (inputs[labelled], targets[labelled]), unlabelled=inputs[unlabelled], evaluate=evaluate
+    )
+    return sites, reference
 
 
 def compare(

@@ -63,7 +63,7 @@ def _cell(candidate: str, dataset: str) -> dict[str, float]:
         return label_skew(targets[rest], 5, 0.0, rng=generator(SEED, "partition"))
 
     rows = (images.train_inputs, targets)
-    sites, reference = deal(rows, 12_000, split, images.test_inputs[:0], SEED)
+    sites, reference = deal(rows, 12_000, 12_000, split, images.test_inputs[:0], SEED)
     learner = SGHMCLearner(Network(lambda: mlp(784, 10), Softmax(10)), CANDIDATES[candidate])
     predictives = [
         learner.fit(rows, rng=generator(SEED, name)).predict(reference.inputs)

@@ -68,7 +68,8 @@ def _cell(preset: str, seed: int) -> dict[str, Any]:
         }
 
     rows = (table.train_inputs, table.train_targets)
-    federation = deal(rows, len(rows[1]) // 5, split, table.test_inputs, seed)
+    num_reference = len(table.train_targets) // 5
+    federation = deal(rows, num_reference, num_reference, split, table.test_inputs, seed)
     network = Network(lambda: mlp(num_features, 1), LearnedNoise())
     student = Network(lambda: mlp(num_features, 2), LearnedNoise(per_input=True))
     learner = SGHMCLearner(network, SETTINGS[preset])

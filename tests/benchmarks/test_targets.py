@@ -58,6 +58,8 @@ def test_fashion(tmp_path):
     assert even["beta"]["nll"] <= even["mixture"]["nll"] + 0.005
     for cell in (skewed, even):
         assert abs(cell["student"]["nll"] - cell["beta"]["nll"]) <= 0.02
+    few = result["fashion-mnist paper h=0.9 200 labels"]
+    assert few["beta"]["nll"] < 0.6 * few["server_only"]["nll"]
     for name, bound in (("mnist", 0.098), ("fashion-mnist", 0.361)):
         assert result[f"{name} tuned h=0.0"]["beta"]["nll"] <= bound
 
