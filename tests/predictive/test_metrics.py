@@ -101,7 +101,7 @@ class TestCalibrationErrors:
         hits = (label == y.numpy())[order]
         parts = zip(np.array_split(confidence[order], 10), np.array_split(hits, 10), strict=True)
         expected = sum(len(c) / 500 * abs(h.mean() - c.mean()) for c, h in parts)
-        actual = metrics.adaptive_ece(p, y, rng=rng, num_bins=10)
+        actual = metrics.ece(p, y, rng=rng, adaptive=True, num_bins=10)
         assert actual.value == pytest.approx(expected)
 
     def test_classwise_ece_is_the_mean_over_classes(self, classes, rng):

@@ -90,31 +90,30 @@ def ece(
     targets: Tensor,
     *,
     rng: torch.Generator,
+    adaptive: bool = False,
     num_bins: int = NUM_BINS,
     num_draws: int = 200,
 ) -> CalibrationError:
-    """Expected calibration error of the predicted class, bins of equal width."""
+    """Expected calibration error of the predicted class.
+
+    Args:
+        predictive: What was predicted.
+        targets: What was observed.
+        rng: Draws labels for the null value and rows for the interval.
+        adaptive: Bins of equally many rows instead of equal width.
+        num_bins: How many bins.
+        num_draws: How many draws the null value and the interval are made from.
+    """
+    confidence, label = predictive.moments().double().max(-1)
+    assign = _equal_mass if adaptive else _equal_width
 
     def gap(confidence: Tensor, hits: Tensor) -> float:
-        return _gap(confidence, hits, _equal_width(confidence, num_bins))
+        return _gap(confidence, hits, assign(confidence, num_bins))
 
-    return _top_label(predictive, targets, gap, rng, num_draws)
+    def from_model() -> Tensor:
+        return torch.bernoulli(confidence.clamp_max(1.0), generator=rng)
 
-
-def adaptive_ece(
-    predictive: Categorical,
-    targets: Tensor,
-    *,
-    rng: torch.Generator,
-    num_bins: int = NUM_BINS,
-    num_draws: int = 200,
-) -> CalibrationError:
-    """Expected calibration error of the predicted class, bins of equally many rows."""
-
-    def gap(confidence: Tensor, hits: Tensor) -> float:
-        return _gap(confidence, hits, _equal_mass(confidence, num_bins))
-
-    return _top_label(predictive, targets, gap, rng, num_draws)
+    return _with_null(confidence, (label == targets).double(), gap, from_model, rng, num_draws)
 
 
 def classwise_ece(
@@ -158,17 +157,6 @@ def bootstrap(
 
 
 Gap = Callable[[Tensor, Tensor], float]
-
-
-def _top_label(
-    predictive: Categorical, targets: Tensor, gap: Gap, rng: torch.Generator, num_draws: int
-) -> CalibrationError:
-    confidence, label = predictive.moments().double().max(-1)
-
-    def from_model() -> Tensor:
-        return torch.bernoulli(confidence.clamp_max(1.0), generator=rng)
-
-    return _with_null(confidence, (label == targets).double(), gap, from_model, rng, num_draws)
 
 
 def _with_null(
