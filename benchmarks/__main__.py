@@ -9,6 +9,8 @@ import importlib
 import json
 import sys
 
+from predbayes.errors import PredbayesError
+
 NAMES = ("fashion", "presets", "regression", "sampler", "streaming", "tuning")
 
 
@@ -27,7 +29,11 @@ def main(arguments: list[str]) -> int:
             f"no benchmark {' '.join(arguments)!r}; there are {', '.join(NAMES)}", file=sys.stderr
         )
         return 2
-    figures = importlib.import_module(f"benchmarks.{name}").run()
+    try:
+        figures = importlib.import_module(f"benchmarks.{name}").run()
+    except PredbayesError as error:
+        print(error, file=sys.stderr)
+        return 2
     print(json.dumps(figures))
     return 0
 

@@ -54,5 +54,6 @@ def test_uploads_come_one_at_a_time():
 
 
 def test_a_federation_needs_sites():
-    with pytest.raises(DataError, match="at least one site"):
-        InProcess({}, 0)
+    for bad in ({}, [(torch.zeros(3, 1), torch.zeros(3))]):
+        with pytest.raises(DataError, match="at least one site"):
+            InProcess(bad, 0)

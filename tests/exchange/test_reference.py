@@ -32,5 +32,7 @@ def test_without_evaluation_rows_none_are_evaluated():
 def test_counts_must_fit():
     with pytest.raises(DataError, match="cannot hold"):
         ReferenceRows(torch.zeros(3, 1), torch.zeros(2), num_evaluate=2)
+    with pytest.raises(DataError, match="one shape"):
+        ReferenceRows.of((torch.zeros(2, 1), torch.zeros(2)), unlabelled=torch.zeros(2, 3))
     with pytest.raises(DataError, match="2 labelled inputs with 1 labels"):
         ReferenceRows.of((torch.zeros(2, 1), torch.zeros(1)))

@@ -63,6 +63,12 @@ def test_families_must_agree(inputs, rng):
         distill(CLASSES, teacher_of(inputs, Gaussian), inputs, rng=rng)
 
 
+def test_class_counts_must_agree(inputs, rng):
+    other = Network(lambda: mlp(1, 5), Softmax(5))
+    with pytest.raises(TrainingError, match="predicts 3 classes, the student 5"):
+        distill(other, teacher_of(inputs, Categorical), inputs, rng=rng)
+
+
 def _double(predictive):
     if isinstance(predictive, Categorical):
         return Categorical(predictive.log_probs.double())

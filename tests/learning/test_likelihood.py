@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from predbayes.errors import PredbayesError, TrainingError
 from predbayes.learning.likelihood import MIN_NOISE_VAR, FixedNoise, LearnedNoise, Softmax
 from predbayes.predictive.families import Categorical, Gaussian
 
@@ -27,6 +28,28 @@ def test_softmax_averages_probabilities_not_logits(rng):
     outputs = torch.randn(3, 6, 5, generator=rng)
     expected = outputs.softmax(-1).mean(0)
     torch.testing.assert_close(Softmax(5).predictive(outputs).moments(), expected)
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(3), *REGRESSION])
+def test_other_numbers_of_outputs_are_refused(likelihood, rng):
+    outputs = torch.zeros(1, 6, 5)
+    with pytest.raises(TrainingError, match="5 outputs where"):
+        likelihood.predictive(outputs)
+    with pytest.raises(TrainingError, match="5 outputs where"):
+        likelihood.loss(outputs[0], torch.zeros(6))
+
+
+def test_targets_that_cannot_be_learnt_are_refused():
+    classes, numbers = torch.tensor([0, 1, 2]), torch.tensor([0.5, 1.0, 2.0])
+    for bad in (classes.unsqueeze(-1), numbers, classes + 1, classes - 100):
+        with pytest.raises(PredbayesError):
+            Softmax(3).check(bad)
+    Softmax(3).check(classes)
+    for likelihood in REGRESSION:
+        for bad in (numbers.unsqueeze(-1), classes, numbers / 0):
+            with pytest.raises(PredbayesError):
+                likelihood.check(bad)
+        likelihood.check(numbers)
 
 
 def test_softmax_survives_extreme_logits():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from predbayes.errors import TrainingError
+from predbayes.errors import TrainingError, UploadError
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
@@ -113,6 +113,30 @@ def test_new_networks_come_from_the_generator():
     weights = [CLASSES.create(generator(seed))[1].weight for seed in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_build_that_returns_one_module_is_refused(rng):
+    """Every fit would go on from the weights of the one before."""
+    net = mlp(2, 2)
+    with pytest.raises(TrainingError, match="make a new one each time"):
+        Network(lambda: net, Softmax(2)).create(rng)
+
+
+def test_weights_of_another_network_are_refused(rng):
+    samples = WeightSamples.of(mlp(2, 2, hidden=(7,)))
+    with pytest.raises(UploadError, match="not of this network"):
+        CLASSES.predict(samples, torch.zeros(3, 2))
+
+
+def test_small_sets_are_passed_over_more_often():
+    settings = OptimizerSettings(num_epochs=10, min_steps=100)
+    assert [settings.epochs_for(n) for n in (3, 10, 50)] == [34, 10, 10]
+
+
+@pytest.mark.parametrize("bad", [{"optimizer": "adm"}, {"batch_size": 0}, {"num_epochs": 0}])
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(TrainingError):
+        OptimizerSettings(**bad)
 
 
 def test_settings_reach_the_optimiser():

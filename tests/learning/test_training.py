@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from predbayes.errors import DataError, TrainingError
 from predbayes.learning.training import (
@@ -36,6 +36,10 @@ def fit(batches, seed: int = 0, **options) -> tuple[nn.Module, list[int]]:
     return model, steps
 
 
+def anything(targets: torch.Tensor) -> None:
+    """A check that refuses nothing."""
+
+
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 100])
 def test_an_epoch_visits_every_row_once(batch_size, rng):
     x, y = rows()
@@ -52,9 +56,15 @@ def test_every_epoch_has_an_order_of_its_own(rng):
     assert first != second
 
 
+def test_batches_are_of_nearly_equal_size(rng):
+    """101 rows in batches of 100 are 51 and 50: no batch of one, which batch norm refuses."""
+    sizes = [len(y) for _, y in TensorBatches(*rows(101), 100).epoch(rng)]
+    assert sizes == [51, 50]
+
+
 def test_any_dataloader_will_do():
     loader = DataLoader(TensorDataset(*rows()), batch_size=4, shuffle=True)
-    batches = as_batches(loader, batch_size=99, device=CPU)
+    batches = as_batches(loader, batch_size=99, device=CPU, check=anything)
     assert isinstance(batches, LoaderBatches)
     assert (batches.num_rows, len(batches), count_rows(loader)) == (23, 6, 23)
     first, second = (fit(batches, seed=3)[0] for _ in range(2))
@@ -98,5 +108,32 @@ def test_inputs_and_targets_must_match():
     x, y = rows()
     for bad in ((x, y[:-1]), (x[:0], y[:0])):
         with pytest.raises(DataError, match="one target for each input"):
-            as_batches(bad, batch_size=5, device=CPU)
+            as_batches(bad, batch_size=5, device=CPU, check=anything)
     assert count_rows((x, y)) == 23
+
+
+class TestRowsThatCannotBe:
+    def refuse(self, bad, match):
+        with pytest.raises(DataError, match=match):
+            as_batches(bad, batch_size=5, device=CPU, check=anything)
+
+    def test_arrays_and_datasets(self):
+        x, y = rows()
+        self.refuse((x.numpy(), y.numpy()), "pair of tensors")
+        self.refuse(TensorDataset(x, y), "pair of tensors")
+
+    def test_other_precisions(self):
+        x, y = rows()
+        self.refuse((x.double(), y), "convert them to torch.float32")
+
+    def test_missing_values(self):
+        x, y = rows()
+        self.refuse((x / 0 * 0, y), "NaN or infinity")
+
+    def test_streams_without_a_length(self):
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return iter([])
+
+        with pytest.raises(DataError, match="must have a length"):
+            count_rows(DataLoader(Stream()))

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
-from predbayes.errors import PoolError, TrainingError
+from predbayes.errors import PoolError, PredbayesError, TrainingError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
@@ -91,12 +93,70 @@ def test_weights_cannot_be_read_without_their_network(world):
         method.lift(state, upload, reference.inputs)
 
 
+@pytest.mark.parametrize("bad", [{"send": "prediction"}, {"prior": "refrence"}, {"beta": "tune"}])
+def test_misspelt_choices_are_refused(bad):
+    """A silent default here could send weights where predictions were agreed."""
+    with pytest.raises(TrainingError, match="must be"):
+        BetaPredBayes(LEARNER, **bad)
+
+
+def test_what_cannot_work_is_refused_before_any_site_trains(world):
+    sites, reference = world
+    wrong = dataclasses.replace(reference, targets=reference.targets.float())
+    none = dataclasses.replace(reference, targets=reference.targets[:0])
+    other = Network(lambda: mlp(2, 2), LearnedNoise(per_input=True))
+
+    class Untouched(InProcess):
+        def collect(self, task):
+            raise AssertionError("a site was asked")
+
+    for method, rows in (
+        (BetaPredBayes(LEARNER), wrong),
+        (BetaPredBayes(LEARNER), none),
+        (Distilled(BetaPredBayes(LEARNER), other), reference),
+    ):
+        with pytest.raises(PredbayesError):
+            run(method, Untouched(sites, 0), rows, seed=0)
+
+
+def test_a_learner_must_return_a_predictive(world):
+    sites, reference = world
+
+    class Sloppy:
+        def fit(self, rows, *, rng):
+            return self
+
+        def predict(self, inputs):
+            return inputs
+
+    with pytest.raises(TrainingError, match="must return a Categorical or a Gaussian"):
+        run(BetaPredBayes(Sloppy(), send="predictions"), InProcess(sites, 0), reference, seed=0)
+
+
+def test_the_gap_of_the_student_is_reported(world, caplog):
+    sites, reference = world
+    sure = SGDLearner(NETWORK, OptimizerSettings(lr=0.1, num_epochs=100, batch_size=10))
+    lazy = OptimizerSettings("sgd", lr=0.0, num_epochs=1)
+    method = Distilled(BetaPredBayes(sure), NETWORK, lazy)
+    state = run(method, InProcess(sites, 0), reference, seed=0)
+    expected = state.teacher.predictive.kl(state.student.predict(reference.inputs)).mean()
+    assert state.gap == pytest.approx(float(expected))
+    assert "distil for more steps" in caplog.text
+
+
+def test_a_given_beta_is_the_states_beta(world):
+    sites, reference = world
+    state = run(BetaPredBayes(LEARNER, beta=0.25), InProcess(sites, 0), reference, seed=0)
+    assert state.beta == 0.25
+    assert state.tuned is None
+
+
 class TestPrior:
     numbers = ReferenceRows.of((torch.zeros(4, 2), torch.tensor([1.0, 2.0, 3.0, 4.0])))
     classes = ReferenceRows.of((torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))
 
     def prior(self, reference, **options):
-        return BetaPredBayes(LEARNER, **options).init(reference, rng=generator(0)).prior
+        return BetaPredBayes(Frequencies(), **options).init(reference, rng=generator(0)).prior
 
     def test_regression_takes_the_reference_targets_moments(self):
         prior = self.prior(self.numbers)
@@ -120,12 +180,12 @@ class TestPrior:
 
     def test_one_target_has_no_variance(self):
         single = ReferenceRows.of((torch.zeros(1, 2), torch.ones(1)))
-        with pytest.raises(TrainingError, match="at least two"):
+        with pytest.raises(TrainingError, match="with a variance"):
             self.prior(single)
 
     def test_clients_less_certain_than_the_prior_still_pool(self):
         """Without the cap on variances this product would have negative precision."""
-        method = BetaPredBayes(LEARNER, send="predictions", beta=1.0)
+        method = BetaPredBayes(Frequencies(), send="predictions", beta=1.0)
         state = method.init(self.numbers, rng=generator(0))
         vague = Upload.of_predictions(Gaussian(torch.zeros(4), torch.full((4,), 50.0)), num_rows=1)
         total = method.lift(state, vague, self.numbers.inputs)
@@ -139,9 +199,8 @@ def test_results_before_the_round_are_refused(world):
     _, reference = world
     method = Distilled(BetaPredBayes(LEARNER), NETWORK)
     state = method.init(reference, rng=generator(0))
-    for attribute in ("predictive", "beta"):
-        with pytest.raises(PoolError, match="no round has been run"):
-            getattr(state.teacher, attribute)
+    with pytest.raises(PoolError, match="no round has been run"):
+        _ = state.teacher.predictive
     with pytest.raises(PoolError, match="no round has been run"):
         _ = state.student
 

@@ -73,6 +73,12 @@ def test_schedules_that_make_no_sense_are_refused(bad):
         CyclicalSchedule(**options)
 
 
+@pytest.mark.parametrize("bad", [{"max_samples": 0}, {"batch_size": 0}, {"temperature": "1/N"}])
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(TrainingError):
+        SamplerSettings(**bad)
+
+
 def test_both_readings_of_the_papers_temperature():
     assert SamplerSettings(temperature=1.0).temperature_for(9600) == 1.0
     assert SamplerSettings(temperature="1/rows").temperature_for(9600) == 1 / 9600

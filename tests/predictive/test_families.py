@@ -111,6 +111,15 @@ def test_gaussian_targets_of_another_shape_are_refused(rng):
         random_gaussian(rng).log_prob(torch.zeros(7, 1))
 
 
+def test_what_cannot_be_a_predictive_is_refused():
+    with pytest.raises(PoolError, match="one row per input"):
+        Categorical.from_moments(torch.ones(3))
+    with pytest.raises(PoolError, match="from_moments"):
+        Categorical(torch.tensor([[0.3, 0.7]])).bounded(LOG_PROB_FLOOR, None)
+    with pytest.raises(PoolError, match="negative"):
+        Gaussian(torch.zeros(2), torch.tensor([1.0, -1.0])).bounded(LOG_PROB_FLOOR, None)
+
+
 def test_taking_rows_keeps_the_split_of_the_variance(rng):
     p = Gaussian(torch.zeros(3), torch.ones(3), torch.tensor([0.1, 0.2, 0.3]))
     assert p[torch.tensor([2])].epistemic_var.tolist() == [pytest.approx(0.3)]

@@ -177,6 +177,23 @@ def test_pit_of_a_calibrated_model_is_uniform(rng):
     assert stats.kstest(metrics.pit(p, y).numpy(), "uniform").pvalue > FALSE_ALARM
 
 
+@pytest.mark.parametrize("metric", [metrics.nll, metrics.accuracy, metrics.brier])
+def test_labels_that_cannot_be_are_refused(metric, classes):
+    """Columns, floats, and classes that the predictive does not have."""
+    p, y = classes
+    for bad in (y.unsqueeze(-1), y[:1], y.float(), y - 1, y + 1):
+        with pytest.raises(PoolError):
+            metric(p, bad)
+
+
+@pytest.mark.parametrize(
+    "metric", [metrics.interval_coverage, lambda p, y, n: metrics.interval_width(p, n)]
+)
+def test_levels_are_probabilities(metric, numbers):
+    with pytest.raises(PoolError, match="between 0 and 1"):
+        metric(*numbers, 95)
+
+
 @pytest.mark.parametrize("metric", [metrics.nll, metrics.crps, metrics.rmse, metrics.pit])
 def test_columns_of_targets_are_refused(metric, numbers):
     """(B, 1) against (B,) would score every prediction against every target."""

@@ -273,10 +273,15 @@ class TestErrors:
         first, second = (PredictiveSum.of(p, prior=prior_for(Gaussian)) for _ in range(2))
         assert first.add_(second).num_clients == 2
 
-    @pytest.mark.parametrize("bad", [math.nan, math.inf])
-    def test_clients_must_be_finite(self, bad):
+    def test_clients_must_be_finite(self):
         with pytest.raises(PoolError, match="not finite"):
-            PredictiveSum.of(Categorical(torch.tensor([[bad, -1.0]])))
+            PredictiveSum.of(Categorical(torch.tensor([[math.nan, -1.0]])))
+        with pytest.raises(PoolError, match="not finite"):
+            PredictiveSum.of(Gaussian(torch.tensor([math.inf]), torch.tensor([1.0])))
+
+    def test_the_prior_must_be_of_the_clients_family(self, rng):
+        with pytest.raises(PoolError, match="the prior is Gaussian, the predictive Categorical"):
+            PredictiveSum.of(random_categorical(rng), prior=prior_for(Gaussian))
 
     def test_clients_must_have_rows(self, rng):
         with pytest.raises(PoolError, match="positive number of rows"):

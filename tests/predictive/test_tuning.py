@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
-from predbayes.predictive.pooling import ENTROPY, PredictiveSum, fold
+from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term, fold
 from predbayes.predictive.tuning import tune_beta, tune_weights
 from predbayes.seeding import generator
 from tests.oracles import RANDOM, prior_for, random_categorical, random_targets
@@ -182,10 +182,11 @@ def test_a_flat_direction_has_an_unbounded_interval(rng):
 
 def test_equal_components_share_their_weight(rng):
     """Directions that repeat make a singular Hessian, which must not stop the solve."""
-    total, y = federation(Categorical, rng)
-    once = tune_weights(total, y, components=["product"], prior_std=None)
-    twice = tune_weights(total, y, components=["product", "mixture", "mixture"], prior_std=None)
-    assert twice.nll <= once.nll
+    again = Term("again", "moments", lambda client: client.rows)
+    total, y = federation(Categorical, rng, terms=[again])
+    once = tune_weights(total, y, components=["product", "mixture"], prior_std=None)
+    twice = tune_weights(total, y, components=["product", "mixture", "again"], prior_std=None)
+    assert twice.nll == pytest.approx(once.nll, abs=1e-9)
 
 
 def test_weights_may_be_negative(rng):
@@ -229,5 +230,18 @@ class TestErrors:
 
     def test_beta_of_another_pool_is_unknown(self, rng):
         total, y = federation(Categorical, rng)
-        with pytest.raises(KeyError):
+        with pytest.raises(PoolError, match="free weights and no beta"):
             _ = tune_weights(total, y).beta
+
+    def test_domains_and_components_must_make_sense(self, rng):
+        total, y = federation(Categorical, rng)
+        with pytest.raises(PoolError, match="interval"):
+            tune_beta(total, y, domain=(1.0, 0.0))
+        with pytest.raises(PoolError, match="listed once"):
+            tune_weights(total, y, components=["mixture", "mixture"])
+
+    def test_labels_must_be_of_the_family(self, rng):
+        total, y = federation(Categorical, rng)
+        for bad in (y.float(), y + 1, y - 1, y.unsqueeze(-1)):
+            with pytest.raises(PoolError):
+                tune_beta(total, bad)

@@ -56,8 +56,8 @@ class InProcess:
     seed: int
 
     def __post_init__(self) -> None:
-        if not self.sites:
-            raise DataError("a federation needs at least one site")
+        if not isinstance(self.sites, Mapping) or not self.sites:
+            raise DataError("sites are a dict from names to rows, with at least one site")
 
     def collect(self, task: Task) -> Iterator[Upload]:
         """Train and yield one site at a time; nothing is kept."""

@@ -46,6 +46,9 @@ class ReferenceRows:
         if len(inputs) != len(targets):
             raise DataError(f"{len(inputs)} labelled inputs with {len(targets)} labels")
         parts = [part for part in (inputs, unlabelled, evaluate) if part is not None]
+        if len({part.shape[1:] for part in parts}) > 1:
+            shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts)
+            raise DataError(f"reference inputs must have one shape, not {shapes}")
         return cls(torch.cat(parts), targets, 0 if evaluate is None else len(evaluate))
 
     @property

@@ -23,7 +23,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.errors import DataError, TrainingError
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, require_classes
 
 MIN_NOISE_VAR = 1e-4
 """Least learnt noise: a hundredth of the standard deviation of standardised targets."""
@@ -44,6 +45,10 @@ class Likelihood(Protocol):
 
     def attach(self, net: nn.Module) -> nn.Module:
         """The network with whatever the likelihood itself must learn."""
+        ...
+
+    def check(self, targets: Tensor) -> None:
+        """Refuse targets that cannot be learnt: of the wrong kind, shape or range."""
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -75,12 +80,19 @@ class Softmax:
         """Nothing to add."""
         return net
 
+    def check(self, targets: Tensor) -> None:
+        """Class indices from 0 to C - 1, one per row."""
+        _require_column(targets)
+        require_classes(targets, self.num_classes)
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy in nats."""
+        _require_outputs(outputs, self.num_classes)
         return nn.functional.cross_entropy(outputs, targets)
 
     def predictive(self, outputs: Tensor) -> Categorical:
         """The mean of the samples' probabilities, taken in log space."""
+        _require_outputs(outputs, self.num_classes)
         log_probs = outputs.log_softmax(-1)
         return Categorical(log_probs.logsumexp(0) - math.log(len(outputs)))
 
@@ -109,12 +121,18 @@ class LearnedNoise:
         """The network, with a noise parameter where it has no variance head."""
         return net if self.per_input else _WithNoise(net)
 
+    def check(self, targets: Tensor) -> None:
+        """Finite numbers, one per row."""
+        _require_numbers(targets)
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Gaussian NLL at the learnt noise."""
+        _require_outputs(outputs, 2)
         return _gaussian_nll(outputs[..., 0], _noise_var(outputs[..., 1]), targets)
 
     def predictive(self, outputs: Tensor) -> Gaussian:
         """Moments of the samples' mixture."""
+        _require_outputs(outputs, 2)
         return _moment_match(outputs[..., 0], _noise_var(outputs[..., 1]))
 
 
@@ -144,13 +162,19 @@ class FixedNoise:
         """Nothing to learn."""
         return net
 
+    def check(self, targets: Tensor) -> None:
+        """Finite numbers, one per row."""
+        _require_numbers(targets)
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Gaussian NLL at the training noise."""
+        _require_outputs(outputs, 1)
         mean = outputs[..., 0]
         return _gaussian_nll(mean, torch.full_like(mean, self.train_var), targets)
 
     def predictive(self, outputs: Tensor) -> Gaussian:
         """Moments of the samples' mixture, with the prediction noise."""
+        _require_outputs(outputs, 1)
         means = outputs[..., 0]
         return _moment_match(means, torch.full_like(means, self.predict_var))
 
@@ -180,3 +204,24 @@ def _gaussian_nll(mean: Tensor, var: Tensor, targets: Tensor) -> Tensor:
 def _moment_match(means: Tensor, noise_vars: Tensor) -> Gaussian:
     epistemic = means.var(0, correction=0)
     return Gaussian(means.mean(0), epistemic + noise_vars.mean(0), epistemic)
+
+
+def _require_outputs(outputs: Tensor, expected: int) -> None:
+    if outputs.shape[-1] != expected:
+        raise TrainingError(
+            f"the network and its noise have {outputs.shape[-1]} outputs where the likelihood "
+            f"reads {expected}; build the network with likelihood.num_outputs outputs"
+        )
+
+
+def _require_column(targets: Tensor) -> None:
+    if targets.ndim != 1:
+        raise DataError(f"targets have shape {tuple(targets.shape)}; give one number per row")
+
+
+def _require_numbers(targets: Tensor) -> None:
+    _require_column(targets)
+    if not targets.is_floating_point():
+        raise DataError(f"targets of a regression are {targets.dtype}; convert with .float()")
+    if not bool(targets.isfinite().all()):
+        raise DataError("targets contain NaN or infinity; drop or impute those rows")

@@ -7,6 +7,7 @@ All M networks predict in one batched pass (`torch.func`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -53,13 +54,20 @@ class Network:
     def create(self, rng: torch.Generator) -> nn.Module:
         """A freshly initialised module, the likelihood's own parameters included."""
         with isolated(rng):
-            return self.likelihood.attach(self.build())
+            net = self.build()
+            if self.build() is net:
+                raise TrainingError(
+                    "the network's build returns one and the same module; make a new one each "
+                    "time: Network(lambda: MyNet(), ...)"
+                )
+            return self.likelihood.attach(net)
 
     def predict(
         self, samples: WeightSamples, inputs: Tensor, device: str | torch.device = "cpu"
     ) -> Predictive:
         """The average predictive of the samples (Paper: alg:dBpredbayes, step 3)."""
         skeleton = self.create(torch.Generator()).to(device).eval()
+        samples.require_of(skeleton)
         parameters = {name: value.to(device) for name, value in samples.parameters.items()}
         buffers = {name: value.to(device) for name, value in samples.buffers.items()}
 
@@ -114,7 +122,12 @@ class SGHMCLearner:
     def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
         """Run the whole schedule and keep the last ``max_samples`` snapshots."""
         settings = self.settings
-        batches = as_batches(rows, batch_size=settings.batch_size, device=torch.device(self.device))
+        batches = as_batches(
+            rows,
+            batch_size=settings.batch_size,
+            device=torch.device(self.device),
+            check=self.network.likelihood.check,
+        )
         model = self.network.create(rng).to(self.device)
         sampler = SGHMC(
             model.parameters(),
@@ -161,6 +174,17 @@ class OptimizerSettings:
     weight_decay: float = 0.0
     num_epochs: int = 25
     batch_size: int = 100
+    min_steps: int = 0  # small sets are passed over more often, until there are as many steps
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in ("sgd", "adam"):
+            raise TrainingError(f"optimizer must be 'sgd' or 'adam', not {self.optimizer!r}")
+        if min(self.num_epochs, self.batch_size) < 1:
+            raise TrainingError("epochs and batch size must be at least 1")
+
+    def epochs_for(self, num_batches: int) -> int:
+        """How often to pass over this many batches."""
+        return max(self.num_epochs, math.ceil(self.min_steps / num_batches))
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser over a model's parameters."""
@@ -188,14 +212,19 @@ class SGDLearner:
     def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
         """Minimise the mean NLL."""
         settings = self.settings
-        batches = as_batches(rows, batch_size=settings.batch_size, device=torch.device(self.device))
+        batches = as_batches(
+            rows,
+            batch_size=settings.batch_size,
+            device=torch.device(self.device),
+            check=self.network.likelihood.check,
+        )
         model = self.network.create(rng).to(self.device)
         train(
             model,
             self.network.likelihood.loss,
             batches,
             settings.build(model),
-            num_epochs=settings.num_epochs,
+            num_epochs=settings.epochs_for(len(batches)),
             rng=rng,
         )
         return NetworkPredictor(self.network, WeightSamples.of(model), self.device)

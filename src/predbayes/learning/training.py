@@ -49,7 +49,7 @@ class TensorBatches:
 
     inputs: Tensor
     targets: Tensor
-    batch_size: int
+    batch_size: int  # at most
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets) or not len(self.inputs):
@@ -57,6 +57,12 @@ class TensorBatches:
                 f"{len(self.inputs)} inputs with {len(self.targets)} targets; give one target for "
                 "each input, and at least one"
             )
+        if self.inputs.is_floating_point():
+            if self.inputs.dtype != torch.get_default_dtype():
+                wanted = torch.get_default_dtype()
+                raise DataError(f"inputs are {self.inputs.dtype}; convert them to {wanted}")
+            if not bool(self.inputs.isfinite().all()):
+                raise DataError("inputs contain NaN or infinity; drop or impute those rows")
 
     @property
     def num_rows(self) -> int:
@@ -69,8 +75,8 @@ class TensorBatches:
     def epoch(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """All rows once, in an order drawn from ``rng``."""
         order = torch.randperm(len(self.inputs), generator=rng).to(self.inputs.device)
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
+        # Of nearly equal size: a last batch of a few rows would weigh as much as a full one.
+        for rows in torch.tensor_split(order, len(self)):
             yield self.inputs[rows], self.targets[rows]
 
 
@@ -97,14 +103,23 @@ class LoaderBatches:
 
 def count_rows(rows: Rows) -> int:
     """How many rows a site has."""
-    return len(cast(Sized, rows.dataset)) if isinstance(rows, DataLoader) else len(rows[0])
+    if not isinstance(rows, DataLoader):
+        return len(rows[0])
+    if not hasattr(rows.dataset, "__len__"):
+        raise DataError("a loader's dataset must have a length: it is the site's number of rows")
+    return len(cast(Sized, rows.dataset))
 
 
-def as_batches(rows: Rows, *, batch_size: int, device: torch.device) -> Batches:
-    """Batches of either kind of data on a device."""
+def as_batches(
+    rows: Rows, *, batch_size: int, device: torch.device, check: Callable[[Tensor], None]
+) -> Batches:
+    """Batches of either kind of data on a device; ``check`` refuses targets in memory."""
     if isinstance(rows, DataLoader):
         return LoaderBatches(rows, device)
+    if not isinstance(rows, tuple) or not all(isinstance(part, Tensor) for part in rows):
+        raise DataError("a site's rows are a pair of tensors (inputs, targets), or a DataLoader")
     inputs, targets = rows
+    check(targets)
     return TensorBatches(inputs.to(device), targets.to(device), batch_size)
 
 

@@ -13,6 +13,7 @@ the same, the upload is smaller, and any learner will do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -41,6 +42,7 @@ class PoolState:
 
     prior: Predictive | None
     pooled: Predictive | None = None
+    beta: float = math.nan
     tuned: TunedPool | None = None  # None where beta was given
 
     @property
@@ -49,13 +51,6 @@ class PoolState:
         if self.pooled is None:
             raise PoolError("no round has been run yet, so there is no pool")
         return self.pooled
-
-    @property
-    def beta(self) -> float:
-        """The tuned beta."""
-        if self.tuned is None:
-            raise PoolError("beta was given, not tuned, or no round has been run yet")
-        return self.tuned.beta
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +78,22 @@ class BetaPredBayes:
     families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
     streams: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if self.send not in ("weights", "predictions"):
+            raise TrainingError(f"send must be 'weights' or 'predictions', not {self.send!r}")
+        if isinstance(self.beta, str) and self.beta != "tuned":
+            raise TrainingError(f"beta must be a number or 'tuned', not {self.beta!r}")
+        if isinstance(self.prior, str) and self.prior not in ("default", "flat", "reference"):
+            raise TrainingError(
+                f"prior must be 'default', 'flat', 'reference' or a predictive, not {self.prior!r}"
+            )
+
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:  # noqa: ARG002
         """The prior predictive; it goes into the plan, so every party knows it."""
+        if self.beta == "tuned" and not len(reference.targets):
+            raise TrainingError("beta is tuned on labelled reference rows, and there are none")
+        if isinstance(self.learner, NetworkLearner):
+            self.learner.network.likelihood.check(reference.targets)
         if not isinstance(self.prior, str):
             return PoolState(self.prior)
         regression = reference.targets.is_floating_point()
@@ -92,9 +101,9 @@ class BetaPredBayes:
             raise TrainingError("prior 'reference' is for regression; give a Categorical instead")
         if self.prior == "flat" or not regression:
             return PoolState(None)
-        if len(reference.targets) < 2:
-            raise TrainingError("prior 'reference' needs at least two labelled reference rows")
         targets = reference.targets.double()
+        if len(targets) < 2 or not float(targets.var()) > 0:
+            raise TrainingError("prior 'reference' needs reference targets with a variance")
         return PoolState(Gaussian(targets.mean().view(1), targets.var().view(1)))
 
     def learn(
@@ -108,7 +117,13 @@ class BetaPredBayes:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         predictor = self.learner.fit(rows, rng=rng)
         if self.send == "predictions":
-            return Upload.of_predictions(predictor.predict(inputs), num_rows=count_rows(rows))
+            predictive = predictor.predict(inputs)
+            if type(predictive) not in self.families:
+                raise TrainingError(
+                    f"{type(self.learner).__name__} predicts {type(predictive).__name__}; it must "
+                    "return a Categorical or a Gaussian"
+                )
+            return Upload.of_predictions(predictive, num_rows=count_rows(rows))
         if not isinstance(predictor, NetworkPredictor):
             raise TrainingError(
                 f"{type(self.learner).__name__} has no weights to send; use send='predictions'"
@@ -137,14 +152,14 @@ class BetaPredBayes:
     ) -> PoolState:
         """Tune beta on the labelled rows; pool on all."""
         if self.beta != "tuned":
-            return replace(state, pooled=total.pool(self.beta))
+            return replace(state, pooled=total.pool(self.beta), beta=self.beta)
         tuned = tune_beta(
             total[reference.labelled],
             reference.targets,
             domain=self.domain,
             prior_std=self.prior_std,
         )
-        return replace(state, pooled=total.pool(tuned.weights), tuned=tuned)
+        return replace(state, pooled=total.pool(tuned.weights), beta=tuned.beta, tuned=tuned)
 
 
 def mixture(

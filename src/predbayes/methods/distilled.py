@@ -6,6 +6,8 @@ method gets its student in the same way.
 
 from __future__ import annotations
 
+import logging
+import math
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -15,12 +17,15 @@ from torch import Tensor
 from predbayes.errors import PoolError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.distill import PAPER_DISTILLATION, distill
+from predbayes.learning.distill import DISTILLATION, distill
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
 from predbayes.methods.method import Method
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import Summand
+
+_log = logging.getLogger(__name__)
+_WIDE_GAP = 0.1
 
 
 class Teacher(Protocol):
@@ -42,6 +47,7 @@ class DistilledState(Generic[T]):
 
     teacher: T
     distilled: NetworkPredictor | None = None
+    gap: float = math.nan  # mean KL(teacher || student) in nats on the rows distilled on
 
     @property
     def student(self) -> NetworkPredictor:
@@ -64,7 +70,7 @@ class Distilled(Generic[T, Total]):
 
     method: Method[T, Total]
     student: Network
-    settings: OptimizerSettings = PAPER_DISTILLATION
+    settings: OptimizerSettings = DISTILLATION
     device: str = "cpu"
 
     @property
@@ -78,7 +84,8 @@ class Distilled(Generic[T, Total]):
         return self.method.streams
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> DistilledState[T]:
-        """The wrapped method's first state."""
+        """The wrapped method's first state; a student that cannot fit the targets is refused."""
+        self.student.likelihood.check(reference.targets)
         return DistilledState(self.method.init(reference, rng=rng))
 
     def learn(
@@ -102,12 +109,11 @@ class Distilled(Generic[T, Total]):
         """Finish the wrapped method, then distil it on all but the evaluation rows."""
         teacher = self.method.finish(state.teacher, total, reference, rng=rng)
         rows = reference.distillation
+        inputs, targets = reference.inputs[rows], teacher.predictive[rows]
         student = distill(
-            self.student,
-            teacher.predictive[rows],
-            reference.inputs[rows],
-            settings=self.settings,
-            device=self.device,
-            rng=rng,
+            self.student, targets, inputs, settings=self.settings, device=self.device, rng=rng
         )
-        return replace(state, teacher=teacher, distilled=student)
+        gap = float(targets.kl(student.predict(inputs)).mean())
+        if gap > _WIDE_GAP:
+            _log.warning("the student is %.2f nats from its teacher; distil for more steps", gap)
+        return replace(state, teacher=teacher, distilled=student, gap=gap)

@@ -105,6 +105,12 @@ class SamplerSettings:
     max_samples: int = 6  # the last ones are kept
     exploration: float = 0.8
 
+    def __post_init__(self) -> None:
+        if min(self.num_epochs, self.batch_size, self.max_samples) < 1:
+            raise TrainingError("epochs, batch size and number of samples must be at least 1")
+        if isinstance(self.temperature, str) and self.temperature != "1/rows":
+            raise TrainingError(f"temperature is a number or '1/rows', not {self.temperature!r}")
+
     def schedule(self, num_steps: int) -> CyclicalSchedule:
         """The schedule of a run of ``num_steps`` batches."""
         return CyclicalSchedule(

@@ -63,14 +63,22 @@ class WeightSamples:
 
     def load_into(self, module: nn.Module, index: int = -1) -> None:
         """Set a module's weights to one of the samples."""
-        target = dict(module.named_parameters()) | dict(module.named_buffers())
+        self.require_of(module)
         source = {**self.parameters, **self.buffers}
-        shapes = {name: tuple(value.shape) for name, value in target.items()}
-        if shapes != {name: tuple(value.shape[1:]) for name, value in source.items()}:
-            raise UploadError("these weights are not of this network: names or shapes differ")
         with torch.no_grad():
-            for name, value in target.items():
+            for name, value in (*module.named_parameters(), *module.named_buffers()):
                 value.copy_(source[name][index])
+
+    def require_of(self, module: nn.Module) -> None:
+        """Refuse samples whose names or shapes are not those of this module."""
+        pairs = (
+            (dict(module.named_parameters()), self.parameters),
+            (dict(module.named_buffers()), self.buffers),
+        )
+        for own, sampled in pairs:
+            shapes = {name: tuple(value.shape) for name, value in own.items()}
+            if shapes != {name: tuple(value.shape[1:]) for name, value in sampled.items()}:
+                raise UploadError("these weights are not of this network: names or shapes differ")
 
     def arrays(self) -> dict[str, Tensor]:
         """Named arrays, the same on disk and on the wire."""

@@ -55,6 +55,10 @@ class Predictive(Protocol):
         """Moment coordinates, (B, D)."""
         ...
 
+    def check(self, targets: Tensor) -> None:
+        """Refuse targets that are not one per row, or that the family cannot have produced."""
+        ...
+
     def log_prob(self, targets: Tensor) -> Tensor:
         """Log density of one target per row, (B,)."""
         ...
@@ -109,6 +113,13 @@ class Categorical:
 
     log_probs: Tensor  # (B, C)
 
+    def __post_init__(self) -> None:
+        if self.log_probs.ndim != 2:
+            raise PoolError(
+                f"log-probabilities have shape {tuple(self.log_probs.shape)}; they must have one "
+                "row per input and one column per class"
+            )
+
     def __len__(self) -> int:
         return self.log_probs.shape[0]
 
@@ -123,8 +134,14 @@ class Categorical:
         """Moment coordinates p, (B, C)."""
         return self.log_probs.exp()
 
+    def check(self, targets: Tensor) -> None:
+        """One class index per row, an integer from 0 to C - 1."""
+        _require_shape(targets, (len(self),))
+        require_classes(targets, self.log_probs.shape[1])
+
     def log_prob(self, targets: Tensor) -> Tensor:
         """Log-probability of one class index per row, (B,)."""
+        self.check(targets)
         return self.inner(self.log_probs, targets)
 
     def kl(self, other: Categorical) -> Tensor:
@@ -141,6 +158,11 @@ class Categorical:
 
     def bounded(self, floor: float, prior: Categorical | None) -> Categorical:  # noqa: ARG002
         """Log-probabilities no lower than ``floor``; a categorical needs no prior for that."""
+        if float(self.log_probs.max()) > 1e-3:
+            raise PoolError(
+                "log-probabilities are above zero; build from probabilities with "
+                "Categorical.from_moments, from logits with Categorical.from_natural"
+            )
         return Categorical(self.log_probs.clamp_min(floor))
 
     @classmethod
@@ -210,14 +232,13 @@ class Gaussian:
         """Moment coordinates (mean, second moment), (B, 2)."""
         return torch.stack([self.mean, self.mean.square() + self.var], -1)
 
+    def check(self, targets: Tensor) -> None:
+        """One number per row."""
+        _require_shape(targets, tuple(self.mean.shape))
+
     def residuals(self, targets: Tensor) -> Tensor:
-        """Target minus mean per row, (B,); the two must have one shape."""
-        if targets.shape != self.mean.shape:
-            # A (B,) target against a (B, 1) mean would broadcast to B × B and score silently.
-            raise PoolError(
-                f"targets have shape {tuple(targets.shape)}, predictions {tuple(self.mean.shape)}; "
-                "reshape the targets to one number per row"
-            )
+        """Target minus mean per row, (B,)."""
+        self.check(targets)
         return targets - self.mean
 
     def log_prob(self, targets: Tensor) -> Tensor:
@@ -237,6 +258,8 @@ class Gaussian:
         A client less certain than the prior would take precision away from the product, which could
         then have none left. Knowing nothing is the least that a client can know.
         """
+        if float(self.var.min()) < 0:
+            raise PoolError("a variance is negative; a predictive has standard deviations squared")
         var = self.var.clamp_min(VAR_FLOOR)
         if prior is not None:
             var = torch.minimum(var, prior.var.to(var))
@@ -283,3 +306,23 @@ class Gaussian:
     def is_proper(natural: Tensor) -> bool:
         """Finite, with positive precision in every row."""
         return bool(natural.isfinite().all() and (natural[..., 1] < 0).all())
+
+
+def require_classes(targets: Tensor, num_classes: int) -> None:
+    """Refuse labels that are not class indices from 0 to C - 1."""
+    if targets.is_floating_point() or targets.dtype == torch.bool:
+        raise PoolError(f"class labels are {targets.dtype}; convert them to integers")
+    if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < num_classes:
+        raise PoolError(
+            f"class labels run from {int(targets.min())} to {int(targets.max())}; "
+            f"with {num_classes} classes they must be from 0 to {num_classes - 1}"
+        )
+
+
+def _require_shape(targets: Tensor, shape: tuple[int, ...]) -> None:
+    # A (B,) target against a (B, 1) mean would broadcast to B × B and score silently.
+    if tuple(targets.shape) != shape:
+        raise PoolError(
+            f"targets have shape {tuple(targets.shape)}, predictions {shape}; "
+            "reshape the targets to one number per row"
+        )

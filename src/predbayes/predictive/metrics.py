@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 
 NUM_BINS = 15
@@ -43,11 +44,13 @@ def nll(predictive: Predictive, targets: Tensor) -> float:
 
 def accuracy(predictive: Categorical, targets: Tensor) -> float:
     """Fraction of rows whose most probable class is the target."""
+    predictive.check(targets)
     return float((predictive.log_probs.argmax(-1) == targets).double().mean())
 
 
 def brier(predictive: Categorical, targets: Tensor) -> float:
     """Mean squared distance of the probabilities from the one-hot target, in [0, 2]."""
+    predictive.check(targets)
     probs = predictive.moments().double()
     observed = probs.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
     return float((probs.square().sum(-1) - 2 * observed + 1).mean())
@@ -75,12 +78,14 @@ def pit(predictive: Gaussian, targets: Tensor) -> Tensor:
 
 def interval_coverage(predictive: Gaussian, targets: Tensor, level: float = 0.95) -> float:
     """Fraction of targets inside the central interval of probability ``level``."""
+    _require_level(level)
     inside = (pit(predictive, targets) - 0.5).abs() <= level / 2
     return float(inside.double().mean())
 
 
 def interval_width(predictive: Gaussian, level: float = 0.95) -> float:
     """Mean width of the central interval of probability ``level``, in the unit of the target."""
+    _require_level(level)
     quantile = float(torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)))
     return float(2 * quantile * predictive.var.double().sqrt().mean())
 
@@ -104,6 +109,7 @@ def ece(
         num_bins: How many bins.
         num_draws: How many draws the null value and the interval are made from.
     """
+    predictive.check(targets)
     confidence, label = predictive.moments().double().max(-1)
     assign = _equal_mass if adaptive else _equal_width
 
@@ -125,6 +131,7 @@ def classwise_ece(
     num_draws: int = 200,
 ) -> CalibrationError:
     """Calibration error of every class's probability, averaged over classes; equal-width bins."""
+    predictive.check(targets)
     probs = predictive.moments().double()
     one_hot = torch.nn.functional.one_hot(targets.long(), probs.shape[-1]).double()
 
@@ -194,6 +201,11 @@ def _equal_mass(confidence: Tensor, num_bins: int) -> Tensor:
     rank = torch.empty_like(confidence, dtype=torch.long)
     rank[confidence.argsort(stable=True)] = torch.arange(len(confidence))
     return rank * num_bins // len(confidence)
+
+
+def _require_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise PoolError(f"a level is a probability between 0 and 1, not {level}")
 
 
 def _quantiles(draws: list[float], level: float) -> tuple[float, float]:

@@ -125,6 +125,10 @@ class PredictiveSum(Generic[P]):
         """
         if rows <= 0:
             raise PoolError(f"a client must have learnt from a positive number of rows, not {rows}")
+        if prior is not None and type(prior) is not type(predictive):
+            raise PoolError(
+                f"the prior is {type(prior).__name__}, the predictive {type(predictive).__name__}"
+            )
         client = Client(predictive.bounded(floor, prior), rows, class_rows)
         values: dict[str, Tensor] = {}
         weights: dict[str, float | Tensor] = {}

@@ -70,6 +70,8 @@ class TunedPool:
     @property
     def beta(self) -> float:
         """The weight of the product in the paper's pool."""
+        if "beta" not in self.profiles:
+            raise PoolError("this pool has free weights and no beta; see its weights")
         return self.profiles["beta"].value
 
 
@@ -89,6 +91,8 @@ def tune_beta(
         prior_std: Spread of a normal prior on n × beta, the weight of the clients' *mean* log p, so
             that one value suits any number of clients; None is no prior.
     """
+    if not domain[0] < domain[1]:
+        raise PoolError(f"the domain of beta must be an interval (low, high), not {domain}")
     # The solver's parameter is n × beta, of order one however many clients there are.
     count = total.num_clients
     mixture = total.component("mixture")
@@ -113,10 +117,13 @@ def tune_weights(
     Args:
         total: The clients' sum on the labelled reference rows.
         targets: Those rows' labels.
-        components: Names that `PredictiveSum.component` knows.
+        components: Names that `PredictiveSum.component` knows, each once. The mixture is always
+            in the pool; it keeps weight 1 where it is not listed.
         prior_std: Spread of each weight around the mixture's (1 for the mixture, 0 for the others;
             the product's is taken per client, see `tune_beta`); None is no prior.
     """
+    if len(set(components)) != len(components):
+        raise PoolError(f"each component may be listed once, not {list(components)}")
     mixture = total.component("mixture")
     # The product is the one component whose size grows with the number of clients.
     counts = [total.num_clients if name == "product" else 1 for name in components]
@@ -162,6 +169,7 @@ class _Problem:
                 f"{len(targets)} labels for {len(offset)} predictives; a pool is tuned on labelled "
                 "reference rows, one label for each"
             )
+        family.from_natural(offset).check(targets)
         stacked = torch.stack(list(directions))
         return cls(
             family,
