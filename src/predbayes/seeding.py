@@ -18,10 +18,11 @@ import torch
 def derive_seed(seed: int, *path: str | int) -> int:
     """A 63-bit seed, a pure function of ``seed`` and ``path``.
 
-    >>> derive_seed(0, "site", "basel") == derive_seed(0, "site", "basel")
-    True
-    >>> derive_seed(0, "site", 1) == derive_seed(0, "site", "1")
-    False
+    Examples:
+        >>> derive_seed(0, "site", "basel") == derive_seed(0, "site", "basel")
+        True
+        >>> derive_seed(0, "site", 1) == derive_seed(0, "site", "1")
+        False
     """
     text = "/".join(repr(part) for part in (seed, *path))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -31,6 +31,25 @@ def test_the_pages_on_pools_run_as_printed():
     assert scope["tuned"].num_labels == 2
 
 
+def test_the_quickstart_runs_as_printed(tmp_path, monkeypatch):
+    """The script that it shows, then the blocks that go on from it."""
+    monkeypatch.chdir(tmp_path)
+    scope = runpy.run_path(str(ROOT / "examples" / "quickstart.py"))
+    for code in blocks("docs/quickstart.md"):
+        if "--8<--" not in code and "x_labelled" not in code and "mlp(11" not in code:
+            exec(compile(code, "docs/quickstart.md", "exec"), scope)
+    assert scope["again"].parameters.keys() == scope["result"].student.samples.parameters.keys()
+
+
+def test_snippets_in_the_docs_exist():
+    pages = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    wanted = [found for page in pages for found in re.findall(r'^--8<-- "(.*)"$', page, re.M)]
+    assert len(wanted) == sum(page.count("--8") for page in pages) >= 4
+    for snippet in wanted:
+        file, _, section = snippet.partition(":")
+        assert not section or f"[start:{section}]" in (ROOT / file).read_text()
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(path, capsys):
     runpy.run_path(str(path), run_name="__main__")

@@ -19,9 +19,10 @@ from predbayes.errors import DataError
 def homogeneous(num_rows: int, num_clients: int, *, rng: torch.Generator) -> list[Tensor]:
     """Shards of nearly equal size, at random.
 
-    >>> parts = homogeneous(7, 2, rng=torch.Generator().manual_seed(0))
-    >>> sorted(torch.cat(parts).tolist()), [len(part) for part in parts]
-    ([0, 1, 2, 3, 4, 5, 6], [4, 3])
+    Examples:
+        >>> parts = homogeneous(7, 2, rng=torch.Generator().manual_seed(0))
+        >>> sorted(torch.cat(parts).tolist()), [len(part) for part in parts]
+        ([0, 1, 2, 3, 4, 5, 6], [4, 3])
     """
     _require_enough(num_rows, num_clients)
     return list(torch.randperm(num_rows, generator=rng).tensor_split(num_clients))

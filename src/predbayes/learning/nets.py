@@ -18,8 +18,9 @@ from torch import nn
 def mlp(num_inputs: int, num_outputs: int, hidden: Sequence[int] = (100, 100)) -> nn.Sequential:
     """A fully connected ReLU network on flattened inputs.
 
-    >>> sum(p.numel() for p in mlp(784, 10).parameters())
-    89610
+    Examples:
+        >>> sum(p.numel() for p in mlp(784, 10).parameters())
+        89610
     """
     widths = [num_inputs, *hidden]
     layers: list[nn.Module] = [nn.Flatten()]

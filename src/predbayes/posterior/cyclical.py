@@ -27,11 +27,12 @@ PAPER_PRIOR_STD = 5e4
 class CyclicalSchedule:
     """Step size, stage and snapshots as functions of the step, 0 to ``num_steps`` - 1.
 
-    >>> schedule = CyclicalSchedule(num_steps=20, num_cycles=2, step_size=1.0, samples_per_cycle=2)
-    >>> schedule.snapshot_steps()
-    [8, 9, 18, 19]
-    >>> [step for step in range(10) if schedule.is_sampling(step)]
-    [8, 9]
+    Examples:
+        >>> schedule = CyclicalSchedule(20, num_cycles=2, step_size=1.0, samples_per_cycle=2)
+        >>> schedule.snapshot_steps()
+        [8, 9, 18, 19]
+        >>> [step for step in range(10) if schedule.is_sampling(step)]
+        [8, 9]
     """
 
     num_steps: int

@@ -106,9 +106,10 @@ class Predictive(Protocol):
 class Categorical:
     """Categorical predictives over C classes, kept as normalised log-probabilities.
 
-    >>> p = Categorical.from_natural(torch.tensor([[0.0, 0.0], [5.0, 5.0]]))
-    >>> p.moments().tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
+    Examples:
+        >>> p = Categorical.from_natural(torch.tensor([[0.0, 0.0], [5.0, 5.0]]))
+        >>> p.moments().tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
     """
 
     log_probs: Tensor  # (B, C)
@@ -208,8 +209,9 @@ class Gaussian:
     ``var`` is the whole predictive variance. ``epistemic_var``, where known, is the part that more
     data would remove (the spread of the posterior samples' means); the rest is observation noise.
 
-    >>> Gaussian.from_moments(torch.tensor([[1.0, 5.0]]))
-    Gaussian(mean=tensor([1.]), var=tensor([4.]), epistemic_var=None)
+    Examples:
+        >>> Gaussian.from_moments(torch.tensor([[1.0, 5.0]]))
+        Gaussian(mean=tensor([1.]), var=tensor([4.]), epistemic_var=None)
     """
 
     mean: Tensor  # (B,)

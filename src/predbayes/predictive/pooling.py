@@ -77,11 +77,12 @@ class PredictiveSum(Generic[P]):
     which Gaussian clients' variances are capped at, is fixed when a client is lifted; sums with
     different priors, rows or terms do not add.
 
-    >>> certain = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
-    >>> unsure = Categorical.from_moments(torch.tensor([[0.5, 0.5]]))
-    >>> total = PredictiveSum.of(certain).add_(PredictiveSum.of(unsure))
-    >>> [round(float(total.pool(beta).moments()[0, 0]), 3) for beta in (0.0, 0.5, 1.0)]
-    [0.7, 0.821, 0.9]
+    Examples:
+        >>> certain = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
+        >>> unsure = Categorical.from_moments(torch.tensor([[0.5, 0.5]]))
+        >>> total = PredictiveSum.of(certain).add_(PredictiveSum.of(unsure))
+        >>> [round(float(total.pool(beta).moments()[0, 0]), 3) for beta in (0.0, 0.5, 1.0)]
+        [0.7, 0.821, 0.9]
     """
 
     __slots__ = ("_kinds", "_values", "_weights", "family", "num_clients", "prior")
