@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from predbayes.errors import TrainingError
-from predbayes.learning.distill import distill
+from predbayes.learning.distill import PAPER_DISTILLATION, distill
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings
 from predbayes.learning.nets import mlp
@@ -56,6 +56,47 @@ class TestBothFamilies:
         )
         for name, value in first.samples.parameters.items():
             assert torch.equal(value, second.samples.parameters[name])
+
+
+def constant_student(likelihood):
+    """A student that says the same of every input, so that it cannot match its teacher."""
+    return Network(lambda: mlp(1, likelihood.num_outputs, hidden=()), likelihood)
+
+
+SLOW = OptimizerSettings("adam", lr=0.02, num_epochs=1500, batch_size=10)
+
+
+def test_a_student_that_cannot_match_keeps_the_teachers_average_probabilities(rng):
+    """The minimum of KL(teacher || student); the other direction gives their geometric mean."""
+    probs = torch.tensor([[0.98, 0.01, 0.01], [0.3, 0.3, 0.4]])
+    student = distill(
+        constant_student(Softmax(3)),
+        Categorical.from_moments(probs),
+        torch.zeros(2, 1),
+        settings=SLOW,
+        rng=rng,
+    )
+    actual = student.predict(torch.zeros(1, 1)).moments()[0]
+    torch.testing.assert_close(actual, probs.mean(0), atol=0.005, rtol=0)
+
+
+def test_a_student_that_cannot_match_keeps_the_teachers_moments(rng):
+    """For the Gaussian: the mean of the means, and a variance that covers their spread."""
+    teacher = Gaussian(torch.tensor([-1.0, 1.0]), torch.tensor([0.2, 0.4]))
+    student = distill(
+        constant_student(LearnedNoise(per_input=True)),
+        teacher,
+        torch.zeros(2, 1),
+        settings=SLOW,
+        rng=rng,
+    )
+    actual = student.predict(torch.zeros(1, 1))
+    assert float(actual.mean) == pytest.approx(0.0, abs=0.02)
+    assert float(actual.var) == pytest.approx(0.3 + 1.0, abs=0.02)
+
+
+def test_the_papers_settings_are_the_papers():
+    assert OptimizerSettings("adam", lr=1e-4, num_epochs=100) == PAPER_DISTILLATION
 
 
 def test_families_must_agree(inputs, rng):

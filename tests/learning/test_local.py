@@ -18,8 +18,9 @@ from predbayes.learning.local import (
     SGHMCLearner,
 )
 from predbayes.learning.nets import mlp
-from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.posterior.cyclical import CyclicalSchedule, SamplerSettings
 from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.metrics import accuracy, nll
 from predbayes.seeding import generator
 
@@ -150,21 +151,46 @@ def test_settings_reach_the_optimiser():
     assert adam.param_groups[0]["lr"] == 0.2
 
 
-def test_noise_is_on_in_sampling_stages_only(blobs, monkeypatch):
-    """Temperatures that the sampler sees over the run, against the schedule."""
-    from predbayes.posterior.sghmc import SGHMC
-
-    seen = []
+def test_the_sampler_runs_by_its_settings(blobs, monkeypatch):
+    """Every setting at every step, and which weights are kept, seen from inside the optimiser."""
+    settings = SamplerSettings(
+        num_epochs=10,
+        batch_size=50,
+        step_size=0.03,
+        friction=0.2,
+        temperature=0.5,
+        prior_std=0.7,
+        num_cycles=2,
+        samples_per_cycle=3,
+        max_samples=4,
+        exploration=0.6,
+    )
+    schedule = CyclicalSchedule(80, 2, 0.03, 3, exploration=0.6)
+    seen, weights = [], []
     step = SGHMC.step
 
     def spy(self, closure=None):
-        seen.append(self.param_groups[0]["temperature"])
-        return step(self, closure)
+        (group,) = self.param_groups
+        step(self, closure)
+        seen.append(
+            {k: group[k] for k in ("step_size", "temperature", "friction", "prior_std", "num_rows")}
+        )
+        weights.append(group["params"][0].detach().clone())
 
     monkeypatch.setattr(SGHMC, "step", spy)
-    SGHMCLearner(CLASSES, SAMPLER).fit(blobs, rng=generator(0))
-    schedule = SAMPLER.schedule(20 * 8)
-    assert seen == [1.0 if schedule.is_sampling(i) else 0.0 for i in range(160)]
+    samples = SGHMCLearner(CLASSES, settings).fit(blobs, rng=generator(0)).samples
+    assert seen == [
+        {
+            "step_size": schedule.step_size_at(i),
+            "temperature": 0.5 if schedule.is_sampling(i) else 0.0,
+            "friction": 0.2,
+            "prior_std": 0.7,
+            "num_rows": 400,
+        }
+        for i in range(80)
+    ]
+    kept = torch.stack([weights[i] for i in schedule.snapshot_steps()[-4:]])
+    assert torch.equal(samples.parameters["1.weight"], kept)
 
 
 def test_an_ensemble_needs_a_member(blobs, rng):

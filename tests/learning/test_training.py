@@ -72,6 +72,22 @@ def test_any_dataloader_will_do():
         assert torch.equal(a, b)  # a shuffling loader and dropout repeat, too
 
 
+def test_the_model_is_put_into_training_mode():
+    """Dropout and batch norm behave otherwise in evaluation mode."""
+    modes = []
+    model = nn.Linear(1, 1).eval()
+    train(
+        model,
+        squared,
+        TensorBatches(*rows(), 10),
+        torch.optim.SGD(model.parameters(), lr=0.0),
+        num_epochs=1,
+        rng=generator(0),
+        after_step=lambda step: modes.append(model.training),
+    )
+    assert modes == [True] * 3
+
+
 def test_steps_are_counted_over_all_epochs():
     calls: list[int] = []
     _, steps = fit(TensorBatches(*rows(), 10), before_step=calls.append)

@@ -9,6 +9,7 @@ from predbayes.errors import PoolError, PredbayesError, TrainingError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.distill import distill
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
@@ -68,7 +69,10 @@ def test_sending_predictions_equals_sending_weights(world):
 
 
 def test_any_learner_can_send_predictions(world):
-    sites, reference = world
+    merged, reference = world
+    x, y = (torch.cat(part) for part in zip(*merged.values(), strict=True))
+    cuts = torch.arange(120).tensor_split([10, 30, 60])  # sites of 10, 20, 30 and 60 rows
+    sites = {str(k): (x[rows], y[rows]) for k, rows in enumerate(cuts)}
     state = run(mixture(Frequencies(), send="predictions"), InProcess(sites, 0), reference, seed=0)
     sizes = torch.tensor([float(len(y)) for _, y in sites.values()])
     freq = torch.stack(
@@ -142,6 +146,54 @@ def test_the_gap_of_the_student_is_reported(world, caplog):
     expected = state.teacher.predictive.kl(state.student.predict(reference.inputs)).mean()
     assert state.gap == pytest.approx(float(expected))
     assert "distil for more steps" in caplog.text
+
+
+def test_the_student_never_sees_the_evaluation_rows(world, monkeypatch):
+    sites, reference = world
+    with_test = ReferenceRows.of(
+        (reference.inputs, reference.targets), evaluate=reference.inputs[:7] + 1
+    )
+    seen = []
+
+    def spy(student, teacher, inputs, **options):
+        seen.append((len(teacher), inputs))
+        return distill(student, teacher, inputs, **options)
+
+    monkeypatch.setattr("predbayes.methods.distilled.distill", spy)
+    short = OptimizerSettings("adam", num_epochs=1)
+    method = Distilled(BetaPredBayes(LEARNER), NETWORK, short)
+    run(method, InProcess(sites, 0), with_test, seed=0)
+    ((num_rows, inputs),) = seen
+    assert num_rows == 30
+    assert torch.equal(inputs, reference.inputs)
+
+
+def test_options_of_the_method_reach_the_pool(world):
+    sites, reference = world
+    federation = InProcess(sites, 0)
+
+    def beta(**options):
+        return run(BetaPredBayes(LEARNER, **options), federation, reference, seed=0).beta
+
+    assert 0.2 <= beta(domain=(0.2, 0.3)) <= 0.3
+    assert beta(prior_std=1e-6) == pytest.approx(0, abs=1e-5)
+    floored = run(BetaPredBayes(LEARNER, beta=1.0, floor=-0.5), federation, reference, seed=0)
+    plain = run(BetaPredBayes(LEARNER, beta=1.0), federation, reference, seed=0)
+    assert float(floored.predictive.entropy().min()) > float(plain.predictive.entropy().min())
+
+
+def test_rounds_repeat_the_method(world):
+    """Each round starts from the state that the one before it left."""
+    sites, reference = world
+    rounds = []
+
+    class Counting(InProcess):
+        def collect(self, task):
+            rounds.append((task.round, task.state.pooled is not None))
+            return super().collect(task)
+
+    run(mixture(LEARNER), Counting(sites, 0), reference, seed=0, num_rounds=3)
+    assert rounds == [(0, False), (1, True), (2, True)]
 
 
 def test_a_given_beta_is_the_states_beta(world):

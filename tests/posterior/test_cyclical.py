@@ -79,6 +79,25 @@ def test_settings_that_make_no_sense_are_refused(bad):
         SamplerSettings(**bad)
 
 
+def test_the_presets_are_what_their_tables_say():
+    """The appendix of the paper; and the choice that `python -m benchmarks presets` explains."""
+    assert PRESETS["paper"] == SamplerSettings(
+        num_epochs=25,
+        batch_size=100,
+        step_size=0.1,
+        friction=0.9,
+        temperature=1.0,
+        prior_std=5e4,
+        num_cycles=5,
+        samples_per_cycle=2,
+        max_samples=6,
+        exploration=0.8,
+    )
+    tuned = PRESETS["tuned"]
+    assert (tuned.friction, tuned.prior_std, tuned.num_cycles) == (0.1, 0.3, 2)
+    assert (tuned.samples_per_cycle, tuned.max_samples, tuned.exploration) == (3, 6, 0.9)
+
+
 def test_both_readings_of_the_papers_temperature():
     assert SamplerSettings(temperature=1.0).temperature_for(9600) == 1.0
     assert SamplerSettings(temperature="1/rows").temperature_for(9600) == 1 / 9600

@@ -143,6 +143,31 @@ class TestCalibrationErrors:
             hits += low <= 0.1 <= high
         assert stats.binom.cdf(hits, 100, 0.92) > FALSE_ALARM  # 100 draws make it a little narrow
 
+    def test_an_edge_belongs_to_the_bin_below(self, rng):
+        """With two bins, confidences .45 and .5 share one: |(0 - .45) + (1 - .5)| / 2."""
+        probs = torch.tensor([[0.45, 0.275, 0.275], [0.5, 0.25, 0.25]], dtype=torch.float64)
+        error = metrics.ece(
+            Categorical.from_moments(probs), torch.tensor([1, 0]), rng=rng, num_bins=2
+        )
+        assert error.value == pytest.approx(0.025)
+
+    @pytest.mark.parametrize("metric", [metrics.ece, metrics.classwise_ece])
+    def test_null_value_does_not_look_at_the_labels(self, metric, rng):
+        """Sure and wrong half of the time: a large error, and the null of a calibrated model."""
+        p = Categorical.from_moments(torch.tensor([[0.95, 0.05]]).double().expand(1000, 2))
+        y = torch.arange(1000) % 2
+        error = metric(p, y, rng=rng, num_draws=50)
+        assert error.value == pytest.approx(0.45)
+        assert error.null < 0.02
+
+    def test_interval_allows_for_the_bias_of_resampling(self, rng):
+        """Resampled values lie above the estimate, so the interval must lie below it."""
+        top = 0.5 + 0.5 * torch.rand(500, generator=rng, dtype=torch.float64)
+        p = Categorical.from_moments(torch.stack([top, 1 - top], -1))
+        y = (torch.rand(500, generator=rng) > top).long()
+        error = metrics.ece(p, y, rng=rng)
+        assert sum(error.interval) / 2 < error.value
+
     def test_same_seed_same_error(self, classes):
         p, y = classes
         first, second = (metrics.ece(p, y, rng=generator(1)) for _ in range(2))

@@ -80,7 +80,7 @@ class TestBeta:
         total, y = federation(family, rng, num_rows=400)
         tuned = tune_beta(total, y, domain=(-5.0, 5.0))
         for end in tuned.profiles["beta"].interval:
-            at_end = float(grid_nll(total, y, torch.tensor([end]).double()))
+            at_end = float(grid_nll(total, y, torch.tensor([end], dtype=torch.float64)))
             assert 2 * len(y) * (at_end - tuned.nll) == pytest.approx(3.841, abs=1e-2)
 
     def test_curve_contains_the_optimum_and_nothing_lower(self, family, rng):
@@ -96,6 +96,25 @@ class TestBeta:
         assert tune_beta(total, y, prior_std=1e-6).beta == pytest.approx(0, abs=1e-6)
         free = tune_beta(total, y, domain=(-5, 5))
         assert tune_beta(total, y, domain=(-5, 5), prior_std=1e6).beta == pytest.approx(free.beta)
+
+    def test_the_prior_is_on_n_times_beta_in_total(self, family, rng):
+        """argmin of N NLL(beta) + (n beta)^2 / (2 s^2), its interval and its curve, on a grid."""
+        total, y = federation(family, rng, num_rows=100)
+        tuned = tune_beta(total, y, domain=(-1, 2), prior_std=0.5)
+
+        def penalised(beta):
+            nll_at = float(grid_nll(total, y, torch.tensor([beta], dtype=torch.float64)))
+            return len(y) * nll_at + (total.num_clients * beta) ** 2 / (2 * 0.5**2)
+
+        betas = np.linspace(-1, 2, 3001)
+        values = [penalised(beta) for beta in betas]
+        assert tuned.beta == pytest.approx(betas[int(np.argmin(values))], abs=1e-3)
+        for end in tuned.profiles["beta"].interval:
+            gap = 2 * (penalised(end) - penalised(tuned.beta))
+            assert gap == pytest.approx(3.841, abs=1e-2)
+        for beta, nll_at in tuned.profiles["beta"].curve:
+            expected = float(grid_nll(total, y, torch.tensor([beta], dtype=torch.float64)))
+            assert nll_at == pytest.approx(expected, abs=1e-9)
 
     def test_one_client_leaves_beta_undetermined(self, family, rng):
         total, y = federation(family, rng, num_clients=1)
