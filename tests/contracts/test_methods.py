@@ -76,6 +76,16 @@ def predictives(state):
     return [state.predictive]
 
 
+def tensors_of(value):
+    """Every tensor anywhere inside a state."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not dataclasses.is_dataclass(value):
+        return []
+    parts = (getattr(value, field.name) for field in dataclasses.fields(value))
+    return [tensor for part in parts for tensor in tensors_of(part)]
+
+
 def run_on(method, sites, reference, seed=0):
     return predictives(run(method, InProcess(sites, seed), reference, seed=seed))
 
@@ -154,3 +164,5 @@ class TestMethodContract:
             task = Task(method, prior_free, rows.inputs)
             digests.append([u.digest() for u in InProcess(sites, 0).collect(task)])
         assert digests[0] == digests[1]
+        # Beyond that, the state that sites are sent holds at most the prior's two numbers.
+        assert sum(t.numel() for t in tensors_of(method.init(reference, rng=generator(0)))) <= 2

@@ -111,6 +111,7 @@ class TestErrors:
         [
             {"probs": torch.zeros(2, 3)},
             {"log_probs": torch.zeros(2)},
+            {"log_probs": torch.tensor([[0.0, 30.0]])},
             {"mean": torch.zeros(2), "epistemic_var": torch.zeros(3), "noise_var": torch.ones(2)},
             {"mean": torch.zeros(2), "epistemic_var": -torch.ones(2), "noise_var": torch.ones(2)},
             {"mean": torch.zeros(2), "epistemic_var": torch.zeros(2), "noise_var": torch.zeros(2)},
@@ -159,7 +160,7 @@ class TestErrors:
 
     def test_families_without_a_wire_format_are_refused(self):
         class Poisson:
-            def bounded(self, floor, prior):
+            def bounded(self, floor):
                 return self
 
         with pytest.raises(UploadError, match="no wire format"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from predbayes.errors import DataError, TrainingError
 from predbayes.learning.training import (
@@ -86,6 +86,11 @@ def test_the_model_is_put_into_training_mode():
         after_step=lambda step: modes.append(model.training),
     )
     assert modes == [True] * 3
+
+
+def test_rows_are_those_that_the_sampler_visits():
+    subset = SubsetRandomSampler(range(10))
+    assert count_rows(DataLoader(TensorDataset(*rows()), batch_size=4, sampler=subset)) == 10
 
 
 def test_steps_are_counted_over_all_epochs():

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from predbayes.errors import PoolError, PredbayesError, TrainingError
+from predbayes.errors import PoolError, PredbayesError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
@@ -137,6 +137,15 @@ def test_a_learner_must_return_a_predictive(world):
         run(BetaPredBayes(Sloppy(), send="predictions"), InProcess(sites, 0), reference, seed=0)
 
 
+def test_predictions_must_cover_the_reference_inputs(world):
+    sites, reference = world
+    method = BetaPredBayes(LEARNER, send="predictions")
+    state = method.init(reference, rng=generator(0))
+    upload = method.learn(state, sites["site0"], reference.inputs[:15], rng=generator(0))
+    with pytest.raises(UploadError, match="predicted 15 rows; there are 30"):
+        method.lift(state, upload.from_site("site0"), reference.inputs)
+
+
 def test_the_gap_of_the_student_is_reported(world, caplog):
     sites, reference = world
     sure = SGDLearner(NETWORK, OptimizerSettings(lr=0.1, num_epochs=100, batch_size=10))
@@ -176,7 +185,8 @@ def test_options_of_the_method_reach_the_pool(world):
         return run(BetaPredBayes(LEARNER, **options), federation, reference, seed=0).beta
 
     assert 0.2 <= beta(domain=(0.2, 0.3)) <= 0.3
-    assert beta(prior_std=1e-6) == pytest.approx(0, abs=1e-5)
+    assert beta(domain=(-1, 1), prior_std=1e-3) == pytest.approx(0, abs=1e-3)
+    assert abs(beta(domain=(-1, 1))) > 0.01
     floored = run(BetaPredBayes(LEARNER, beta=1.0, floor=-0.5), federation, reference, seed=0)
     plain = run(BetaPredBayes(LEARNER, beta=1.0), federation, reference, seed=0)
     assert float(floored.predictive.entropy().min()) > float(plain.predictive.entropy().min())

@@ -96,14 +96,28 @@ def test_impossible_classes_do_not_poison_kl():
 
 
 def test_the_floor_makes_every_class_possible():
-    p = Categorical(torch.tensor([[0.0, -math.inf]])).bounded(LOG_PROB_FLOOR, None)
+    p = Categorical(torch.tensor([[0.0, -math.inf]])).bounded(LOG_PROB_FLOOR)
     assert p.log_probs.tolist() == [[0.0, LOG_PROB_FLOOR]]
 
 
-def test_a_client_can_know_no_less_than_the_prior(rng):
-    prior = Gaussian(torch.zeros(1).double(), torch.ones(1).double())
-    p = Gaussian(torch.zeros(3).double(), torch.tensor([0.0, 0.5, 7.0]).double())
-    assert p.bounded(LOG_PROB_FLOOR, prior).var.tolist() == [VAR_FLOOR, 0.5, 1.0]
+def test_a_client_can_know_no_less_than_the_prior():
+    """Where it knows less, it is the prior, mean and all: it moves nothing."""
+    prior = Gaussian(torch.tensor([0.25]).double(), torch.ones(1).double())
+    p = Gaussian(torch.full((3,), 5.0).double(), torch.tensor([0.0, 0.5, 7.0]).double())
+    expert = p.bounded(LOG_PROB_FLOOR).informed(prior)
+    assert expert.var.tolist() == [VAR_FLOOR, 0.5, 1.0]
+    assert expert.mean.tolist() == [5.0, 5.0, 0.25]
+
+
+def test_a_floor_that_bounds_influence_keeps_probabilities():
+    p = Categorical(torch.tensor([[0.0, -50.0, -50.0]])).bounded(-2.3)
+    torch.testing.assert_close(p.moments().sum(-1), torch.ones(1))
+    assert float(p.moments().min()) > 0.08
+
+
+def test_float32_moments_keep_small_variances():
+    p = Gaussian(torch.tensor([1000.0]), torch.tensor([0.01]))
+    assert float(Gaussian.from_moments(p.moments()).var) == pytest.approx(0.01, rel=1e-4)
 
 
 def test_gaussian_targets_of_another_shape_are_refused(rng):
@@ -115,9 +129,9 @@ def test_what_cannot_be_a_predictive_is_refused():
     with pytest.raises(PoolError, match="one row per input"):
         Categorical.from_moments(torch.ones(3))
     with pytest.raises(PoolError, match="from_moments"):
-        Categorical(torch.tensor([[0.3, 0.7]])).bounded(LOG_PROB_FLOOR, None)
+        Categorical(torch.tensor([[0.3, 0.7]])).bounded(LOG_PROB_FLOOR)
     with pytest.raises(PoolError, match="negative"):
-        Gaussian(torch.zeros(2), torch.tensor([1.0, -1.0])).bounded(LOG_PROB_FLOOR, None)
+        Gaussian(torch.zeros(2), torch.tensor([1.0, -1.0])).bounded(LOG_PROB_FLOOR)
 
 
 def test_taking_rows_keeps_the_split_of_the_variance(rng):

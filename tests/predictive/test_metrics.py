@@ -143,6 +143,13 @@ class TestCalibrationErrors:
             hits += low <= 0.1 <= high
         assert stats.binom.cdf(hits, 100, 0.92) > FALSE_ALARM  # 100 draws make it a little narrow
 
+    def test_equal_confidences_share_an_adaptive_bin(self, rng):
+        """Confidence .9 and accuracy .9 is calibrated, in whatever order the rows come."""
+        probs = torch.tensor([[0.9, 0.1]], dtype=torch.float64)
+        p = Categorical.from_moments(probs.expand(100, 2))
+        y = (torch.arange(100) >= 90).long()
+        assert metrics.ece(p, y, rng=rng, adaptive=True).value == pytest.approx(0, abs=1e-12)
+
     def test_an_edge_belongs_to_the_bin_below(self, rng):
         """With two bins, confidences .45 and .5 share one: |(0 - .45) + (1 - .5)| / 2."""
         probs = torch.tensor([[0.45, 0.275, 0.275], [0.5, 0.25, 0.25]], dtype=torch.float64)

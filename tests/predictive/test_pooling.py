@@ -76,9 +76,9 @@ def test_in_place_equals_out_of_place(federation, beta):
 @given(federations(), betas)
 def test_one_client_is_itself_for_every_beta(federation, beta):
     _, (client, *_), (rows, *_), prior = federation
-    alone = PredictiveSum.of(client, rows, prior=prior).pool(beta)
-    bounded = client.bounded(-80.0, prior)
-    torch.testing.assert_close(alone.kl(bounded), torch.zeros(len(client)).double(), **TIGHT)
+    expert = client.bounded(-80.0) if prior is None else client.bounded(-80.0).informed(prior)
+    alone = PredictiveSum.of(expert, rows, prior=prior).pool(beta)
+    torch.testing.assert_close(alone.kl(expert), torch.zeros(len(client)).double(), **TIGHT)
 
 
 @given(federations())
@@ -193,6 +193,28 @@ def test_certain_gaussians_stay_finite():
         assert bool(total.pool(beta).natural().isfinite().all())
 
 
+def test_a_vague_client_moves_the_product_nowhere_and_the_mixture_as_it_is(rng):
+    """Variance above the prior's: no evidence, whatever its mean; a mixture takes it literally."""
+    prior = Gaussian(torch.zeros(1).double(), torch.ones(1).double())
+    vague = Gaussian(torch.full((3,), 9.0).double(), torch.full((3,), 4.0).double())
+    knows = Gaussian(torch.full((3,), 0.5).double(), torch.full((3,), 0.1).double())
+    total = fold(PredictiveSum.of(c, prior=prior) for c in (knows, vague, vague))
+    torch.testing.assert_close(total.product().mean, knows.mean)
+    torch.testing.assert_close(total.product().var, knows.var)
+    mean = torch.tensor([0.5, 9.0, 9.0]).double()
+    second = (mean**2 + torch.tensor([0.1, 4.0, 4.0])).mean()
+    torch.testing.assert_close(total.mixture().mean[0], mean.mean())
+    torch.testing.assert_close(total.mixture().var[0], second - mean.mean() ** 2)
+
+
+def test_uniform_clients_have_an_entropy_pool_too():
+    uniform = Categorical.from_natural(torch.zeros(2, 3))
+    total = fold(PredictiveSum.of(uniform, terms=[ENTROPY]) for _ in range(3))
+    torch.testing.assert_close(
+        total.pool({"entropy": 1.0}).moments(), torch.full((2, 3), 1 / 3).double()
+    )
+
+
 def test_float32_clients_are_summed_in_float64(rng):
     """A float32 sum of 2**14 terms loses about four digits; this must not."""
     client = Categorical(torch.full((1, 2), 0.5).log())
@@ -278,6 +300,11 @@ class TestErrors:
             PredictiveSum.of(Categorical(torch.tensor([[math.nan, -1.0]])))
         with pytest.raises(PoolError, match="not finite"):
             PredictiveSum.of(Gaussian(torch.tensor([math.inf]), torch.tensor([1.0])))
+
+    @pytest.mark.parametrize("name", ["natural", "product"])
+    def test_names_that_every_sum_has_are_taken(self, name, rng):
+        with pytest.raises(PoolError, match="may not be called"):
+            PredictiveSum.of(random_categorical(rng), terms=[Term(name, "natural", lambda c: 1.0)])
 
     def test_the_prior_must_be_of_the_clients_family(self, rng):
         with pytest.raises(PoolError, match="the prior is Gaussian, the predictive Categorical"):

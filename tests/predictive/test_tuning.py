@@ -175,6 +175,36 @@ class TestWeights:
         assert set(tuned.profiles) == {"product"}
 
 
+@pytest.mark.parametrize("scale", [10.0, 40.0, 200.0])
+def test_saturated_clients_are_tuned_to_the_optimum(scale, rng):
+    """Certain clients, a third of them wrong: the NLL is nearly piecewise linear."""
+    y = torch.randint(10, (400,), generator=rng)
+    clients = []
+    for _ in range(4):
+        guess = torch.where(torch.rand(400, generator=rng) < 0.3, y.flip(0), y)
+        logits = scale * torch.nn.functional.one_hot(guess, 10).double()
+        clients.append(Categorical.from_natural(logits))
+    total = fold(PredictiveSum.of(c) for c in clients)
+    betas = torch.linspace(-1, 1, GRID, dtype=torch.float64)
+    assert tune_beta(total, y, domain=(-1, 1)).nll <= float(grid_nll(total, y, betas).min()) + 1e-9
+    sharpened = tune_weights(total, y, components=["mixture"], prior_std=None)
+    grid = [nll(total.pool({"mixture": w}), y) for w in np.linspace(0.01, 2, 400)]
+    assert sharpened.nll <= min(grid) + 1e-9
+
+
+def test_far_targets_are_squared_in_double(rng):
+    """Float32 targets around 1000 with a spread of .1."""
+    y = (1000 + 0.1 * torch.randn(200, generator=rng)).float()
+    clients = [
+        Gaussian(y + 0.1 * torch.randn(200, generator=rng), torch.full((200,), 0.02))
+        for _ in range(3)
+    ]
+    total = fold(PredictiveSum.of(c) for c in clients)
+    tuned = tune_beta(total, y)
+    best = min(nll(total.pool(b), y.double()) for b in np.linspace(0, 1, 201))
+    assert nll(total.pool(tuned.beta), y.double()) <= best + 1e-3
+
+
 def test_a_hundred_thousand_clients_have_a_small_beta_known_well(rng):
     """Every client says the same, so the pool is p ** (1 + beta (n - 1)): beta is about 1 / n."""
     num_rows, num_clients = 500, 100_000

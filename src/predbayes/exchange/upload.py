@@ -125,7 +125,7 @@ class Upload:
 
 
 def _to_arrays(predictive: Predictive) -> dict[str, Tensor]:
-    match predictive.bounded(LOG_PROB_FLOOR, None):
+    match predictive.bounded(LOG_PROB_FLOOR):
         case Categorical(log_probs=log_probs):
             return {"log_probs": log_probs}
         case Gaussian(mean=mean, var=var, epistemic_var=epistemic_var):
@@ -138,7 +138,10 @@ def _to_arrays(predictive: Predictive) -> dict[str, Tensor]:
 def _from_arrays(arrays: Mapping[str, Tensor]) -> Predictive:
     match sorted(arrays):
         case ["log_probs"] if arrays["log_probs"].ndim == 2:
-            return Categorical(arrays["log_probs"])
+            log_probs = arrays["log_probs"]
+            if float(log_probs.logsumexp(-1).abs().max()) > 0.05:  # half precision is within .01
+                raise UploadError("log_probs are not normalised: probabilities must sum to one")
+            return Categorical(log_probs)
         case ["epistemic_var", "mean", "noise_var"] if len({a.shape for a in arrays.values()}) == 1:
             epistemic_var = arrays["epistemic_var"]
             var = epistemic_var + arrays["noise_var"]

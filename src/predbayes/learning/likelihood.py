@@ -26,6 +26,9 @@ from torch import Tensor, nn
 from predbayes.errors import DataError, TrainingError
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, require_classes
 
+NOISE_PARAMETER = "raw_noise"
+"""Name of the noise parameter of an attached network."""
+
 MIN_NOISE_VAR = 1e-4
 """Least learnt noise: a hundredth of the standard deviation of standardised targets."""
 
@@ -185,7 +188,7 @@ class _WithNoise(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
-        self.raw_noise = nn.Parameter(torch.zeros(1))
+        self.raw_noise = nn.Parameter(torch.zeros(1))  # NOISE_PARAMETER
 
     def forward(self, inputs: Tensor) -> Tensor:
         mean = self.net(inputs)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from predbayes.errors import TrainingError
-from predbayes.learning.likelihood import Likelihood
+from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
 from predbayes.learning.training import Rows, as_batches, train
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.posterior.samples import WeightSamples
@@ -130,22 +130,22 @@ class SGHMCLearner:
         )
         model = self.network.create(rng).to(self.device)
         sampler = SGHMC(
-            model.parameters(),
+            _groups(model),
             step_size=settings.step_size,
             num_rows=batches.num_rows,
             friction=settings.friction,
             prior_std=settings.prior_std,
             rng=rng,
         )
-        (group,) = sampler.param_groups
         schedule = settings.schedule(settings.num_epochs * len(batches))
         temperature = settings.temperature_for(batches.num_rows)
         wanted = set(schedule.snapshot_steps()[-settings.max_samples :])
         samples: list[WeightSamples] = []
 
         def follow_schedule(step: int) -> None:
-            group["step_size"] = schedule.step_size_at(step)
-            group["temperature"] = temperature if schedule.is_sampling(step) else 0.0
+            for group in sampler.param_groups:
+                group["step_size"] = schedule.step_size_at(step)
+                group["temperature"] = temperature if schedule.is_sampling(step) else 0.0
 
         def snapshot(step: int) -> None:
             if step in wanted:
@@ -162,6 +162,14 @@ class SGHMCLearner:
             after_step=snapshot,
         )
         return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
+
+
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Weights under the prior, and the likelihood's noise, which is no weight, without one."""
+    weights = [p for name, p in model.named_parameters() if name != NOISE_PARAMETER]
+    noise = [p for name, p in model.named_parameters() if name == NOISE_PARAMETER]
+    free = [{"params": noise, "prior_std": math.inf}] if noise else []
+    return [{"params": weights}, *free]
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,9 +105,9 @@ def count_rows(rows: Rows) -> int:
     """How many rows a site has."""
     if not isinstance(rows, DataLoader):
         return len(rows[0])
-    if not hasattr(rows.dataset, "__len__"):
+    if not hasattr(rows.sampler, "__len__") or not hasattr(rows.dataset, "__len__"):
         raise DataError("a loader's dataset must have a length: it is the site's number of rows")
-    return len(cast(Sized, rows.dataset))
+    return len(cast(Sized, rows.sampler))
 
 
 def as_batches(

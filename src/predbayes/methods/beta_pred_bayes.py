@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from predbayes.errors import PoolError, TrainingError
+from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner, NetworkLearner, NetworkPredictor
@@ -138,6 +138,11 @@ class BetaPredBayes:
             predictive = self.learner.network.predict(upload.samples(), inputs)
         else:
             raise TrainingError("weights can only be read with the network that they are of")
+        if len(predictive) != len(inputs):
+            raise UploadError(
+                f"site {upload.info.site!r} predicted {len(predictive)} rows; there are "
+                f"{len(inputs)} reference inputs"
+            )
         return PredictiveSum.of(
             predictive, upload.info.num_rows, prior=state.prior, floor=self.floor
         )

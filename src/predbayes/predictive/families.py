@@ -67,8 +67,12 @@ class Predictive(Protocol):
         """KL(self || other) per row, (B,)."""
         ...
 
-    def bounded(self, floor: float, prior: Self | None) -> Self:
-        """The nearest predictive of bounded influence: log p floored, variance capped."""
+    def bounded(self, floor: float) -> Self:
+        """The nearest predictive whose coordinates are finite: log p or variance floored."""
+        ...
+
+    def informed(self, prior: Self) -> Self:
+        """This predictive as an expert: the prior where it knows no more than the prior."""
         ...
 
     @classmethod
@@ -157,19 +161,25 @@ class Categorical:
         entropy: Tensor = torch.special.entr(self.moments()).sum(-1)
         return entropy
 
-    def bounded(self, floor: float, prior: Categorical | None) -> Categorical:  # noqa: ARG002
-        """Log-probabilities no lower than ``floor``; a categorical needs no prior for that."""
+    def bounded(self, floor: float) -> Categorical:
+        """Log-probabilities no lower than ``floor``."""
         if float(self.log_probs.max()) > 1e-3:
             raise PoolError(
                 "log-probabilities are above zero; build from probabilities with "
                 "Categorical.from_moments, from logits with Categorical.from_natural"
             )
-        return Categorical(self.log_probs.clamp_min(floor))
+        floored = self.log_probs.clamp_min(floor)
+        # A floor that only guards against overflow adds no mass worth a second pass.
+        return Categorical.from_natural(floored) if floor > -20 else Categorical(floored)
+
+    def informed(self, prior: Categorical) -> Categorical:  # noqa: ARG002
+        """Itself: every categorical product is proper."""
+        return self
 
     @classmethod
     def from_natural(cls, natural: Tensor) -> Categorical:
         """Normalise logits."""
-        # Numerics: on CPU four times as fast as log_softmax in float64, and as stable.
+        # Numerics: as stable as log_softmax, and on CPU much faster in float64.
         return cls(natural - natural.logsumexp(-1, keepdim=True))
 
     @classmethod
@@ -191,10 +201,12 @@ class Categorical:
     @staticmethod
     def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and covariance of the directions under p, without a C × C matrix."""
-        weighted = Categorical.from_natural(natural).moments() * directions  # (J, B, C)
-        means = weighted.sum(-1)  # (J, B)
-        second = weighted.flatten(1) @ directions.flatten(1).T
-        return means.mean(-1), (second - means @ means.T) / natural.shape[0]
+        probs = Categorical.from_natural(natural).moments()
+        means = (probs * directions).sum(-1)  # (J, B)
+        # Numerics: centred first; where p is saturated a difference of squares is all rounding.
+        centred = directions - means.unsqueeze(-1)
+        hessian = (probs * centred).flatten(1) @ centred.flatten(1).T / natural.shape[0]
+        return means.mean(-1), hessian
 
     @staticmethod
     def is_proper(natural: Tensor) -> bool:
@@ -231,8 +243,10 @@ class Gaussian:
         return torch.stack([prec * self.mean, -0.5 * prec], -1)
 
     def moments(self) -> Tensor:
-        """Moment coordinates (mean, second moment), (B, 2)."""
-        return torch.stack([self.mean, self.mean.square() + self.var], -1)
+        """Moment coordinates (mean, second moment), (B, 2), in float64."""
+        # Numerics: in float32 a mean of 1000 leaves nothing of a variance of .01.
+        mean = self.mean.double()
+        return torch.stack([mean, mean.square() + self.var.double()], -1)
 
     def check(self, targets: Tensor) -> None:
         """One number per row."""
@@ -254,18 +268,22 @@ class Gaussian:
         shift = (self.mean - other.mean).square() / other.var
         return 0.5 * (ratio + shift - 1 - ratio.log())
 
-    def bounded(self, floor: float, prior: Gaussian | None) -> Gaussian:  # noqa: ARG002
-        """Variance no lower than `VAR_FLOOR`, and no larger than the prior's.
+    def bounded(self, floor: float) -> Gaussian:  # noqa: ARG002
+        """Variance no lower than `VAR_FLOOR`."""
+        if float(self.var.min()) < 0:
+            raise PoolError("a variance is negative; a predictive has standard deviations squared")
+        return Gaussian(self.mean, self.var.clamp_min(VAR_FLOOR), self.epistemic_var)
+
+    def informed(self, prior: Gaussian) -> Gaussian:
+        """The prior itself where the variance is not below the prior's.
 
         A client less certain than the prior would take precision away from the product, which could
         then have none left. Knowing nothing is the least that a client can know.
         """
-        if float(self.var.min()) < 0:
-            raise PoolError("a variance is negative; a predictive has standard deviations squared")
-        var = self.var.clamp_min(VAR_FLOOR)
-        if prior is not None:
-            var = torch.minimum(var, prior.var.to(var))
-        return Gaussian(self.mean, var, self.epistemic_var)
+        prior_mean, prior_var = prior.mean.to(self.mean), prior.var.to(self.var)
+        knows = self.var < prior_var
+        mean = torch.where(knows, self.mean, prior_mean)
+        return Gaussian(mean, torch.where(knows, self.var, prior_var), self.epistemic_var)
 
     @classmethod
     def from_natural(cls, natural: Tensor) -> Gaussian:

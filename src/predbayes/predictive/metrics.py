@@ -198,9 +198,10 @@ def _equal_width(confidence: Tensor, num_bins: int) -> Tensor:
 
 
 def _equal_mass(confidence: Tensor, num_bins: int) -> Tensor:
-    rank = torch.empty_like(confidence, dtype=torch.long)
-    rank[confidence.argsort(stable=True)] = torch.arange(len(confidence))
-    return rank * num_bins // len(confidence)
+    """Bins of equally many rows, as far as ties allow: equal confidences share a bin."""
+    ordered = confidence.sort().values
+    last = torch.arange(1, num_bins) * len(ordered) // num_bins - 1
+    return torch.searchsorted(ordered[last.clamp_min(0)], confidence)
 
 
 def _require_level(level: float) -> None:

@@ -59,7 +59,8 @@ def _information(client: Client[Categorical]) -> Tensor:
     """What the client knows about each input: log C - H(p), zero for a uniform predictive."""
     num_classes = client.predictive.log_probs.shape[-1]
     entropy = client.predictive.entropy().unsqueeze(-1)
-    return math.log(num_classes) - entropy
+    # Numerics: rounding must not make it negative, nor all weights at an input zero.
+    return (math.log(num_classes) - entropy.double()).clamp_min(1e-9)
 
 
 NATURAL = Term("natural", "natural", lambda client: 1.0)  # noqa: ARG005
@@ -68,14 +69,15 @@ ENTROPY = Term("entropy", "natural", _information)
 """A log pool that listens, at each input, to the clients that know something there."""
 
 _ALWAYS = (NATURAL, MOMENTS)
+_RESERVED = {"natural", "moments", "mixture", "product"}
 
 
 class PredictiveSum(Generic[P]):
     """What a server must remember about the clients seen so far, on fixed inputs.
 
-    Coordinates enter in the precision in which they came and are accumulated in float64. The prior,
-    which Gaussian clients' variances are capped at, is fixed when a client is lifted; sums with
-    different priors, rows or terms do not add.
+    Coordinates enter in the precision in which they came and are accumulated in float64. The prior
+    is fixed when a client is lifted, because a Gaussian client that knows no more than the prior
+    enters the product as the prior; sums with different priors, rows or terms do not add.
 
     Examples:
         >>> certain = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
@@ -130,17 +132,22 @@ class PredictiveSum(Generic[P]):
             raise PoolError(
                 f"the prior is {type(prior).__name__}, the predictive {type(predictive).__name__}"
             )
-        client = Client(predictive.bounded(floor, prior), rows, class_rows)
+        clash = {term.name for term in terms} & _RESERVED
+        if clash:
+            raise PoolError(f"a term may not be called {sorted(clash)[0]!r}: every sum has that")
+        client = Client(predictive.bounded(floor), rows, class_rows)
+        expert = client.predictive if prior is None else client.predictive.informed(prior)
         values: dict[str, Tensor] = {}
         weights: dict[str, float | Tensor] = {}
         for term in (*_ALWAYS, *terms):
-            coordinates: Tensor = getattr(client.predictive, term.coordinates)()
+            natural = term.coordinates == "natural"
+            coordinates = expert.natural() if natural else client.predictive.moments()
             weight = term.weigh(client)
             # Only one term may keep the tensor itself: accumulators must not share memory.
             values[term.name] = coordinates if term is NATURAL else coordinates * weight
             weights[term.name] = weight.double() if isinstance(weight, Tensor) else weight
-        # Numerics: after the floor a sum is finite if and only if each coordinate is, and one
-        # reduction costs a twentieth of testing every element.
+        # Numerics: after the floor a sum is finite if and only if each coordinate is; one
+        # reduction is far cheaper than testing every element.
         if not all(math.isfinite(value.sum().item()) for value in values.values()):
             raise PoolError("a client's predictives are not finite; check the upload for NaN")
         kinds = {term.name: term.coordinates for term in (*_ALWAYS, *terms)}
@@ -255,9 +262,6 @@ class PredictiveSum(Generic[P]):
             raise PoolError("cannot add sums that were lifted with different priors")
 
 
-_RESERVED = {"natural", "moments"}
-
-
 def _same_prior(first: Predictive | None, second: Predictive | None) -> bool:
     if first is None or second is None:
         return first is second
@@ -276,7 +280,7 @@ S = TypeVar("S", bound=Summand)
 
 
 def fold(summands: Iterable[S]) -> S:
-    """Add summands as they arrive, keeping one at a time."""
+    """Add summands as they arrive, keeping one at a time; the first one becomes the total."""
     stream = iter(summands)
     total = next(stream, None)
     if total is None:

@@ -37,6 +37,7 @@ Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 _CHI2_95 = 3.841458820694124  # 95 % quantile of chi-squared with one degree of freedom
 _MAX_NEWTON_STEPS = 100
+_MAX_STEP = 5.0  # parameters are of order one
 _CURVE_POINTS = 21
 
 
@@ -170,6 +171,7 @@ class _Problem:
                 "reference rows, one label for each"
             )
         family.from_natural(offset).check(targets)
+        targets = targets.double() if targets.is_floating_point() else targets
         stacked = torch.stack(list(directions))
         return cls(
             family,
@@ -209,10 +211,13 @@ class _Problem:
             gradient, hessian = self.derivatives(point)
             held = ((point <= low) & (gradient > 0)) | ((point >= high) & (gradient < 0))
             step = _newton_step(gradient, hessian, ~held)
+            # Where the objective is nearly linear Newton's step would leap out of sight.
+            reach = _MAX_STEP * max(1.0, float(np.abs(point).max()))
+            step *= min(1.0, reach / max(float(np.abs(step).max()), 1e-300))
             if -float(gradient @ step) <= 1e-15 * max(1.0, abs(value)):
-                break
+                break  # what is left to gain is rounding
             better, better_value = self._search(point, value, step, gradient, np.array(bounds))
-            if better_value >= value:  # nothing left but rounding
+            if better_value >= value:
                 break
             point, value = better, better_value
         return point
@@ -274,6 +279,8 @@ def _newton_step(gradient: Vector, hessian: Vector, free: np.ndarray[Any, Any]) 
         # Least squares: with one client, or two equal components, directions vanish or repeat.
         block = hessian[np.ix_(free, free)]
         step[free] = -np.linalg.lstsq(block, gradient[free], rcond=1e-14)[0]
+        if float(gradient @ step) >= 0:  # no curvature left to see: go downhill instead
+            step[free] = -gradient[free]
     return step
 
 
