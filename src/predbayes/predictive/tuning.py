@@ -279,7 +279,8 @@ def _newton_step(gradient: Vector, hessian: Vector, free: np.ndarray[Any, Any]) 
         # Least squares: with one client, or two equal components, directions vanish or repeat.
         block = hessian[np.ix_(free, free)]
         step[free] = -np.linalg.lstsq(block, gradient[free], rcond=1e-14)[0]
-        if float(gradient @ step) >= 0:  # no curvature left to see: go downhill instead
+        # No curvature left to see, or only its rounding: go straight downhill.
+        if not (np.abs(step).max() < 1e100 and float(gradient @ step) < 0):
             step[free] = -gradient[free]
     return step
 
@@ -298,7 +299,7 @@ def _crossing(
         return min(excess(value), 1e300)
 
     inner, outer = best, clipped(best + step)
-    for _ in range(60):
+    for _ in range(40):
         if finite(outer) > 0:
             return float(brentq(finite, inner, outer, xtol=1e-7, rtol=1e-7))
         if outer == limit:
