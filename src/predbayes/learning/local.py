@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
-from predbayes.learning.training import Rows, as_batches, train
+from predbayes.learning.training import Batches, Rows, as_batches, train
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
@@ -61,6 +61,15 @@ class Network:
                     "time: Network(lambda: MyNet(), ...)"
                 )
             return self.likelihood.attach(net)
+
+    def batches(self, rows: Rows, batch_size: int, device: str) -> Batches:
+        """A site's rows as batches on a device; targets that cannot be learnt are refused."""
+        return as_batches(
+            rows,
+            batch_size=batch_size,
+            device=torch.device(device),
+            check=self.likelihood.check,
+        )
 
     def predict(
         self, samples: WeightSamples, inputs: Tensor, device: str | torch.device = "cpu"
@@ -122,12 +131,7 @@ class SGHMCLearner:
     def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
         """Run the whole schedule and keep the last ``max_samples`` snapshots."""
         settings = self.settings
-        batches = as_batches(
-            rows,
-            batch_size=settings.batch_size,
-            device=torch.device(self.device),
-            check=self.network.likelihood.check,
-        )
+        batches = self.network.batches(rows, settings.batch_size, self.device)
         model = self.network.create(rng).to(self.device)
         sampler = SGHMC(
             _groups(model),
@@ -220,12 +224,7 @@ class SGDLearner:
     def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
         """Minimise the mean NLL."""
         settings = self.settings
-        batches = as_batches(
-            rows,
-            batch_size=settings.batch_size,
-            device=torch.device(self.device),
-            check=self.network.likelihood.check,
-        )
+        batches = self.network.batches(rows, settings.batch_size, self.device)
         model = self.network.create(rng).to(self.device)
         train(
             model,
