@@ -146,6 +146,18 @@ def test_restricting_the_rows_commutes_with_pooling(federation, beta):
         )
 
 
+def test_weights_by_class_stay_whole_where_rows_are_as_many_as_classes(rng):
+    by_class = Term("by_class", "moments", lambda client: client.class_rows)
+    counts = torch.tensor([8.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+    client = random_categorical(rng, num_rows=4, num_classes=4)
+    total = PredictiveSum.of(client, class_rows=counts, terms=[by_class])
+    whole = total.pool({"by_class": 1.0})
+    chosen = torch.tensor([3, 0, 1])
+    torch.testing.assert_close(
+        total[chosen].pool({"by_class": 1.0}).natural(), whole[chosen].natural()
+    )
+
+
 def test_categorical_matches_brute_force(rng):
     """eq:interp_model: p**beta * m**(1 - beta), renormalised, with the prior divided out."""
     clients = [random_categorical(rng) for _ in range(3)]

@@ -161,8 +161,8 @@ class PredictiveSum(Generic[P]):
         """The sum restricted to some of the reference rows; slices share memory with this one."""
 
         def of_rows(weight: float | Tensor) -> float | Tensor:
-            per_row = isinstance(weight, Tensor) and weight.shape[:1] == (len(self),)
-            return weight[rows] if isinstance(weight, Tensor) and per_row else weight
+            # (B, 1) weights go with the rows; (D,) weights do not, also where B happens to be D.
+            return weight[rows] if isinstance(weight, Tensor) and weight.ndim == 2 else weight
 
         prior = self.prior[rows] if self.prior is not None and len(self.prior) > 1 else self.prior
         return PredictiveSum(
