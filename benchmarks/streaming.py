@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
-from predbayes.predictive.pooling import PredictiveSum, fold
+from predbayes.predictive.pooling import PredictiveSum
 from predbayes.seeding import generator
+from predbayes.summand import fold
 
 SHAPE = (12_000, 10)
 FEW, MANY = 10, 10_000

@@ -15,6 +15,7 @@ __version__ = "0.1.0.dev0"
 _PUBLIC = {
     "predbayes.errors": [
         "DataError",
+        "ExperimentError",
         "PoolError",
         "PredbayesError",
         "TrainingError",
@@ -36,14 +37,24 @@ _PUBLIC = {
     ],
     "predbayes.learning.nets": ["cnn", "mlp"],
     "predbayes.methods.beta_pred_bayes": ["BetaPredBayes", "mixture", "product"],
+    "predbayes.methods.controls": ["ServerOnly", "Tempered"],
     "predbayes.methods.distilled": ["Distilled"],
+    "predbayes.methods.ep_mcmc": ["EPMCMC"],
+    "predbayes.methods.fedavg": ["FedAvg"],
+    "predbayes.methods.fedbe": ["FedBE"],
+    "predbayes.methods.fedkt": ["FedKT"],
+    "predbayes.methods.fedpa": ["FedPA"],
+    "predbayes.methods.fedprox": ["FedProx"],
+    "predbayes.methods.fedyogi": ["FedYogi"],
     "predbayes.methods.method": ["Method", "run"],
+    "predbayes.methods.oneshot": ["OneShotFL"],
     "predbayes.posterior.cyclical": ["PRESETS", "SamplerSettings"],
     "predbayes.posterior.samples": ["WeightSamples"],
     "predbayes.posterior.sghmc": ["SGHMC"],
     "predbayes.predictive.families": ["Categorical", "Gaussian", "Predictive"],
-    "predbayes.predictive.pooling": ["PredictiveSum", "fold"],
-    "predbayes.predictive.tuning": ["TunedPool", "tune_beta", "tune_weights"],
+    "predbayes.predictive.pooling": ["PredictiveSum"],
+    "predbayes.predictive.tuning": ["TunedPool", "tune_beta", "tune_temperature", "tune_weights"],
+    "predbayes.summand": ["Summand", "TensorSum", "fold"],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -1,4 +1,5 @@
 from predbayes.errors import DataError as DataError
+from predbayes.errors import ExperimentError as ExperimentError
 from predbayes.errors import PoolError as PoolError
 from predbayes.errors import PredbayesError as PredbayesError
 from predbayes.errors import TrainingError as TrainingError
@@ -25,9 +26,19 @@ from predbayes.learning.nets import mlp as mlp
 from predbayes.methods.beta_pred_bayes import BetaPredBayes as BetaPredBayes
 from predbayes.methods.beta_pred_bayes import mixture as mixture
 from predbayes.methods.beta_pred_bayes import product as product
+from predbayes.methods.controls import ServerOnly as ServerOnly
+from predbayes.methods.controls import Tempered as Tempered
 from predbayes.methods.distilled import Distilled as Distilled
+from predbayes.methods.ep_mcmc import EPMCMC as EPMCMC
+from predbayes.methods.fedavg import FedAvg as FedAvg
+from predbayes.methods.fedbe import FedBE as FedBE
+from predbayes.methods.fedkt import FedKT as FedKT
+from predbayes.methods.fedpa import FedPA as FedPA
+from predbayes.methods.fedprox import FedProx as FedProx
+from predbayes.methods.fedyogi import FedYogi as FedYogi
 from predbayes.methods.method import Method as Method
 from predbayes.methods.method import run as run
+from predbayes.methods.oneshot import OneShotFL as OneShotFL
 from predbayes.posterior.cyclical import PRESETS as PRESETS
 from predbayes.posterior.cyclical import SamplerSettings as SamplerSettings
 from predbayes.posterior.samples import WeightSamples as WeightSamples
@@ -36,10 +47,13 @@ from predbayes.predictive.families import Categorical as Categorical
 from predbayes.predictive.families import Gaussian as Gaussian
 from predbayes.predictive.families import Predictive as Predictive
 from predbayes.predictive.pooling import PredictiveSum as PredictiveSum
-from predbayes.predictive.pooling import fold as fold
 from predbayes.predictive.tuning import TunedPool as TunedPool
 from predbayes.predictive.tuning import tune_beta as tune_beta
+from predbayes.predictive.tuning import tune_temperature as tune_temperature
 from predbayes.predictive.tuning import tune_weights as tune_weights
+from predbayes.summand import Summand as Summand
+from predbayes.summand import TensorSum as TensorSum
+from predbayes.summand import fold as fold
 
 __all__: list[str]
 __version__: str

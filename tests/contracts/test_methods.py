@@ -6,6 +6,7 @@ A new method is one more entry of METHODS: it gets the whole suite.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -13,14 +14,30 @@ import torch
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import LearnedNoise, Softmax
-from predbayes.learning.local import DeepEnsemble, Network, OptimizerSettings, SGDLearner
+from predbayes.learning.local import (
+    DeepEnsemble,
+    Network,
+    OptimizerSettings,
+    SGDLearner,
+    SGHMCLearner,
+)
 from predbayes.learning.nets import mlp
 from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
+from predbayes.methods.controls import ServerOnly, Tempered
 from predbayes.methods.distilled import Distilled
+from predbayes.methods.ep_mcmc import EPMCMC
+from predbayes.methods.fedavg import FedAvg
+from predbayes.methods.fedbe import FedBE
+from predbayes.methods.fedkt import FedKT
+from predbayes.methods.fedpa import FedPA
+from predbayes.methods.fedprox import FedProx
+from predbayes.methods.fedyogi import FedYogi
 from predbayes.methods.method import run
+from predbayes.methods.oneshot import OneShotFL
+from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.pooling import fold
 from predbayes.seeding import generator
+from predbayes.summand import fold
 
 NETWORKS = {
     Categorical: Network(lambda: mlp(2, 3, hidden=(8,)), Softmax(3)),
@@ -37,15 +54,40 @@ def learner(family):
     return DeepEnsemble(SGDLearner(NETWORKS[family], SHORT), size=2)
 
 
+def point(family):
+    return SGDLearner(NETWORKS[family], SHORT)
+
+
+def sampler(family):
+    settings = SamplerSettings(
+        num_epochs=10, batch_size=10, step_size=0.01, num_cycles=2, samples_per_cycle=2
+    )
+    return SGHMCLearner(NETWORKS[family], settings)
+
+
 METHODS = {
     "mixture": lambda family: mixture(learner(family)),
     "product": lambda family: product(learner(family)),
     "beta": lambda family: BetaPredBayes(learner(family)),
     "beta by predictions": lambda family: BetaPredBayes(learner(family), send="predictions"),
+    "released beta": lambda family: BetaPredBayes(learner(family), beta="released"),
+    "tempered mixture": lambda family: Tempered(learner(family)),
+    "tempered product": lambda family: Tempered(learner(family), "product"),
+    "server only": lambda family: ServerOnly(learner(family)),
+    "fedavg": lambda family: FedAvg(point(family)),
+    "fedprox": lambda family: FedProx(point(family), proximal=0.1),
+    "fedyogi": lambda family: FedYogi(point(family)),
+    "fedpa": lambda family: FedPA(sampler(family)),
+    "ep-mcmc": lambda family: EPMCMC(sampler(family)),
+    "fedbe": lambda family: FedBE(point(family)),
+    "oneshot": lambda family: OneShotFL(point(family)),
+    "fedkt": lambda family: FedKT(point(family), num_parts=2),
     "distilled beta": lambda family: Distilled(
         BetaPredBayes(learner(family)), STUDENTS[family], SHORT
     ),
+    "distilled fedbe": lambda family: Distilled(FedBE(point(family)), STUDENTS[family], SHORT),
 }
+SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
 CASES = [
     pytest.param(name, family, id=f"{name}-{family.__name__}")
     for name, build in METHODS.items()
@@ -80,6 +122,8 @@ def tensors_of(value):
     """Every tensor anywhere inside a state."""
     if isinstance(value, torch.Tensor):
         return [value]
+    if isinstance(value, Mapping):
+        return [tensor for part in value.values() for tensor in tensors_of(part)]
     if not dataclasses.is_dataclass(value):
         return []
     parts = (getattr(value, field.name) for field in dataclasses.fields(value))
@@ -164,5 +208,26 @@ class TestMethodContract:
             task = Task(method, prior_free, rows.inputs)
             digests.append([u.digest() for u in InProcess(sites, 0).collect(task)])
         assert digests[0] == digests[1]
-        # Beyond that, the state that sites are sent holds at most the prior's two numbers.
-        assert sum(t.numel() for t in tensors_of(method.init(reference, rng=generator(0)))) <= 2
+        # Beyond that, the state that sites are sent depends on labels by the prior's two numbers.
+        states = (method.init(rows, rng=generator(0)) for rows in (reference, other))
+        differing = [
+            int((a != b).sum())
+            for a, b in zip(*(tensors_of(state) for state in states), strict=True)
+        ]
+        assert sum(differing) <= 2
+
+
+@pytest.mark.parametrize("family", [Categorical, Gaussian], ids=lambda family: family.__name__)
+@pytest.mark.parametrize("name", SEVERAL_ROUNDS)
+def test_rounds_go_on_from_the_state_of_the_last(name, family):
+    """Two rounds equal one round, and then one from its state with the second round's draws."""
+    method = METHODS[name](family)
+    sites, reference = world(family)
+    federation = InProcess(sites, 0)
+    twice = run(method, federation, reference, seed=0, num_rounds=2)
+    once = run(method, federation, reference, seed=0)
+    uploads = federation.collect(Task(method, once, reference.inputs, round=1))
+    total = fold(method.lift(once, upload, reference.inputs) for upload in uploads)
+    after = method.finish(once, total, reference, rng=generator(0, "finish", 1))
+    assert torch.equal(after.predictive.natural(), twice.predictive.natural())
+    assert not torch.equal(once.predictive.natural(), twice.predictive.natural())

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term, fold
+from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term
+from predbayes.summand import fold
 from tests.oracles import RANDOM, prior_for, random_categorical, random_gaussian
 
 FAMILIES = [Categorical, Gaussian]

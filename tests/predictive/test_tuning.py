@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
-from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term, fold
+from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term
 from predbayes.predictive.tuning import tune_beta, tune_weights
 from predbayes.seeding import generator
+from predbayes.summand import fold
 from tests.oracles import RANDOM, prior_for, random_categorical, random_targets
 
 FAMILIES = [Categorical, Gaussian]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.pooling import PredictiveSum, fold
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.summand import fold
 
 SLACK = 1e-9
 

@@ -14,7 +14,8 @@ import torch
 
 from predbayes.predictive.families import Gaussian
 from predbayes.predictive.metrics import interval_coverage
-from predbayes.predictive.pooling import PredictiveSum, fold
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.summand import fold
 from tests.oracles import ExactGP
 
 NUM_SITES, NOISE_VAR = 5, 0.1

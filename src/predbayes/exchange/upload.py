@@ -1,8 +1,10 @@
 """What a site sends: named arrays and a little metadata, the same on disk and on any wire.
 
     weights       posterior samples: `parameter/NAME` and `buffer/NAME`, each (M, ...)
+    delta         a change of the global weights, in the same arrays with M = 1
     predictions   on the reference inputs: `log_probs` (R, C), or `mean`, `epistemic_var` and
                   `noise_var` (R,)
+    counts        no array: only how many rows the site has
 
 With `predictions` any local model can take part and an upload is small; a predictive off the
 reference inputs then exists only as the student. On disk an upload is one safetensors file with
@@ -38,7 +40,7 @@ class UploadInfo(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     format_version: Literal[1] = 1
-    kind: Literal["weights", "predictions"]
+    kind: Literal["weights", "delta", "predictions", "counts"]
     num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
     class_rows: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None = None
     site: str = ""
@@ -62,6 +64,18 @@ class Upload:
         return cls(UploadInfo(kind="weights", num_rows=num_rows), samples.arrays())
 
     @classmethod
+    def of_delta(cls, change: WeightSamples, *, num_rows: int) -> Upload:
+        """One change of the global weights."""
+        if len(change) != 1:
+            raise UploadError(f"a site sends one change of the weights, not {len(change)}")
+        return cls(UploadInfo(kind="delta", num_rows=num_rows), change.arrays())
+
+    @classmethod
+    def of_count(cls, num_rows: int) -> Upload:
+        """Nothing but the number of rows."""
+        return cls(UploadInfo(kind="counts", num_rows=num_rows), {})
+
+    @classmethod
     def of_predictions(
         cls,
         predictive: Predictive,
@@ -81,6 +95,11 @@ class Upload:
     def samples(self) -> WeightSamples:
         """The weight samples of an upload of kind ``weights``."""
         self._require("weights")
+        return WeightSamples.from_arrays(self.arrays)
+
+    def delta(self) -> WeightSamples:
+        """The change of an upload of kind ``delta``, as one sample."""
+        self._require("delta")
         return WeightSamples.from_arrays(self.arrays)
 
     def predictive(self) -> Predictive:

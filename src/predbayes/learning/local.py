@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -51,8 +52,11 @@ class Network:
     build: Callable[[], nn.Module]
     likelihood: Likelihood
 
-    def create(self, rng: torch.Generator) -> nn.Module:
-        """A freshly initialised module, the likelihood's own parameters included."""
+    def create(self, rng: torch.Generator, start: WeightSamples | None = None) -> nn.Module:
+        """A new module, the likelihood's own parameters included.
+
+        Freshly initialised, or with the last of the weight samples ``start``.
+        """
         with isolated(rng):
             net = self.build()
             if self.build() is net:
@@ -60,7 +64,10 @@ class Network:
                     "the network's build returns one and the same module; make a new one each "
                     "time: Network(lambda: MyNet(), ...)"
                 )
-            return self.likelihood.attach(net)
+            module = self.likelihood.attach(net)
+        if start is not None:
+            start.load_into(module)
+        return module
 
     def batches(self, rows: Rows, batch_size: int, device: str) -> Batches:
         """A site's rows as batches on a device; targets that cannot be learnt are refused."""
@@ -115,8 +122,15 @@ class NetworkLearner(Protocol):
         """The recipe, which the coordinator needs to read the weights."""
         ...
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
-        """Learn from a site's rows."""
+    @property
+    def device(self) -> str:
+        """Where to train and predict."""
+        ...
+
+    def fit(
+        self, rows: Rows, *, rng: torch.Generator, start: WeightSamples | None = None
+    ) -> NetworkPredictor:
+        """Learn from a site's rows, from random weights or from the last sample of ``start``."""
         ...
 
 
@@ -128,11 +142,13 @@ class SGHMCLearner:
     settings: SamplerSettings
     device: str = "cpu"
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
+    def fit(
+        self, rows: Rows, *, rng: torch.Generator, start: WeightSamples | None = None
+    ) -> NetworkPredictor:
         """Run the whole schedule and keep the last ``max_samples`` snapshots."""
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
-        model = self.network.create(rng).to(self.device)
+        model = self.network.create(rng, start).to(self.device)
         sampler = SGHMC(
             _groups(model),
             step_size=settings.step_size,
@@ -221,11 +237,18 @@ class SGDLearner:
     settings: OptimizerSettings = OptimizerSettings()
     device: str = "cpu"
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
-        """Minimise the mean NLL."""
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        rng: torch.Generator,
+        start: WeightSamples | None = None,
+        penalty: Callable[[nn.Module], None] | None = None,
+    ) -> NetworkPredictor:
+        """Minimise the mean NLL; ``penalty`` adds its gradient to the module's own, each step."""
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
-        model = self.network.create(rng).to(self.device)
+        model = self.network.create(rng, start).to(self.device)
         train(
             model,
             self.network.likelihood.loss,
@@ -233,6 +256,7 @@ class SGDLearner:
             settings.build(model),
             num_epochs=settings.epochs_for(len(batches)),
             rng=rng,
+            after_backward=None if penalty is None else partial(penalty, model),
         )
         return NetworkPredictor(self.network, WeightSamples.of(model), self.device)
 
@@ -249,10 +273,17 @@ class DeepEnsemble:
         """The members' network."""
         return self.member.network
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> NetworkPredictor:
+    @property
+    def device(self) -> str:
+        """The members' device."""
+        return self.member.device
+
+    def fit(
+        self, rows: Rows, *, rng: torch.Generator, start: WeightSamples | None = None
+    ) -> NetworkPredictor:
         """Fit every member with randomness of its own."""
         if self.size < 1:
             raise TrainingError(f"an ensemble needs at least one member, not {self.size}")
-        members = [self.member.fit(rows, rng=own) for own in split(rng, self.size)]
+        members = [self.member.fit(rows, rng=own, start=start) for own in split(rng, self.size)]
         samples = WeightSamples.concat([member.samples for member in members])
-        return NetworkPredictor(self.network, samples, members[0].device)
+        return NetworkPredictor(self.network, samples, self.device)

@@ -110,6 +110,14 @@ def count_rows(rows: Rows) -> int:
     return len(cast(Sized, rows.sampler))
 
 
+def gather(rows: Rows) -> tuple[Tensor, Tensor]:
+    """All of a site's rows in memory, for learners that want them whole."""
+    if not isinstance(rows, DataLoader):
+        return rows
+    inputs, targets = zip(*rows, strict=True)
+    return torch.cat(inputs), torch.cat(targets)
+
+
 def as_batches(
     rows: Rows, *, batch_size: int, device: torch.device, check: Callable[[Tensor], None]
 ) -> Batches:
@@ -132,6 +140,7 @@ def train(
     num_epochs: int,
     rng: torch.Generator,
     before_step: Callable[[int], None] | None = None,
+    after_backward: Callable[[], None] | None = None,
     after_step: Callable[[int], None] | None = None,
 ) -> None:
     """Minimise the mean objective over the batches, in place.
@@ -144,6 +153,7 @@ def train(
         num_epochs: Passes over the batches.
         rng: Order of the rows, and whatever the model itself draws (dropout).
         before_step: Called with the number of the step, from 0; where a schedule acts.
+        after_backward: Called when gradients are there; where a penalty adds its own.
         after_step: Called after the step; where samples are taken.
     """
     model.train()
@@ -157,6 +167,8 @@ def train(
                 optimizer.zero_grad()
                 loss = objective(model(inputs), targets)
                 loss.backward()  # type: ignore[no-untyped-call]
+                if after_backward is not None:
+                    after_backward()
                 optimizer.step()
                 if after_step is not None:
                     after_step(step)

@@ -22,7 +22,7 @@ from predbayes.learning.local import Network, NetworkPredictor, OptimizerSetting
 from predbayes.learning.training import Rows
 from predbayes.methods.method import Method
 from predbayes.predictive.families import Predictive
-from predbayes.predictive.pooling import Summand
+from predbayes.summand import Summand
 
 _log = logging.getLogger(__name__)
 _WIDE_GAP = 0.1

@@ -22,8 +22,8 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.training import Rows
 from predbayes.predictive.families import Predictive
-from predbayes.predictive.pooling import Summand, fold
 from predbayes.seeding import generator
+from predbayes.summand import Summand, fold
 
 State = TypeVar("State")
 Total = TypeVar("Total", bound=Summand)

@@ -80,6 +80,15 @@ class WeightSamples:
             if shapes != {name: tuple(value.shape[1:]) for name, value in sampled.items()}:
                 raise UploadError("these weights are not of this network: names or shapes differ")
 
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        """Parameters (M, P) and buffers (M, B) as vectors in float64, for methods that average."""
+        return _flat(self.parameters, len(self)), _flat(self.buffers, len(self))
+
+    def from_vectors(self, parameters: Tensor, buffers: Tensor) -> WeightSamples:
+        """Samples of this network: parameters (S, P), and buffers (B,) that all of them share."""
+        shared = buffers.expand(len(parameters), -1)
+        return WeightSamples(_unflat(parameters, self.parameters), _unflat(shared, self.buffers))
+
     def arrays(self) -> dict[str, Tensor]:
         """Named arrays, the same on disk and on the wire."""
         parameters = {_PARAMETER + name: value for name, value in self.parameters.items()}
@@ -108,6 +117,23 @@ class WeightSamples:
 
 def _copy(value: Tensor) -> Tensor:
     return value.detach().cpu().clone().unsqueeze(0)
+
+
+def _flat(tensors: Mapping[str, Tensor], num: int) -> Tensor:
+    # Sorted: a file may give the names back in another order.
+    parts = [tensors[name].reshape(num, -1).double() for name in sorted(tensors)]
+    return torch.cat(parts, 1) if parts else torch.zeros(num, 0, dtype=torch.float64)
+
+
+def _unflat(vectors: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    shapes = {name: like[name].shape[1:] for name in sorted(like)}
+    parts = torch.split(vectors, [shape.numel() for shape in shapes.values()], 1)
+    tensors = {}
+    for (name, shape), part in zip(shapes.items(), parts, strict=True):
+        # Counters of a batch normalisation are integers; their mean is not.
+        value = part if like[name].is_floating_point() else part.round()
+        tensors[name] = value.reshape(len(vectors), *shape).to(like[name].dtype)
+    return tensors
 
 
 def _with_prefix(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

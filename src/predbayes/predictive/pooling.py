@@ -19,9 +19,9 @@ another machine. There is no zero: without clients there is no predictive.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -266,25 +266,3 @@ def _same_prior(first: Predictive | None, second: Predictive | None) -> bool:
     if first is None or second is None:
         return first is second
     return torch.equal(first.natural(), second.natural())
-
-
-class Summand(Protocol):
-    """Anything that adds to itself in place, whatever a method sums."""
-
-    def add_(self, other: Self) -> Self:
-        """Add another summand to this one."""
-        ...
-
-
-S = TypeVar("S", bound=Summand)
-
-
-def fold(summands: Iterable[S]) -> S:
-    """Add summands as they arrive, keeping one at a time; the first one becomes the total."""
-    stream = iter(summands)
-    total = next(stream, None)
-    if total is None:
-        raise PoolError("no client sent anything, so there is nothing to pool")
-    for summand in stream:
-        total.add_(summand)
-    return total

@@ -142,6 +142,24 @@ def tune_weights(
     return TunedPool(weights, problem.nll(best), len(targets), profiles)
 
 
+def tune_temperature(
+    total: PredictiveSum[Any], targets: Tensor, *, component: str = "mixture"
+) -> TunedPool:
+    """One temperature T on one component, eta = component / T (Guo et al., 2017), exactly.
+
+    For a Gaussian it scales the variance and leaves the mean. The profile is that of 1 / T.
+    """
+    # As in `tune_beta` the product is taken per client, so that the parameter is of order one.
+    count = total.num_clients if component == "product" else 1
+    natural = total.component(component) / count
+    problem = _Problem.build(total.family, natural, [natural], targets, None)
+    bounds = [(-0.999, math.inf)]  # the parameter is count / T - 1
+    best = problem.solve(bounds)
+    profile = problem.profile(0, best, bounds).as_weight(1 / count, count)
+    weights = {component: profile.value}
+    return TunedPool(weights, problem.nll(best), len(targets), {"inverse_temperature": profile})
+
+
 Bounds = list[tuple[float, float]]
 
 

@@ -1,0 +1,155 @@
+"""Controls: what a federation must beat before it is worth the trouble.
+
+`ServerOnly` is the same learner on the coordinator's labelled reference rows alone: no
+federation. `Tempered` puts one temperature on the mixture or on the product, tuned like beta on
+the labelled rows:
+
+    eta = eta_mixture / T        or        eta = eta_product / T
+
+If beta does no better than a temperature, interpolating is not what helped. Deep ensembles in
+place of posterior samples are a learner, `DeepEnsemble`, for any method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import TrainingError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.local import LocalLearner
+from predbayes.learning.training import Rows, count_rows
+from predbayes.methods.pooled import (
+    PoolState,
+    PriorChoice,
+    Send,
+    check_targets,
+    prior_predictive,
+    read_predictive,
+    require_choices,
+    require_labels,
+    send_predictive,
+)
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.tuning import tune_temperature
+from predbayes.summand import TensorSum
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOnly:
+    """The learner on the labelled reference rows; sites send how many rows they have, no more."""
+
+    learner: LocalLearner
+
+    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+    streams: ClassVar[bool] = True
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:  # noqa: ARG002
+        """Nothing to tell the sites."""
+        if not len(reference.targets):
+            raise TrainingError(
+                "server only learns from labelled reference rows, and there are none"
+            )
+        check_targets(self.learner, reference)
+        return PoolState(None)
+
+    def learn(
+        self,
+        state: PoolState,  # noqa: ARG002
+        rows: Rows,
+        inputs: Tensor,  # noqa: ARG002
+        *,
+        rng: torch.Generator,  # noqa: ARG002
+    ) -> Upload:
+        """The number of rows."""
+        return Upload.of_count(count_rows(rows))
+
+    def lift(
+        self,
+        state: PoolState,  # noqa: ARG002
+        upload: Upload,
+        inputs: Tensor,  # noqa: ARG002
+    ) -> TensorSum:
+        """The number of rows."""
+        return TensorSum({"rows": torch.tensor(float(upload.info.num_rows))})
+
+    def finish(
+        self,
+        state: PoolState,
+        total: TensorSum,  # noqa: ARG002
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,
+    ) -> PoolState:
+        """Fit at the coordinator."""
+        rows = (reference.inputs[reference.labelled], reference.targets)
+        return replace(state, pooled=self.learner.fit(rows, rng=rng).predict(reference.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Tempered:
+    """One temperature on the mixture or on the product.
+
+    Args:
+        learner: What each site fits.
+        component: Which pool.
+        send: Weight samples, or predictions on the reference inputs.
+        prior: The prior predictive that the product divides out.
+        floor: Least log-probability with which a site enters the pool.
+    """
+
+    learner: LocalLearner
+    component: Literal["mixture", "product"] = "mixture"
+    send: Send = "weights"
+    prior: PriorChoice | Predictive = "default"
+    floor: float = LOG_PROB_FLOOR
+
+    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+    streams: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_choices(self.send, self.prior)
+        if self.component not in ("mixture", "product"):
+            raise TrainingError(f"component must be 'mixture' or 'product', not {self.component!r}")
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:  # noqa: ARG002
+        """The prior predictive."""
+        require_labels(reference, "the temperature")
+        check_targets(self.learner, reference)
+        return PoolState(prior_predictive(self.prior, reference))
+
+    def learn(
+        self,
+        state: PoolState,  # noqa: ARG002
+        rows: Rows,
+        inputs: Tensor,
+        *,
+        rng: torch.Generator,
+    ) -> Upload:
+        """Fit the learner; send its samples, or its predictions on the reference inputs."""
+        return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
+
+    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
+        """The site's predictives as a summand."""
+        predictive = read_predictive(self.learner, upload, inputs)
+        return PredictiveSum.of(
+            predictive, upload.info.num_rows, prior=state.prior, floor=self.floor
+        )
+
+    def finish(
+        self,
+        state: PoolState,
+        total: PredictiveSum[Any],
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,  # noqa: ARG002
+    ) -> PoolState:
+        """Tune the temperature on the labelled rows; pool on all."""
+        labelled = total[reference.labelled]
+        tuned = tune_temperature(labelled, reference.targets, component=self.component)
+        return replace(state, pooled=total.pool(tuned.weights), tuned=tuned)

@@ -1,0 +1,111 @@
+"""Embarrassingly parallel MCMC (Neiswanger et al., 2014): a product of Gaussians on the weights.
+
+Each site's samples are summarised by a Gaussian, here with a diagonal covariance as in the
+paper's experiments. Every site's posterior holds the whole prior N(0, s^2), so the product of n
+of them holds it n times, and n - 1 are divided out:
+
+    prec = sum_k prec_k - (n - 1) / s^2,        mean = sum_k prec_k mean_k / prec
+
+The predictive is the average over networks drawn from that Gaussian.
+
+Released: the authors take the identity for every precision, pass a variance as a standard
+deviation, and in classification use the mean alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import TrainingError, UploadError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.local import NetworkLearner
+from predbayes.learning.training import Rows
+from predbayes.methods.global_model import ModelState, first_model, predict_with
+from predbayes.methods.pooled import send_predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.summand import TensorSum
+
+_MIN_VAR = 1e-10  # of weights that hardly move, such as those of a pixel that is always black
+
+
+@dataclass(frozen=True, slots=True)
+class EPMCMC:
+    """Multiply diagonal Gaussians fitted to the sites' samples; predict with draws from the result.
+
+    Args:
+        learner: A sampler, with at least two samples per site.
+        num_samples: Networks to draw.
+        prior_std: Standard deviation s of the weight prior that the sampler used.
+    """
+
+    learner: NetworkLearner
+    num_samples: int = 10
+    prior_std: float = math.inf
+
+    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+    streams: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 1 or not self.prior_std > 0:
+            raise TrainingError("EP-MCMC needs a positive number of samples and prior_std")
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
+        """Only the network's shapes; sites start where they like."""
+        return first_model(self.learner, reference, rng=rng)
+
+    def learn(
+        self,
+        state: ModelState,  # noqa: ARG002
+        rows: Rows,
+        inputs: Tensor,
+        *,
+        rng: torch.Generator,
+    ) -> Upload:
+        """Sample; send the samples."""
+        return send_predictive(self.learner, "weights", rows, inputs, rng=rng)
+
+    def lift(
+        self,
+        state: ModelState,  # noqa: ARG002
+        upload: Upload,
+        inputs: Tensor,  # noqa: ARG002
+    ) -> TensorSum:
+        """The natural coordinates of the Gaussian fitted to the site's samples."""
+        parameters, buffers = upload.samples().vectors()
+        if len(parameters) < 2:
+            raise UploadError(
+                f"site {upload.info.site!r} sent one sample, which has no variance; sample more"
+            )
+        # No site knows less than the prior.
+        prec = 1 / parameters.var(0).clamp(_MIN_VAR, self.prior_std**2)
+        return TensorSum(
+            {
+                "sites": torch.tensor(1.0),
+                "prec": prec,
+                "prec_mean": prec * parameters.mean(0),
+                "buffers": buffers.mean(0),
+            }
+        )
+
+    def finish(
+        self,
+        state: ModelState,
+        total: TensorSum,
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,
+    ) -> ModelState:
+        """Divide the prior out; draw networks; average their predictives."""
+        prec = total["prec"] - (total["sites"] - 1) / self.prior_std**2
+        mean = total["prec_mean"] / prec
+        noise = torch.randn(self.num_samples, len(mean), generator=rng, dtype=mean.dtype)
+        buffers = total["buffers"] / total["sites"]
+        drawn = state.weights.from_vectors(mean + noise / prec.sqrt(), buffers)
+        weights = state.weights.from_vectors(mean.unsqueeze(0), buffers)
+        return replace(state, weights=weights, pooled=predict_with(self.learner, drawn, reference))

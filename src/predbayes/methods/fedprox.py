@@ -1,0 +1,118 @@
+"""FedProx (Li et al., 2020): federated averaging with sites held near the global model.
+
+Site k minimises its mean loss plus a squared penalty (FedProx: eq. 2),
+
+    F_k(v) + lambda/2 ||v - w||^2,       whose gradient is    grad F_k(v) + lambda (v - w)
+
+Released: the authors of beta-PredBayes add lambda times the norm itself, not squared, tensor by
+tensor: a pull of constant size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.local import Network, NetworkPredictor
+from predbayes.learning.training import Rows, count_rows
+from predbayes.methods.global_model import ModelState, average_model, first_model, row_weighted
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.summand import TensorSum
+
+
+class PenalisedLearner(Protocol):
+    """A network learner whose fit takes a penalty: `SGDLearner`."""
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where to train."""
+        ...
+
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        rng: torch.Generator,
+        start: WeightSamples | None = None,
+        penalty: Callable[[nn.Module], None] | None = None,
+    ) -> NetworkPredictor:
+        """Learn from a site's rows under a penalty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FedProx:
+    """Average the sites' weights, trained under a proximal penalty.
+
+    Args:
+        learner: What each site fits.
+        proximal: Strength lambda of the penalty; 0 is FedAvg.
+    """
+
+    learner: PenalisedLearner
+    proximal: float = 0.01
+
+    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+    streams: ClassVar[bool] = True
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
+        """The weights that every site starts from."""
+        return first_model(self.learner, reference, rng=rng)
+
+    def learn(
+        self,
+        state: ModelState,
+        rows: Rows,
+        inputs: Tensor,  # noqa: ARG002
+        *,
+        rng: torch.Generator,
+    ) -> Upload:
+        """Train near the global model; send the weights."""
+        penalty = _towards(state.weights, self.proximal, self.learner.device)
+        predictor = self.learner.fit(rows, rng=rng, start=state.weights, penalty=penalty)
+        return Upload.of_weights(predictor.samples, num_rows=count_rows(rows))
+
+    def lift(
+        self,
+        state: ModelState,  # noqa: ARG002
+        upload: Upload,
+        inputs: Tensor,  # noqa: ARG002
+    ) -> TensorSum:
+        """The site's weights times its rows."""
+        return row_weighted(upload.samples(), upload.info.num_rows)
+
+    def finish(
+        self,
+        state: ModelState,
+        total: TensorSum,
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,  # noqa: ARG002
+    ) -> ModelState:
+        """The mean is the new global model."""
+        return average_model(self.learner, state, total, reference)
+
+
+def _towards(anchor: WeightSamples, strength: float, device: str) -> Callable[[nn.Module], None]:
+    """Adds strength × (v - anchor) to the gradients of a module with parameters v."""
+    centre = {name: value[-1].to(device) for name, value in anchor.parameters.items()}
+
+    def add_gradient(module: nn.Module) -> None:
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                if parameter.grad is not None:
+                    parameter.grad.add_(parameter - centre[name], alpha=strength)
+
+    return add_gradient

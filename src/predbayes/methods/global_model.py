@@ -1,0 +1,93 @@
+"""What the methods that average weights share: a global model, and sums of the sites' weights.
+
+Sites start from the global model w, train, and send their weights w_k; the coordinator needs
+
+    sum_k |D_k| w_k    and    sum_k |D_k|
+
+Parameters travel as named arrays and are summed as one vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.local import NetworkLearner
+from predbayes.learning.training import Rows, count_rows
+from predbayes.methods.pooled import check_targets, require_round
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Predictive
+from predbayes.summand import TensorSum
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """The global model, and after a round what it or its ensemble predicts."""
+
+    weights: WeightSamples  # M = 1
+    pooled: Predictive | None = None
+
+    @property
+    def predictive(self) -> Predictive:
+        """On all reference rows, labelled ones first."""
+        return require_round(self.pooled)
+
+
+def first_model(
+    learner: NetworkLearner, reference: ReferenceRows, *, rng: torch.Generator
+) -> ModelState:
+    """A freshly initialised global model."""
+    check_targets(learner, reference)
+    return ModelState(WeightSamples.of(learner.network.create(rng)))
+
+
+class HasWeights(Protocol):
+    """A state with a global model."""
+
+    @property
+    def weights(self) -> WeightSamples:
+        """One sample."""
+        ...
+
+
+def learn_from(
+    learner: NetworkLearner, state: HasWeights, rows: Rows, *, rng: torch.Generator
+) -> Upload:
+    """Train from the global model; send the last weights."""
+    predictor = learner.fit(rows, rng=rng, start=state.weights)
+    return Upload.of_weights(predictor.samples[-1:], num_rows=count_rows(rows))
+
+
+def row_weighted(samples: WeightSamples, num_rows: int) -> TensorSum:
+    """One site's weights, or change of weights, times its rows."""
+    parameters, buffers = samples.vectors()
+    rows = torch.tensor(float(num_rows))
+    return TensorSum(
+        {"rows": rows, "parameters": rows * parameters[-1], "buffers": rows * buffers[-1]}
+    )
+
+
+def mean_of(total: TensorSum, name: str) -> Tensor:
+    """A row-weighted mean over sites."""
+    return total[name] / total["rows"]
+
+
+def predict_with(
+    learner: NetworkLearner, weights: WeightSamples, reference: ReferenceRows
+) -> Predictive:
+    """What one or more sets of weights predict on the reference rows."""
+    return learner.network.predict(weights, reference.inputs, learner.device)
+
+
+def average_model(
+    learner: NetworkLearner, state: HasWeights, total: TensorSum, reference: ReferenceRows
+) -> ModelState:
+    """The row-weighted mean of the sites' weights as the new global model."""
+    mean = mean_of(total, "parameters").unsqueeze(0)
+    weights = state.weights.from_vectors(mean, mean_of(total, "buffers"))
+    return ModelState(weights, predict_with(learner, weights, reference))

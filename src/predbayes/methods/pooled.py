@@ -1,0 +1,127 @@
+"""What the methods that pool predictives share: what a site sends, how it is read, the prior.
+
+A site sends its posterior samples, which the coordinator runs on the reference inputs; or it runs
+them itself and sends the predictions. Either way the coordinator has one predictive per site.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import PoolError, TrainingError, UploadError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.local import LocalLearner, NetworkLearner, NetworkPredictor
+from predbayes.learning.training import Rows, count_rows
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.tuning import TunedPool
+
+Send = Literal["weights", "predictions"]
+
+PriorChoice = Literal["default", "flat", "reference"]
+"""``reference`` is a Gaussian with the mean and variance of the reference targets.
+
+The default is that for a Gaussian, and flat for a categorical.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """The prior, which everybody may see, and after the round what came of it."""
+
+    prior: Predictive | None
+    pooled: Predictive | None = None
+    beta: float = math.nan
+    tuned: TunedPool | None = None  # None where nothing was tuned, or not by the convex solve
+
+    @property
+    def predictive(self) -> Predictive:
+        """The pool on all reference rows, labelled ones first."""
+        return require_round(self.pooled)
+
+
+def require_round(pooled: Predictive | None) -> Predictive:
+    """The predictive of a state, which exists after a round."""
+    if pooled is None:
+        raise PoolError("no round has been run yet, so there is no pool")
+    return pooled
+
+
+def require_choices(send: object, prior: object) -> None:
+    """Refuse misspelt options at once, not after the sites have trained."""
+    if send not in get_args(Send):
+        raise TrainingError(f"send must be 'weights' or 'predictions', not {send!r}")
+    if isinstance(prior, str) and prior not in get_args(PriorChoice):
+        raise TrainingError(
+            f"prior must be 'default', 'flat', 'reference' or a predictive, not {prior!r}"
+        )
+
+
+def require_labels(reference: ReferenceRows, what: str) -> None:
+    """Refuse to tune without labels."""
+    if not len(reference.targets):
+        raise TrainingError(f"{what} is tuned on labelled reference rows, and there are none")
+
+
+def check_targets(learner: LocalLearner, reference: ReferenceRows) -> None:
+    """Refuse reference targets that the learner's network could not predict."""
+    if isinstance(learner, NetworkLearner):
+        learner.network.likelihood.check(reference.targets)
+
+
+def prior_predictive(
+    choice: PriorChoice | Predictive, reference: ReferenceRows
+) -> Predictive | None:
+    """The prior that the product divides out; it goes into the plan, so every party knows it."""
+    if not isinstance(choice, str):
+        return choice
+    regression = reference.targets.is_floating_point()
+    if choice == "reference" and not regression:
+        raise TrainingError("prior 'reference' is for regression; give a Categorical instead")
+    if choice == "flat" or not regression:
+        return None
+    targets = reference.targets.double()
+    if len(targets) < 2 or not float(targets.var()) > 0:
+        raise TrainingError("prior 'reference' needs reference targets with a variance")
+    return Gaussian(targets.mean().view(1), targets.var().view(1))
+
+
+def send_predictive(
+    learner: LocalLearner, send: Send, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+) -> Upload:
+    """Fit the learner; send its samples, or its predictions on the reference inputs."""
+    predictor = learner.fit(rows, rng=rng)
+    if send == "predictions":
+        predictive = predictor.predict(inputs)
+        if not isinstance(predictive, Categorical | Gaussian):
+            raise TrainingError(
+                f"{type(learner).__name__} predicts {type(predictive).__name__}; it must "
+                "return a Categorical or a Gaussian"
+            )
+        return Upload.of_predictions(predictive, num_rows=count_rows(rows))
+    if not isinstance(predictor, NetworkPredictor):
+        raise TrainingError(
+            f"{type(learner).__name__} has no weights to send; use send='predictions'"
+        )
+    return Upload.of_weights(predictor.samples, num_rows=count_rows(rows))
+
+
+def read_predictive(learner: LocalLearner, upload: Upload, inputs: Tensor) -> Predictive:
+    """A site's predictives on the reference inputs, whichever way they came."""
+    if upload.info.kind == "predictions":
+        predictive = upload.predictive()
+    elif isinstance(learner, NetworkLearner):
+        predictive = learner.network.predict(upload.samples(), inputs, learner.device)
+    else:
+        raise TrainingError("weights can only be read with the network that they are of")
+    if len(predictive) != len(inputs):
+        raise UploadError(
+            f"site {upload.info.site!r} predicted {len(predictive)} rows; there are "
+            f"{len(inputs)} reference inputs"
+        )
+    return predictive
