@@ -19,8 +19,8 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.local import Network, OptimizerSettings, SGHMCLearner
 from predbayes.methods.beta_pred_bayes import BetaPredBayes
 from predbayes.methods.distilled import Distilled
-from predbayes.predictive.pooling import fold
 from predbayes.seeding import generator
+from predbayes.summand import fold
 
 POOLS = ("mixture", "product", "beta", "student", "server_only")
 RECORDS = Path(".benchmarks")

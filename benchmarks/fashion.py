@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from benchmarks.algorithm import compare, deal, over_seeds
-from predbayes.data.files import data_root
-from predbayes.data.images import load_mnist_like
 from predbayes.data.partition import label_skew
+from predbayes.data.registry import load
 from predbayes.learning.distill import PAPER_DISTILLATION
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner
@@ -47,7 +46,9 @@ def run() -> dict[str, Any]:
 
 
 def _cell(dataset: str, preset: str, h: float, labels: int, seed: int) -> dict[str, Any]:
-    images = load_mnist_like(data_root() / dataset)
+    images = load(dataset, rng=generator(seed, "split"))
+    num_classes = images.num_classes
+    assert num_classes is not None  # a set of images
     inputs, targets = images.train_inputs, images.train_targets
 
     def split(rest: torch.Tensor) -> list[torch.Tensor]:
@@ -65,6 +66,6 @@ def _cell(dataset: str, preset: str, h: float, labels: int, seed: int) -> dict[s
 
     rows = (inputs, targets)
     federation = deal(rows, NUM_REFERENCE, labels, split, images.test_inputs, seed)
-    network = Network(lambda: mlp(784, images.num_classes), Softmax(images.num_classes))
+    network = Network(lambda: mlp(784, num_classes), Softmax(num_classes))
     learner = SGHMCLearner(network, PRESETS[preset])
     return compare(learner, network, PAPER_DISTILLATION, federation, score, seed)

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from benchmarks.algorithm import deal, recorded
-from predbayes.data.files import data_root
-from predbayes.data.images import load_mnist_like
 from predbayes.data.partition import label_skew
+from predbayes.data.registry import load
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive import metrics
-from predbayes.predictive.pooling import PredictiveSum, fold
+from predbayes.predictive.pooling import PredictiveSum
 from predbayes.seeding import generator
+from predbayes.summand import fold
 
 SEED = 100
 TUNED = PRESETS["tuned"]
@@ -56,7 +56,7 @@ def run() -> dict[str, Any]:
 
 
 def _cell(candidate: str, dataset: str) -> dict[str, float]:
-    images = load_mnist_like(data_root() / dataset)
+    images = load(dataset, rng=generator(SEED, "split"))
     targets = images.train_targets
 
     def split(rest: torch.Tensor) -> list[torch.Tensor]:

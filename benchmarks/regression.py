@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from benchmarks.algorithm import compare, deal, over_seeds
-from predbayes.data.files import data_root
 from predbayes.data.partition import sorted_by
-from predbayes.data.tabular import load_table
+from predbayes.data.registry import load
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.local import Network, OptimizerSettings, SGHMCLearner
 from predbayes.learning.nets import mlp
@@ -54,11 +53,12 @@ def run() -> dict[str, Any]:
 
 
 def _cell(preset: str, seed: int) -> dict[str, Any]:
-    table = load_table("wine", data_root() / "uci", rng=generator(seed, "split"))
-    num_features = table.train_inputs.shape[1]
+    table = load("wine", rng=generator(seed, "split"))
+    num_features, feature = table.train_inputs.shape[1], table.sort_feature
+    assert feature is not None  # a table
 
     def split(rest: torch.Tensor) -> list[torch.Tensor]:
-        return sorted_by(table.sort_feature[rest], NUM_CLIENTS)
+        return sorted_by(feature[rest], NUM_CLIENTS)
 
     def score(predictive: Gaussian) -> dict[str, float]:
         return {

@@ -16,9 +16,10 @@ from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network
 from predbayes.learning.nets import mlp
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.pooling import PredictiveSum, fold
+from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_beta
 from predbayes.seeding import generator
+from predbayes.summand import fold
 
 NUM_ROWS, NUM_CLASSES, NUM_CLIENTS, ROUNDS = 12_000, 10, 5, 7
 

@@ -16,6 +16,7 @@ _PUBLIC = {
     "predbayes.errors": [
         "DataError",
         "ExperimentError",
+        "MissingPackageError",
         "PoolError",
         "PredbayesError",
         "TrainingError",
@@ -25,6 +26,7 @@ _PUBLIC = {
     "predbayes.exchange.reference": ["ReferenceRows"],
     "predbayes.exchange.upload": ["Upload"],
     "predbayes.learning.distill": ["distill"],
+    "predbayes.learning.estimators": ["SklearnClassifier", "SklearnRegressor"],
     "predbayes.learning.likelihood": ["FixedNoise", "LearnedNoise", "Likelihood", "Softmax"],
     "predbayes.learning.local": [
         "DeepEnsemble",

@@ -1,5 +1,6 @@
 from predbayes.errors import DataError as DataError
 from predbayes.errors import ExperimentError as ExperimentError
+from predbayes.errors import MissingPackageError as MissingPackageError
 from predbayes.errors import PoolError as PoolError
 from predbayes.errors import PredbayesError as PredbayesError
 from predbayes.errors import TrainingError as TrainingError
@@ -10,6 +11,8 @@ from predbayes.exchange.federation import Task as Task
 from predbayes.exchange.reference import ReferenceRows as ReferenceRows
 from predbayes.exchange.upload import Upload as Upload
 from predbayes.learning.distill import distill as distill
+from predbayes.learning.estimators import SklearnClassifier as SklearnClassifier
+from predbayes.learning.estimators import SklearnRegressor as SklearnRegressor
 from predbayes.learning.likelihood import FixedNoise as FixedNoise
 from predbayes.learning.likelihood import LearnedNoise as LearnedNoise
 from predbayes.learning.likelihood import Likelihood as Likelihood

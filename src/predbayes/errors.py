@@ -6,10 +6,14 @@ is wrong and what to do. Anything else that escapes is a bug.
     PredbayesError
     ├── DataError          a file, a table or a partition is not what it should be
     ├── ExperimentError    a config, a record or a request to the runner that makes no sense
+    ├── MissingPackageError  a package that an extra installs is not there
     ├── PoolError          predictives that cannot be combined, or a pool that is not a distribution
     ├── TrainingError      a fit that diverged or was set up with settings that cannot work
     └── UploadError        what a site sent is malformed, of another version, or not finite
 """
+
+import difflib
+from collections.abc import Iterable
 
 
 class PredbayesError(Exception):
@@ -24,6 +28,10 @@ class ExperimentError(PredbayesError):
     """A config, a record or a request to the runner that makes no sense."""
 
 
+class MissingPackageError(PredbayesError):
+    """A package that an extra installs is not there."""
+
+
 class PoolError(PredbayesError):
     """Predictives that cannot be combined, or a pool that is not a distribution."""
 
@@ -34,3 +42,19 @@ class TrainingError(PredbayesError):
 
 class UploadError(PredbayesError):
     """What a site sent is malformed, of another version, or not finite."""
+
+
+def no_such(kind: str, name: str, known: Iterable[str]) -> str:
+    """The line for a name that does not exist: the nearest one that does, or all there are.
+
+    Examples:
+        >>> no_such("dataset", "mnits", ["mnist", "bike"])
+        "no dataset 'mnits'; did you mean 'mnist'?"
+        >>> no_such("dataset", "heart", ["mnist", "bike"])
+        "no dataset 'heart'; there are bike, mnist"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"no {kind} {name!r}; did you mean {near[0]!r}?"
+    return f"no {kind} {name!r}; there are {', '.join(names) or 'none'}"

@@ -48,6 +48,15 @@ def test_tuning_costs_next_to_nothing(tmp_path):
 
 
 @pytest.mark.data
+def test_the_released_run_takes_a_fifteenth_of_its_time_and_is_no_worse(tmp_path):
+    result = figures("endtoend", tmp_path)
+    assert result["speedup"] >= 15
+    for name in ("beta", "student"):
+        ours = result[result["headline"]][name]["nll"]
+        assert ours <= result["released"]["nll"][name]
+
+
+@pytest.mark.data
 def test_fashion(tmp_path):
     result = figures("fashion", tmp_path)
     skewed = result["fashion-mnist paper h=0.9"]

@@ -1,59 +1,174 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from predbayes.data.tabular import load_table
-from predbayes.errors import DataError
+from predbayes.data.registry import count_rows, load
+from predbayes.data.tabular import TABLES
+from predbayes.errors import DataError, MissingPackageError
 from predbayes.seeding import generator
+from tests.data.publishers import table, write_table
 
 
 @pytest.fixture
-def folder(tmp_path):
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame({"alcohol": draw.uniform(8, 14, 50), "pH": np.full(50, 3.3)})
-    frame["quality"] = frame["alcohol"].round()
-    frame.to_csv(tmp_path / "winequality-red.csv", sep=";", index=False)
-    casual = draw.integers(0, 100, 30)
-    frame = pd.DataFrame({"instant": range(30), "dteday": "2011-01-01", "temp": casual / 100})
-    frame = frame.assign(casual=casual, registered=2 * casual, cnt=3 * casual)
-    frame.to_csv(tmp_path / "bike.csv", index=False)
+def root(tmp_path):
+    for name in TABLES:
+        write_table(tmp_path, *table(name))
     return tmp_path
 
 
-def test_scaling_knows_the_training_rows_only(folder, rng):
-    table = load_table("wine", folder, rng=rng)
-    assert (len(table.train_targets), len(table.test_targets)) == (40, 10)
-    for values in (table.train_inputs[:, 0], table.train_targets):
-        assert float(values.mean()) == pytest.approx(0, abs=1e-6)
-        assert float(values.std(correction=0)) == pytest.approx(1, abs=1e-5)
-    assert abs(float(table.test_targets.mean())) > 1e-3
+@pytest.mark.parametrize("name", TABLES)
+class TestEveryTable:
+    def test_scaling_knows_the_training_rows_only(self, name, root, rng):
+        dataset = load(name, root=root, rng=rng)
+        assert (len(dataset.train_targets), len(dataset.test_targets)) == (40, 10)
+        column = dataset.feature_names.index({"airquality": "T"}.get(name, TABLES[name].sorted_by))
+        for values in (dataset.train_inputs[:, column], dataset.train_targets):
+            assert values.dtype == torch.float32
+            assert float(values.mean()) == pytest.approx(0, abs=1e-6)
+            assert float(values.std(correction=0)) == pytest.approx(1, abs=1e-5)
+        assert abs(float(dataset.test_targets.mean())) > 1e-3
+
+    def test_test_rows_change_no_training_number(self, name, root):
+        """Every number of the rows that this seed holds out is changed in the file."""
+        before = load(name, root=root, rng=generator(3))
+        file, frame = table(name)
+        test = torch.randperm(50, generator=generator(3))[:10].tolist()
+        numbers = [c for c in frame.select_dtypes("number") if c not in ("NMHC(GT)", "instant")]
+        frame[numbers] = frame[numbers].astype(float)
+        frame.loc[test, numbers] *= 7.5
+        write_table(root, file, frame)
+        after = load(name, root=root, rng=generator(3))
+        for field in ("train_inputs", "train_targets", "sort_feature"):
+            assert torch.equal(getattr(before, field), getattr(after, field))
+        assert not torch.equal(before.test_targets, after.test_targets)
+
+    def test_seeds_change_the_split(self, name, root):
+        first, again, other = (load(name, root=root, rng=generator(s)) for s in (0, 0, 1))
+        assert first.test_targets.tolist() == again.test_targets.tolist()
+        assert first.test_targets.tolist() != other.test_targets.tolist()
+        assert first.fingerprint == other.fingerprint
+
+    def test_clients_are_sorted_by_the_named_feature(self, name, root, rng):
+        dataset = load(name, root=root, rng=rng)
+        assert (TABLES[name].sorted_by in dataset.feature_names) == (name != "airquality")
+        if name != "airquality":
+            values = dataset.train_inputs[:, dataset.feature_names.index(TABLES[name].sorted_by)]
+            assert torch.equal(dataset.sort_feature.argsort(), values.argsort())
+
+    def test_rows_are_counted(self, name, root):
+        assert count_rows(name, root) == 50
+
+    def test_released_variant_holds_the_last_fifth_out_and_scales_by_all_rows(self, name, root):
+        first, second = (
+            load(name, root=root, rng=generator(s), variant="released") for s in (0, 1)
+        )
+        assert torch.equal(first.test_inputs, second.test_inputs)
+        targets = torch.cat([first.train_targets, first.test_targets])
+        assert float(targets.mean()) == pytest.approx(0, abs=1e-6)
+        assert float(targets.std()) == pytest.approx(1, abs=1e-5)
+        spec = TABLES[name]
+        published = torch.tensor(table(name)[1][spec.target].to_numpy(dtype=np.float64))
+        assert targets.double().argsort().tolist() == published.argsort().tolist()
+        assert first.fingerprint.variant == "released"
+        assert "leaks" in first.fingerprint.note
+
+    def test_released_variant_sorts_by_the_largest_variance(self, name, root, rng):
+        dataset = load(name, root=root, rng=rng, variant="released")
+        column = int(dataset.train_inputs.var(0).argmax())
+        assert torch.equal(dataset.sort_feature, dataset.train_inputs[:, column])
 
 
-def test_constant_columns_do_no_harm(folder, rng):
-    table = load_table("wine", folder, rng=rng)
-    assert table.train_inputs[:, 1].abs().max() < 1e-6
+def test_what_gives_the_target_away_is_dropped_but_for_the_released_variant(root, rng):
+    names = {
+        (name, variant): load(name, root=root, rng=rng, variant=variant).feature_names
+        for name in TABLES
+        for variant in ("default", "released")
+    }
+    circles = ("month sine", "month cosine", "day sine", "day cosine")
+    assert names == {
+        ("airquality", "default"): ("T", "RH"),
+        ("airquality", "released"): ("T", "RH", "month", "hour"),
+        ("bike", "default"): ("temp",),
+        ("bike", "released"): ("temp", "casual", "registered"),
+        ("forest-fires", "default"): ("temp", *circles),
+        ("forest-fires", "released"): ("month", "day", "temp"),
+        ("real-estate", "default"): ("X1 transaction date",),
+        ("real-estate", "released"): ("No", "X1 transaction date"),
+        ("wine", "default"): ("alcohol", "pH"),
+        ("wine", "released"): ("alcohol", "pH"),
+    }
 
 
-def test_columns_that_give_the_target_away_are_dropped(folder, rng):
-    assert load_table("bike", folder, rng=rng).feature_names == ("temp",)
+def test_rows_of_air_quality_with_missing_values_are_dropped(root, rng):
+    file, frame = table("airquality")
+    frame.loc[0, "CO(GT)"] = -200
+    frame.loc[[0, 1, 2], "RH"] = -200
+    write_table(root, file, frame)
+    assert count_rows("airquality", root) == 47
+    released = load("airquality", root=root, rng=rng, variant="released").fingerprint
+    assert released.num_train + released.num_test == 49
 
 
-def test_the_sorting_feature_is_one_of_the_features(folder, rng):
-    table = load_table("wine", folder, rng=rng)
-    assert table.sort_feature.tolist() == table.train_inputs[:, 0].tolist()
+def test_air_quality_is_sorted_by_date_and_time(root):
+    """Time runs backwards in the file: row k is 49 - k hours after the first measurement."""
+    hours = load("airquality", root=root, rng=generator(3)).sort_feature
+    rows = torch.randperm(50, generator=generator(3))[10:]
+    assert hours.tolist() == (49 - rows).tolist()
 
 
-def test_seeds_change_the_split(folder):
-    first, again, other = (load_table("wine", folder, rng=generator(s)) for s in (0, 0, 1))
-    assert first.test_targets.tolist() == again.test_targets.tolist()
-    assert first.test_inputs.tolist() != other.test_inputs.tolist()
+def test_december_is_as_close_to_january_as_february_is():
+    frame = pd.DataFrame({"month": ["dec", "jan", "feb", "jul"], "day": "sun", "area": 0.0})
+    points = TABLES["forest-fires"].prepare(frame)[["month sine", "month cosine"]].to_numpy()
+    distances = np.linalg.norm(points - points[1], axis=1)
+    assert distances[0] == pytest.approx(distances[2])
+    assert distances[3] == pytest.approx(2)
 
 
-def test_unknown_tables_and_columns_are_named(folder, rng):
-    with pytest.raises(DataError, match="there are bike, wine"):
-        load_table("vine", folder, rng=rng)
+def test_the_target_of_forest_fires_is_the_logarithm_of_one_plus_area(root, rng):
+    _, frame = table("forest-fires")
+    dataset = load("forest-fires", root=root, rng=generator(3))
+    rows = torch.randperm(50, generator=generator(3))[10:]
+    logs = torch.tensor(np.log1p(frame["area"].to_numpy()))[rows]
+    expected = (logs - logs.mean()) / logs.std(correction=0)
+    torch.testing.assert_close(dataset.train_targets.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_constant_columns_do_no_harm(root, rng):
+    assert load("wine", root=root, rng=rng).train_inputs[:, 1].abs().max() < 1e-6
+
+
+def test_tables_of_another_shape_are_refused(root, rng):
+    folder = root / "uci"
     (folder / "winequality-red.csv").write_text("a;b\n1;2\n")
     with pytest.raises(DataError, match="no column 'quality'"):
-        load_table("wine", folder, rng=rng)
+        load("wine", root=root, rng=rng)
+    (folder / "winequality-red.csv").write_text("alcohol;quality\n1;good\n")
+    with pytest.raises(DataError, match="other than numbers"):
+        load("wine", root=root, rng=rng)
+    (folder / "winequality-red.csv").write_text("alcohol;quality\n1;2\n;3\n")
+    with pytest.raises(DataError, match="empty cells"):
+        load("wine", root=root, rng=rng)
+    (folder / "winequality-red.csv").write_text("")
+    with pytest.raises(DataError, match="not a table"):
+        load("wine", root=root, rng=rng)
+    (folder / "bike.csv").write_text("cnt,temp\n1,2\n")
+    with pytest.raises(DataError, match="lacks a column of the publisher's"):
+        load("bike", root=root, rng=rng)
+    (folder / "AirQualityUCI.xlsx").write_bytes(b"no archive")
+    with pytest.raises(DataError, match="not a table"):
+        load("airquality", root=root, rng=rng)
+    write_table(root, "forestfires.csv", table("forest-fires")[1].replace("dec", "Dez"))
+    with pytest.raises(DataError, match="'Dez' is not one of jan, feb"):
+        load("forest-fires", root=root, rng=rng)
+
+
+def test_a_missing_openpyxl_is_named_with_its_extra(root, rng, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'predbayes\[experiments\]'"):
+        load("real-estate", root=root, rng=rng)
+    assert len(load("wine", root=root, rng=rng).train_targets) == 40

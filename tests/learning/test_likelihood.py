@@ -9,6 +9,7 @@ from torch import nn
 from predbayes.errors import PredbayesError, TrainingError
 from predbayes.learning.likelihood import MIN_NOISE_VAR, FixedNoise, LearnedNoise, Softmax
 from predbayes.predictive.families import Categorical, Gaussian
+from tests.oracles import RANDOM
 
 REGRESSION = [LearnedNoise(), LearnedNoise(per_input=True), FixedNoise(0.3, 0.3)]
 
@@ -24,6 +25,12 @@ def outputs_of(likelihood, rng, num_samples=1, num_rows=6):
     return torch.stack(samples).detach()
 
 
+def entropy_of(predictive):
+    if isinstance(predictive, Categorical):
+        return predictive.entropy()
+    return 0.5 * (2 * math.pi * math.e * predictive.var).log()
+
+
 def test_softmax_averages_probabilities_not_logits(rng):
     outputs = torch.randn(3, 6, 5, generator=rng)
     expected = outputs.softmax(-1).mean(0)
@@ -37,6 +44,8 @@ def test_other_numbers_of_outputs_are_refused(likelihood, rng):
         likelihood.predictive(outputs)
     with pytest.raises(TrainingError, match="5 outputs where"):
         likelihood.loss(outputs[0], torch.zeros(6))
+    with pytest.raises(TrainingError, match="5 outputs where"):
+        likelihood.soft_loss(outputs[0], torch.zeros(6, 2))
 
 
 def test_targets_that_cannot_be_learnt_are_refused():
@@ -65,6 +74,31 @@ def test_loss_is_the_nll_of_one_sample(likelihood, rng):
     y = torch.randint(3, (6,), generator=rng) if classes else torch.randn(6, generator=rng)
     expected = -likelihood.predictive(outputs).log_prob(y).mean()
     torch.testing.assert_close(likelihood.loss(outputs[0], y), expected)
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(4), *REGRESSION])
+def test_soft_loss_has_the_gradient_of_the_kl(likelihood, rng):
+    """And is larger by the teacher's entropy, which no student can change."""
+    teacher = RANDOM[likelihood.family](rng)
+    outputs = outputs_of(likelihood, rng, num_rows=7)[0].double().requires_grad_()
+    divergence = teacher.kl(likelihood.predictive(outputs.unsqueeze(0))).mean()
+    loss = likelihood.soft_loss(outputs, likelihood.soft_targets(teacher))
+    expected, actual = (torch.autograd.grad(v, outputs)[0] for v in (divergence, loss))
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(loss - divergence, entropy_of(teacher).mean())
+
+
+def test_soft_loss_takes_impossible_classes(rng):
+    teacher = Categorical(torch.tensor([[0.0, -math.inf]]))
+    loss = Softmax(2).soft_loss(torch.zeros(1, 2), Softmax(2).soft_targets(teacher))
+    assert float(loss) == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(3), *REGRESSION])
+def test_teachers_of_another_family_are_refused(likelihood, rng):
+    other = Gaussian if likelihood.family is Categorical else Categorical
+    with pytest.raises(TrainingError, match="student of the teacher's family"):
+        likelihood.soft_targets(RANDOM[other](rng))
 
 
 @pytest.mark.parametrize("likelihood", REGRESSION)

@@ -62,6 +62,31 @@ def test_batches_are_of_nearly_equal_size(rng):
     assert sizes == [51, 50]
 
 
+def test_batches_are_the_rows_of_a_permutation_drawn_from_the_generator():
+    """Images and targets of any shape; the order is a function of the seed alone."""
+    x, y = torch.arange(24.0).reshape(6, 1, 2, 2), torch.arange(12.0).reshape(6, 2)
+    order = torch.randperm(6, generator=generator(5))
+    seen = list(TensorBatches(x, y, 4).epoch(generator(5)))
+    assert torch.equal(torch.cat([inputs for inputs, _ in seen]), x[order])
+    assert torch.equal(torch.cat([targets for _, targets in seen]), y[order])
+
+
+def test_gradients_do_not_add_up_over_steps():
+    """Every step sees its own batch's gradient, also when the model comes with an old one."""
+    model, seen = nn.Linear(1, 1), []
+    model.weight.grad = torch.full((1, 1), 1e6)
+    train(
+        model,
+        lambda outputs, targets: outputs.mean(),
+        TensorBatches(torch.ones(6, 1), torch.ones(6), 2),
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        num_epochs=1,
+        rng=generator(0),
+        after_backward=lambda: seen.append(float(model.weight.grad)),
+    )
+    assert seen == [1.0] * 3
+
+
 def test_any_dataloader_will_do():
     loader = DataLoader(TensorDataset(*rows()), batch_size=4, shuffle=True)
     batches = as_batches(loader, batch_size=99, device=CPU, check=anything)

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from predbayes.data.files import data_root
-from predbayes.data.images import load_mnist_like
 from predbayes.data.partition import label_skew
+from predbayes.data.registry import load
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import Softmax
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.data
 
 
 def test_beta_is_calibrated_where_its_ends_are_not():
-    images = load_mnist_like(data_root() / "fashion-mnist")
+    images = load("fashion-mnist", rng=generator(0))
     order = torch.randperm(60_000, generator=generator(0))[:7200]
     x, y = images.train_inputs[order], images.train_targets[order]
     x_test, y_test = images.test_inputs, images.test_targets

@@ -181,6 +181,44 @@ class TestCalibrationErrors:
         assert first == second
 
 
+class TestReliability:
+    @pytest.mark.parametrize("num_bins", [1, 2, 15, 40])
+    def test_its_weighted_mean_gap_is_the_ece(self, num_bins, classes, rng):
+        p, y = classes
+        bins = metrics.reliability(p, y, num_bins)
+        triples = zip(bins.count, bins.confidence, bins.accuracy, strict=True)
+        gap = sum(n * abs(a - c) for n, c, a in triples) / len(y)
+        error = metrics.ece(p, y, rng=rng, num_bins=num_bins, num_draws=2)
+        assert gap == pytest.approx(error.value, abs=1e-12)
+
+    def test_its_means_are_those_of_all_rows(self, classes):
+        p, y = classes
+        bins = metrics.reliability(p, y)
+        assert len(bins.count) == len(bins.confidence) == len(bins.accuracy) == 15
+        assert sum(bins.count) == len(y)
+        assert np.average(bins.accuracy, weights=bins.count) == pytest.approx(
+            metrics.accuracy(p, y)
+        )
+        assert np.average(bins.confidence, weights=bins.count) == pytest.approx(
+            float(p.moments().max(-1).values.mean())
+        )
+
+    def test_confidences_lie_in_their_bins_and_empty_bins_are_zero(self, classes):
+        """Four classes: no confidence below a quarter."""
+        p, y = classes
+        bins = metrics.reliability(p, y)
+        for index, (count, confidence) in enumerate(zip(bins.count, bins.confidence, strict=True)):
+            if count:
+                assert index / 15 < confidence <= (index + 1) / 15
+        assert bins.count[:3] == [0, 0, 0]
+        assert bins.confidence[:3] == bins.accuracy[:3] == [0.0, 0.0, 0.0]
+
+    def test_labels_that_cannot_be_are_refused(self, classes):
+        p, y = classes
+        with pytest.raises(PoolError):
+            metrics.reliability(p, y + 4)
+
+
 @pytest.mark.parametrize("metric", [metrics.nll, metrics.accuracy, metrics.brier])
 def test_class_metrics_do_not_depend_on_batches(metric, classes):
     p, y = classes

@@ -1,65 +1,136 @@
-"""Image sets in the idx format of MNIST and its relatives, as their publishers offer them."""
+"""Image sets: the idx files of MNIST and its relatives, and the binary files of CIFAR.
+
+Pixels are scaled to zero mean and unit variance per channel over the training images.
+
+EMNIST's publisher stores images transposed; they are turned upright here, so that a network sees
+its digits as it sees MNIST's.
+"""
 
 from __future__ import annotations
 
-import gzip
 import math
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from predbayes.data.files import find_file
+from predbayes.data.dataset import Dataset, RawFiles
+from predbayes.data.files import find_file, open_file
 from predbayes.errors import DataError
 
+Bytes: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
 _IDX_UINT8 = 8
+_CIFAR_SHAPE = (3, 32, 32)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSet:
-    """Images scaled to zero mean and unit variance over the training pixels, with class indices."""
-
-    train_inputs: Tensor  # (N, channels, height, width) float32
-    train_targets: Tensor  # (N,) int64
-    test_inputs: Tensor
-    test_targets: Tensor
-    num_classes: int
-
-
-def load_mnist_like(folder: Path, *, num_classes: int = 10) -> ImageSet:
-    """MNIST, Fashion-MNIST, or any set with their four file names, plain or gzipped."""
-    parts = {}
-    for split, prefix in (("train", "train"), ("test", "t10k")):
-        images, labels = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
-        parts[split] = (
-            read_idx(find_file(folder, images, f"{images}.gz")),
-            read_idx(find_file(folder, labels, f"{labels}.gz")),
-        )
-    train_pixels = parts["train"][0].astype(np.float32)
-    mean, std = float(train_pixels.mean()), float(train_pixels.std())
-
-    def inputs(split: str) -> Tensor:
-        scaled = (parts[split][0].astype(np.float32) - mean) / std
-        return torch.from_numpy(scaled).unsqueeze(1)
-
-    def targets(split: str) -> Tensor:
-        return torch.from_numpy(parts[split][1].astype(np.int64))
-
-    return ImageSet(inputs("train"), targets("train"), inputs("test"), targets("test"), num_classes)
+def read_idx_set(
+    raw: RawFiles, *, num_classes: int, first_label: int = 0, transposed: bool = False
+) -> Dataset:
+    """MNIST and its relatives: training images and labels, then test images and labels."""
+    arrays = [parse_idx(content, name) for name, content in raw.contents.items()]
+    train_images, train_labels, test_images, test_labels = arrays
+    if transposed:
+        train_images, test_images = train_images.swapaxes(1, 2), test_images.swapaxes(1, 2)
+    train_inputs, test_inputs = _scaled(train_images[:, None], test_images[:, None])
+    note = _resplit_note(raw.name, len(train_inputs), len(test_inputs))
+    return Dataset(
+        train_inputs,
+        _labels(train_labels) - first_label,
+        test_inputs,
+        _labels(test_labels) - first_label,
+        num_classes,
+        raw.fingerprint(train_inputs, test_inputs, num_classes, note),
+    )
 
 
-def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def parse_idx(content: bytes, name: str) -> Bytes:
     """An array of bytes in the idx format: two zeros, type, rank, sizes big-endian, then data."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
-        content = file.read()
     if len(content) < 4 or content[:3] != bytes([0, 0, _IDX_UINT8]):
-        raise DataError(f"{path.name} is not an idx file of bytes")
-    rank = content[3]
-    start = 4 + 4 * rank
+        raise DataError(f"{name} is not an idx file of bytes")
+    start = 4 + 4 * content[3]
     shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
     if len(content) - start != math.prod(shape):
-        raise DataError(f"{path.name} is cut short: its header promises {shape}")
+        raise DataError(f"{name} is cut short: its header promises {shape}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def read_cifar(raw: RawFiles, *, num_classes: int, num_labels: int) -> Dataset:
+    """CIFAR's binary files, the test file last: ``num_labels`` labels, the finest last, and pixels.
+
+    A CIFAR-10 row has one label. A CIFAR-100 row has a coarse one, which is not used, and a fine
+    one.
+    """
+    parts = [parse_cifar(content, name, num_labels) for name, content in raw.contents.items()]
+    train = np.concatenate(parts[:-1])
+    test = parts[-1]
+    train_inputs, test_inputs = _scaled(
+        *(rows[:, num_labels:].reshape(-1, *_CIFAR_SHAPE) for rows in (train, test))
+    )
+    coarse = train[:, : num_labels - 1]
+    note = "" if coarse.any() or num_labels == 1 else "not the publisher's files: no coarse labels"
+    return Dataset(
+        train_inputs,
+        _labels(train[:, num_labels - 1]),
+        test_inputs,
+        _labels(test[:, num_labels - 1]),
+        num_classes,
+        raw.fingerprint(train_inputs, test_inputs, num_classes, note),
+    )
+
+
+def parse_cifar(content: bytes, name: str, num_labels: int) -> Bytes:
+    """Rows of bytes: labels, then 32 x 32 red, green and blue pixels."""
+    size = num_labels + math.prod(_CIFAR_SHAPE)
+    if not content or len(content) % size:
+        raise DataError(f"{name} is cut short: its rows have {size} bytes")
+    return np.frombuffer(content, dtype=np.uint8).reshape(-1, size)
+
+
+def count_idx(folder: Path, names: Sequence[str]) -> int:
+    """The rows of an idx set, from the headers of its label files."""
+    num_rows = 0
+    for name in names:
+        if "labels" in name:
+            with open_file(find_file(folder, name)) as file:
+                num_rows += int.from_bytes(file.read(8)[4:], "big")
+    return num_rows
+
+
+def count_cifar(folder: Path, names: Sequence[str], *, num_labels: int) -> int:
+    """The rows of CIFAR's files, from their sizes."""
+    num_bytes = 0
+    for name in names:
+        with open_file(find_file(folder, name)) as file:
+            num_bytes += file.seek(0, os.SEEK_END)
+    return num_bytes // (num_labels + math.prod(_CIFAR_SHAPE))
+
+
+def _scaled(train: Bytes, test: Bytes) -> tuple[Tensor, Tensor]:
+    """Both parts in standard deviations of the training part's pixels, channel by channel."""
+    parts = [torch.empty(images.shape) for images in (train, test)]
+    for channel in range(train.shape[1]):
+        pixels = train[:, channel].astype(np.float32)
+        mean, std = float(pixels.mean()), float(pixels.std()) or 1.0
+        for scaled, images in zip(parts, (train, test), strict=True):
+            values = (images[:, channel].astype(np.float32) - mean) / std
+            scaled[:, channel] = torch.from_numpy(values)
+    return parts[0], parts[1]
+
+
+def _labels(labels: Bytes) -> Tensor:
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _resplit_note(name: str, num_train: int, num_test: int) -> str:
+    """Some copies of EMNIST ByClass hold its test images only; no figure may hide that."""
+    if name == "emnist-byclass" and (num_train, num_test) == (100_000, 16_323):
+        return (
+            "the official ByClass test set of 116,323 images, re-split 100,000 / 16,323; "
+            "not the official training set"
+        )
+    return ""

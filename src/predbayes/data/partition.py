@@ -1,6 +1,7 @@
 """How rows are dealt to clients: pure functions from labels or features to lists of indices.
 
 Every function returns a true partition: the parts are disjoint, cover all rows, and none is empty.
+The one exception says so in its name and its docstring: `label_skew_released`.
 
 The paper's heterogeneity h replaces a fraction h of each homogeneous shard by rows sorted by class.
 Done on copies of the data, as the paper words it, clients would share rows. Here the fraction h is
@@ -14,6 +15,12 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError
+from predbayes.seeding import generator
+
+MAX_DRAWS = 100  # of a Dirichlet split in which some client is left with nothing
+
+# Released: what torch.randperm(10) gives at seed 0, the order for every seed of the authors' runs.
+_RELEASED_CLASS_ORDER = (4, 1, 7, 5, 3, 9, 0, 8, 6, 2)
 
 
 def homogeneous(num_rows: int, num_clients: int, *, rng: torch.Generator) -> list[Tensor]:
@@ -32,8 +39,7 @@ def label_skew(
     targets: Tensor, num_clients: int, heterogeneity: float, *, rng: torch.Generator
 ) -> list[Tensor]:
     """The paper's h as a true partition; the order of the classes is drawn anew for each seed."""
-    if not 0 <= heterogeneity <= 1:
-        raise DataError(f"heterogeneity must be in [0, 1], not {heterogeneity}")
+    _require_heterogeneity(heterogeneity)
     shards = homogeneous(len(targets), num_clients, rng=rng)
     num_taken = [round(heterogeneity * len(shard)) for shard in shards]
     kept = [shard[count:] for shard, count in zip(shards, num_taken, strict=True)]
@@ -48,6 +54,111 @@ def sorted_by(feature: Tensor, num_clients: int) -> list[Tensor]:
     """Blocks of rows with neighbouring values of a feature: the paper's regression split."""
     _require_enough(len(feature), num_clients)
     return list(feature.argsort(stable=True).tensor_split(num_clients))
+
+
+def dirichlet(
+    targets: Tensor, num_clients: int, concentration: float, *, rng: torch.Generator
+) -> list[Tensor]:
+    """Each class is dealt in proportions drawn from a symmetric Dirichlet (Hsu et al., 2019).
+
+    A small concentration gives a class to few clients, a large one deals it evenly. Draws that
+    leave a client without rows are repeated, `MAX_DRAWS` times at most.
+    """
+    _require_enough(len(targets), num_clients)
+    if not concentration > 0:
+        raise DataError(f"concentration must be positive, not {concentration}")
+    order = torch.randperm(len(targets), generator=rng)
+    by_class = [order[targets[order] == label] for label in range(int(targets.max()) + 1)]
+    for _ in range(MAX_DRAWS):
+        shares = _dirichlet_shares((len(by_class), num_clients), concentration, rng)
+        blocks = [_cut(rows, share) for rows, share in zip(by_class, shares, strict=True)]
+        parts = [torch.cat(own) for own in zip(*blocks, strict=True)]
+        if all(len(part) for part in parts):
+            return parts
+    raise DataError(
+        f"{MAX_DRAWS} Dirichlet draws left some of {num_clients} clients without rows; "
+        "raise the concentration or take fewer clients"
+    )
+
+
+def by_group(groups: Tensor) -> list[Tensor]:
+    """One client for each natural group, such as a hospital; client k holds the rows of group k."""
+    if not len(groups):
+        raise DataError("no rows to deal by group")
+    sizes = torch.bincount(groups)
+    empty = (sizes == 0).nonzero().flatten().tolist()
+    if empty:
+        raise DataError(f"no rows in groups {empty}; number the groups from 0 on")
+    return [(groups == group).nonzero().squeeze(-1) for group in range(len(sizes))]
+
+
+def label_skew_released(
+    targets: Tensor,
+    num_clients: int,
+    heterogeneity: float,
+    *,
+    rng: torch.Generator,
+    shard_size: int | None = None,
+) -> list[Tensor]:
+    """The h of the authors' code. NOT a partition: clients share rows, and rows are left out.
+
+    Released: for h > 0 all clients hold the *same* first (1 - h) of a shard, and before it up to
+    h of a shard of rows of their own classes, which may be among the shared ones again. The order
+    of classes is the same for every seed. At h = 0 the shards are disjoint.
+
+    Args:
+        targets: Class indices of the rows to deal.
+        num_clients: How many clients.
+        heterogeneity: The fraction h of a shard that has own classes.
+        rng: Shuffles the rows.
+        shard_size: Rows per client, an equal share by default. The authors' code takes it from
+            the number of rows before reference rows are removed: 12,000 for five clients on MNIST.
+    """
+    _require_heterogeneity(heterogeneity)
+    if heterogeneity == 0:
+        return homogeneous(len(targets), num_clients, rng=rng)
+    _require_enough(len(targets), num_clients)
+    size = len(targets) // num_clients if shard_size is None else shard_size
+    order = torch.randperm(len(targets), generator=rng)
+    shared = order[: int(size * (1 - heterogeneity))]
+    groups = _class_groups_released(int(targets.max()) + 1, num_clients)
+    parts = []
+    for client in range(num_clients):
+        own = order[torch.isin(targets[order], groups[client % len(groups)])]
+        parts.append(torch.cat([own[: int(size * heterogeneity)], shared]))
+    return parts
+
+
+def _class_groups_released(num_classes: int, num_clients: int) -> list[Tensor]:
+    """Released: classes in a fixed order, in groups of nearly equal size, smaller groups first."""
+    if num_classes == len(_RELEASED_CLASS_ORDER):
+        classes = torch.tensor(_RELEASED_CLASS_ORDER)
+    else:
+        classes = torch.randperm(num_classes, generator=generator(0, "class order"))
+    return list(classes.flip(0).tensor_split(min(num_classes, num_clients)))[::-1]
+
+
+def _dirichlet_shares(shape: tuple[int, int], concentration: float, rng: torch.Generator) -> Tensor:
+    """Rows of Dirichlet shares, float64.
+
+    Numerics: a Gamma(a) draw is a Gamma(a + 1) draw times U^(1/a). Its logarithm stays finite for
+    concentrations at which the draw itself would be zero.
+    """
+    alpha = torch.full(shape, concentration, dtype=torch.float64)
+    uniform = torch.rand(shape, generator=rng, dtype=torch.float64).clamp_min(1e-300)
+    log_gamma = torch._standard_gamma(alpha + 1, generator=rng).log() + uniform.log() / alpha
+    return log_gamma.softmax(-1)
+
+
+def _cut(rows: Tensor, shares: Tensor) -> tuple[Tensor, ...]:
+    """Consecutive blocks of rows whose sizes are the shares, rounded so that none is lost."""
+    ends = (shares.cumsum(0)[:-1] * len(rows)).round().long()
+    return rows.tensor_split(ends)
+
+
+def _require_heterogeneity(heterogeneity: float) -> None:
+    if not 0 <= heterogeneity <= 1:
+        raise DataError(f"heterogeneity must be in [0, 1], not {heterogeneity}")
 
 
 def _require_enough(num_rows: int, num_clients: int) -> None:

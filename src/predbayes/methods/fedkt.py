@@ -70,7 +70,7 @@ class FedKT:
         self, state: FedKTState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Train teachers and students; send the students."""
-        x, y = gather(rows)
+        x, y = gather(rows, rng=rng)
         if len(x) < self.num_parts:
             raise TrainingError(f"{len(x)} rows cannot be cut into {self.num_parts} parts")
         shared = inputs[: state.num_inputs]

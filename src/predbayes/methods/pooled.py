@@ -16,8 +16,9 @@ from torch import Tensor
 from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import LocalLearner, NetworkLearner, NetworkPredictor
+from predbayes.learning.local import LocalLearner, NetworkLearner
 from predbayes.learning.training import Rows, count_rows
+from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.tuning import TunedPool
 
@@ -104,11 +105,12 @@ def send_predictive(
                 "return a Categorical or a Gaussian"
             )
         return Upload.of_predictions(predictive, num_rows=count_rows(rows))
-    if not isinstance(predictor, NetworkPredictor):
+    samples = getattr(predictor, "samples", None)
+    if not isinstance(samples, WeightSamples):
         raise TrainingError(
             f"{type(learner).__name__} has no weights to send; use send='predictions'"
         )
-    return Upload.of_weights(predictor.samples, num_rows=count_rows(rows))
+    return Upload.of_weights(samples, num_rows=count_rows(rows))
 
 
 def read_predictive(learner: LocalLearner, upload: Upload, inputs: Tensor) -> Predictive:

@@ -29,6 +29,15 @@ NUM_BINS = 15
 
 
 @dataclass(frozen=True, slots=True)
+class Reliability:
+    """What a reliability diagram shows, by bins of equal width; 0 in the means of an empty bin."""
+
+    count: list[int]  # rows whose confidence is in the bin
+    confidence: list[float]  # their mean confidence
+    accuracy: list[float]  # the fraction of them whose predicted class is the target
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationError:
     """A calibration error with what is needed to read it."""
 
@@ -120,6 +129,28 @@ def ece(
         return torch.bernoulli(confidence.clamp_max(1.0), generator=rng)
 
     return _with_null(confidence, (label == targets).double(), gap, from_model, rng, num_draws)
+
+
+def reliability(predictive: Categorical, targets: Tensor, num_bins: int = NUM_BINS) -> Reliability:
+    """Confidence and accuracy in the bins of `ece`, which is their mean gap weighted by counts.
+
+    Examples:
+        >>> p = Categorical.from_moments(torch.tensor([[0.9, 0.1], [0.7, 0.3]]).double())
+        >>> bins = reliability(p, torch.tensor([0, 1]), num_bins=2)
+        >>> bins.count, bins.accuracy
+        ([0, 2], [0.0, 0.5])
+    """
+    predictive.check(targets)
+    confidence, label = predictive.moments().double().max(-1)
+    bins = _equal_width(confidence, num_bins)
+    count = torch.bincount(bins, minlength=num_bins)
+
+    def mean(values: Tensor) -> list[float]:
+        total = torch.bincount(bins, weights=values, minlength=num_bins)
+        means: list[float] = (total / count.clamp_min(1)).tolist()
+        return means
+
+    return Reliability(count.tolist(), mean(confidence), mean((label == targets).double()))
 
 
 def classwise_ece(

@@ -1,0 +1,51 @@
+"""The command `predbayes`: its groups, and what every command does about errors.
+
+A `PredbayesError` is for the user: one line on stderr and exit code 2, as for a mistyped option.
+Anything else is a bug and shows its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import predbayes
+from predbayes.cli import data, experiment
+from predbayes.errors import PredbayesError
+
+app = typer.Typer(
+    name="predbayes",
+    help="Calibrated one-round federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data.app, name="data")
+app.add_typer(experiment.app, name="experiment")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"predbayes {predbayes.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Version.")
+    ] = False,
+) -> None:
+    """Calibrated one-round federated learning."""
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except PredbayesError as error:
+        typer.echo(f"predbayes: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,239 @@
+"""`predbayes experiment`: run, sweep, tabulate and draw experiments.
+
+An experiment is a TOML file, shipped with the package or one's own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from predbayes.experiments.config import Experiment
+    from predbayes.experiments.records import Record
+    from predbayes.experiments.sweep import Report
+
+app = typer.Typer(
+    help="Run and compare methods: the paper, reproduced.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped name, or a TOML file.")]
+Records = Annotated[str, typer.Argument(metavar="RECORDS", help="A folder with records.jsonl.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as sampler.preset=tuned."),
+]
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
+]
+Seeds = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,3,5; those of the config.")]
+Device = Annotated[str, typer.Option(help="Where networks train: cpu, cuda, ...")]
+
+
+@app.command("list")
+def list_experiments() -> None:
+    """The experiments that come with the package."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from predbayes.experiments.config import load_experiment, shipped
+
+    table = Table("name", "cells", "methods", "seeds", "title", box=None, header_style="bold")
+    for name in shipped():
+        experiment = load_experiment(name)
+        counts = (len(experiment.cells()), len(experiment.methods), len(experiment.seeds))
+        table.add_row(name, *map(str, counts), experiment.title)
+    Console().print(table)
+
+
+@app.command("run")
+def run_experiment(
+    config: Source,
+    assignments: Assignments = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    device: Device = "cpu",
+) -> None:
+    """Run every cell in this process with one seed, and print the scores; nothing is kept."""
+    import tempfile
+
+    from predbayes.experiments.config import parse_seeds
+    from predbayes.experiments.sweep import sweep
+
+    experiment = _load(config, assignments, methods)
+    chosen = parse_seeds(seeds) if seeds else experiment.seeds[:1]
+    with tempfile.TemporaryDirectory() as folder, _progress() as report:
+        records = sweep(experiment, Path(folder), seeds=chosen, device=device, report=report)
+    _print_scores(records)
+
+
+@app.command("sweep")
+def sweep_experiment(
+    config: Source,
+    out: Annotated[Path | None, typer.Option(help="Folder; results/NAME by default.")] = None,
+    assignments: Assignments = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    device: Device = "cpu",
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes; 0 is one for each core, 1 is without Ray.")
+    ] = 0,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster, such as auto.")] = None,
+) -> None:
+    """Do all runs that have no record yet; a sweep that was stopped goes on where it was."""
+    from predbayes.experiments.config import parse_seeds
+    from predbayes.experiments.sweep import sweep
+
+    experiment = _load(config, assignments, methods)
+    folder = out or Path("results") / experiment.name
+    with _progress() as report:
+        records = sweep(
+            experiment,
+            folder,
+            seeds=parse_seeds(seeds) if seeds else None,
+            num_workers=workers or os.cpu_count() or 1,
+            address=address,
+            device=device,
+            report=report,
+        )
+    typer.echo(f"{len(records)} records in {folder}")
+
+
+@app.command("table")
+def make_table(
+    records: Records,
+    metric: Annotated[str, typer.Option(help="nll, ece, accuracy, rmse, coverage_95, ...")] = "nll",
+    against: Annotated[
+        str | None, typer.Option(help="Compare every method with this one, paired by seed.")
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Of a grid search, the best variant of each method.")
+    ] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="With --against: intervals over test rows as well.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="md, tex, csv or json.")] = "md",
+    out: Annotated[Path | None, typer.Option(help="A file; its suffix is the format.")] = None,
+) -> None:
+    """A table of means and standard errors, with paired tests."""
+    from predbayes.experiments.sweep import LOSSES_FOLDER
+    from predbayes.experiments.tables import best_table, build_table, render
+
+    found, folder = _read(records)
+    if best:
+        table = best_table(found, metric)
+    else:
+        losses = folder / LOSSES_FOLDER if rows else None
+        table = build_table(found, metric, against=against, losses=losses)
+    text = render(table, out.suffix.removeprefix(".") if out else format)
+    if out:
+        out.write_text(text)
+    else:
+        typer.echo(text)
+
+
+@app.command("figure")
+def make_figure(
+    records: Records,
+    out: Annotated[Path, typer.Option(help="A png, svg or pdf file.")],
+    metrics: Annotated[str, typer.Option(help="Separated by commas.")] = "nll,ece",
+    x: Annotated[str, typer.Option(help="The axis to draw against.")] = "partition.heterogeneity",
+    reliability: Annotated[
+        bool, typer.Option("--reliability", help="Reliability diagrams instead.")
+    ] = False,
+    methods: Methods = None,
+) -> None:
+    """Metrics against an axis of the experiment with error bars, or reliability diagrams."""
+    from predbayes.experiments import figures
+
+    found, _folder = _read(records)
+    if methods:
+        found = [record for record in found if record.method in methods]
+    if reliability:
+        figures.reliability(found, out)
+    else:
+        figures.lines(found, metrics.split(","), x, out)
+    typer.echo(f"wrote {out}")
+
+
+def _load(config: str, assignments: list[str] | None, methods: list[str] | None) -> Experiment:
+    from predbayes.experiments.config import load_experiment
+
+    sys.path.insert(0, str(Path.cwd()))  # methods of one's own need no installation
+    return load_experiment(config, assignments=assignments or (), methods=methods or ())
+
+
+def _read(source: str) -> tuple[list[Record], Path]:
+    from predbayes.errors import ExperimentError
+    from predbayes.experiments.records import RECORDS_FILE, read_records
+
+    folder = Path(source)
+    if folder.name == RECORDS_FILE:
+        folder = folder.parent
+    if not (folder / RECORDS_FILE).exists():
+        raise ExperimentError(f"there is no {folder / RECORDS_FILE}; make it with sweep")
+    return read_records(folder / RECORDS_FILE), folder
+
+
+def _print_scores(records: list[Record]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for record in records for name in record.scores))
+    table = Table("cell", "method", "seed", *names, box=None, header_style="bold")
+    for record in records:
+        cell = " ".join(str(value) for value in record.cell.values())
+        figures = [f"{record.scores[name]:.4f}" if name in record.scores else "" for name in names]
+        table.add_row(cell, record.method, str(record.seed), *figures)
+    Console().print(table)
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    """A bar with an estimate on a terminal; elsewhere one line for each record."""
+    from rich.console import Console
+    from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines()
+        return
+    columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def report(record: Record, done: int, total: int) -> None:
+            progress.update(task, description=_describe(record), completed=done, total=total)
+
+        yield report
+
+
+def _lines() -> Report:
+    began = time.monotonic()
+    first: list[int] = []
+
+    def report(record: Record, done: int, total: int) -> None:
+        first.append(done)
+        fresh = done - first[0] + 1
+        left = (time.monotonic() - began) / fresh * (total - done)
+        typer.echo(
+            f"{done}/{total} {_describe(record)}: nll {record.scores['nll']:.4f}, "
+            f"about {left / 60:.0f} min left",
+            err=True,
+        )
+
+    return report
+
+
+def _describe(record: Any) -> str:
+    cell = " ".join(str(value) for value in record.cell.values())
+    return f"{cell} {record.method} seed {record.seed}".strip()

@@ -1,0 +1,1 @@
+"""The paper reproduced and compared: configs, sweeps, records, tables and figures."""

@@ -1,0 +1,378 @@
+"""What an experiment is: a TOML file with settings, axes and methods.
+
+The axes span cells, such as datasets times heterogeneities; each method runs in each cell with each
+seed. Settings are those of the file, then of the cell, then of the overrides whose `where` holds in
+the cell, then of the method's own `set`, then of the command line:
+
+    [axes]
+    "data.name" = ["wine", "bike"]
+
+    [[override]]
+    where = { "data.name" = "bike" }        # a value, or a list of values
+    set = { "sampler.step-size" = 0.5 }
+
+    [methods.fedavg]
+    set = { "optimizer.lr" = 0.01 }
+    grid = { "optimizer.lr" = [0.1, 0.01] }        # one variant for each value: a grid search
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from predbayes.errors import ExperimentError, no_such
+from predbayes.experiments.decode import (
+    decode,
+    encode,
+    get_dotted,
+    parse_assignment,
+    read_toml,
+    with_dotted,
+)
+from predbayes.learning.distill import PAPER_DISTILLATION
+from predbayes.learning.local import OptimizerSettings
+from predbayes.posterior.cyclical import PRESETS, SamplerSettings
+
+PARTITIONS = (
+    "homogeneous",
+    "label-skew",
+    "label-skew-released",
+    "dirichlet",
+    "sorted",
+    "groups",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """Which dataset, and how it is prepared."""
+
+    name: str = "mnist"
+    variant: Literal["default", "released"] = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """How rows are dealt to sites."""
+
+    kind: str = "homogeneous"
+    num_clients: int = 5
+    heterogeneity: float = 0.0  # the paper's h
+    concentration: float = 0.5  # of the Dirichlet
+
+    def __post_init__(self) -> None:
+        if self.kind not in PARTITIONS:
+            raise ExperimentError(no_such("partition", self.kind, PARTITIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSettings:
+    """The coordinator's rows: a random part of the training rows, some or all of them labelled."""
+
+    fraction: float = 0.2
+    num_labels: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise ExperimentError(f"fraction must be between 0 and 1, not {self.fraction}")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """The network of sites and student: the paper's, or one of your own.
+
+    ``kind`` may be an import string of a function of (input shape, number of outputs).
+    """
+
+    kind: str = "mlp"
+    hidden: tuple[int, ...] = (100, 100)
+    noise: Literal["learned", "released"] = "learned"  # of a regression
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleSettings:
+    """Members of a deep ensemble."""
+
+    size: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a run depends on besides method and seed."""
+
+    data: DataSettings
+    partition: PartitionSettings
+    reference: ReferenceSettings
+    network: NetworkSettings
+    sampler: SamplerSettings
+    optimizer: OptimizerSettings
+    ensemble: EnsembleSettings
+    distillation: OptimizerSettings
+    evaluate: Literal["test", "validation"] = "test"
+
+    @classmethod
+    def decode(cls, tables: Mapping[str, Any]) -> Self:
+        """From the resolved tables of a config."""
+        return cls(
+            data=_part(DataSettings, tables, "data"),
+            partition=_part(PartitionSettings, tables, "partition"),
+            reference=_part(ReferenceSettings, tables, "reference"),
+            network=_part(NetworkSettings, tables, "network"),
+            sampler=_sampler(tables.get("sampler", {})),
+            optimizer=_part(OptimizerSettings, tables, "optimizer"),
+            ensemble=_part(EnsembleSettings, tables, "ensemble"),
+            distillation=_part(OptimizerSettings, tables, "distillation", PAPER_DISTILLATION),
+            evaluate=tables.get("evaluate", "test"),
+        )
+
+
+def _part(cls: type[Any], tables: Mapping[str, Any], name: str, base: Any = None) -> Any:
+    return decode(cls, tables.get(name, {}), name, base)
+
+
+def _sampler(table: Mapping[str, Any]) -> SamplerSettings:
+    preset = table.get("preset", "paper")
+    if preset not in PRESETS:
+        raise ExperimentError(no_such("preset", str(preset), PRESETS))
+    rest = {key: value for key, value in table.items() if key != "preset"}
+    return decode(SamplerSettings, rest, "sampler", PRESETS[preset])
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSettings:
+    """One line of a table.
+
+    Args:
+        method: A name of `predbayes.experiments.methods.METHODS`, or an import string of your own;
+            by default the label.
+        learner: ``sampler``, ``optimizer``, ``ensemble``, or an import string of a scikit-learn
+            estimator; by default the method's own.
+        student: Whether to distil the result; the student is scored under "LABEL student".
+        num_rounds: Rounds of communication.
+        options: Arguments of the method.
+        set: Settings of this method alone, by dotted key; "options.NAME" is an argument.
+        grid: Values to try, by dotted key.
+    """
+
+    method: str = ""
+    learner: str = ""
+    student: bool = False
+    num_rounds: int = 1
+    options: dict[str, Any] = field(default_factory=dict)
+    set: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+
+    def variants(self, label: str) -> Iterator[tuple[str, MethodSettings]]:
+        """One method for each combination of the grid's values, or itself."""
+        for values in itertools.product(*self.grid.values()):
+            chosen = dict(zip(self.grid, values, strict=True))
+            if not chosen:
+                yield label, self
+                continue
+            name = ",".join(f"{key}={value}" for key, value in chosen.items())
+            method = replace(self, method=self.method or label, set=self.set | chosen, grid={})
+            yield f"{label}[{name}]", method
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Settings that hold in some cells, for all methods or some."""
+
+    where: dict[str, Any]
+    set: dict[str, Any]
+    methods: tuple[str, ...] = ()  # labels; all if empty
+
+    def holds(self, tables: Mapping[str, Any], label: str) -> bool:
+        """Whether it is meant for a method under these settings."""
+        if self.methods and label.partition("[")[0] not in self.methods:
+            return False
+        return all(get_dotted(tables, key) in _as_list(value) for key, value in self.where.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A config, checked."""
+
+    name: str
+    title: str
+    seeds: tuple[int, ...]
+    axes: dict[str, list[Any]]
+    overrides: tuple[Override, ...]
+    methods: dict[str, MethodSettings]
+    tables: dict[str, Any]  # the settings as written
+    last: dict[str, Any]  # settings of the command line, which hold everywhere
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Every combination of the axes' values."""
+        return [
+            dict(zip(self.axes, values, strict=True))
+            for values in itertools.product(*self.axes.values())
+        ]
+
+    def settings(self, cell: Mapping[str, Any], label: str) -> Settings:
+        """What holds for a method in a cell."""
+        assigned = self._assigned(cell, label)
+        settings = {key: v for key, v in assigned if not key.startswith(_OPTIONS)}
+        return Settings.decode(_with_all(self.tables, settings))
+
+    def method(self, cell: Mapping[str, Any], label: str) -> MethodSettings:
+        """A method with the options that it has in a cell."""
+        given = {
+            key.removeprefix(_OPTIONS): value
+            for key, value in self._assigned(cell, label)
+            if key.startswith(_OPTIONS)
+        }
+        method = self.methods[label]
+        return replace(
+            method, method=method.method or label, options=method.options | given, set={}
+        )
+
+    def _assigned(self, cell: Mapping[str, Any], label: str) -> list[tuple[str, Any]]:
+        """Keys and values in the order in which they are set."""
+        where = _with_all(self.tables, cell)
+        overrides = [o.set.items() for o in self.overrides if o.holds(where, label)]
+        own = self.methods[label].set
+        return [*cell.items(), *itertools.chain(*overrides), *own.items(), *self.last.items()]
+
+
+_OPTIONS = "options."
+_SETTINGS = (
+    "data",
+    "partition",
+    "reference",
+    "network",
+    "sampler",
+    "optimizer",
+    "ensemble",
+    "distillation",
+    "evaluate",
+)
+_KEYS = ("title", "seeds", "axes", "override", "methods", *_SETTINGS)
+
+
+def load_experiment(
+    source: str, *, assignments: Sequence[str] = (), methods: Sequence[str] = ()
+) -> Experiment:
+    """A shipped config by name, or a TOML file, with settings from the command line.
+
+    Args:
+        source: A name that `shipped` lists, or a path.
+        assignments: ``key=value``; a value for an axis leaves that value of it only.
+        methods: Labels to keep; all if empty.
+    """
+    path = _find(source)
+    tables = read_toml(path)
+    for key in tables:
+        if key not in _KEYS:
+            raise ExperimentError(f"{path.name}: {no_such('key', key, _KEYS)}")
+    axes, last = dict(tables.get("axes", {})), {}
+    for text in assignments:
+        key, value = parse_assignment(text)
+        if key in axes:
+            axes[key] = _as_list(value)
+        else:
+            last[key] = value
+    experiment = Experiment(
+        name=path.stem,
+        title=tables.get("title", path.stem),
+        seeds=_seeds(tables.get("seeds", 1)),
+        axes=axes,
+        overrides=tuple(decode(Override, o, "override") for o in tables.get("override", [])),
+        methods=_methods(tables.get("methods", {}), methods),
+        tables={key: tables[key] for key in _SETTINGS if key in tables},
+        last=last,
+    )
+    _check(experiment, list(tables.get("methods", {})))
+    return experiment
+
+
+def shipped() -> dict[str, Path]:
+    """The configs that come with the package, by name."""
+    folder = Path(str(resources.files("predbayes.experiments") / "configs"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds as given on the command line.
+
+    Examples:
+        >>> parse_seeds("0-2,7")
+        (0, 1, 2, 7)
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            seeds += range(int(first), int(last if dash else first) + 1)
+        except ValueError as error:
+            raise ExperimentError(f"seeds are given like 0-9 or 0,3,5, not {text!r}") from error
+    return tuple(seeds)
+
+
+def resolved(settings: Settings) -> dict[str, Any]:
+    """Settings as plain tables."""
+    parts = {name: getattr(settings, name) for name in _SETTINGS}
+    return {name: part if isinstance(part, str) else encode(part) for name, part in parts.items()}
+
+
+def _find(source: str) -> Path:
+    if source in shipped():
+        return shipped()[source]
+    path = Path(source)
+    if path.is_file():
+        return path
+    if path.suffix == ".toml":
+        raise ExperimentError(f"there is no file {source}")
+    raise ExperimentError(no_such("experiment", source, shipped()))
+
+
+def _seeds(value: Any) -> tuple[int, ...]:
+    if isinstance(value, int) and value > 0:
+        return tuple(range(value))
+    if isinstance(value, list) and value and all(isinstance(seed, int) for seed in value):
+        return tuple(value)
+    raise ExperimentError(f"seeds must be a number of seeds or a list of them, not {value!r}")
+
+
+def _methods(tables: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, MethodSettings]:
+    if not tables:
+        raise ExperimentError("the config has no methods; give it a table [methods.NAME]")
+    for label in wanted:
+        if label not in tables:
+            raise ExperimentError(no_such("method", label, tables))
+    return {
+        name: variant
+        for label, table in tables.items()
+        if not wanted or label in wanted
+        for name, variant in decode(MethodSettings, table, f"methods.{label}").variants(label)
+    }
+
+
+def _check(experiment: Experiment, known: Sequence[str]) -> None:
+    """Decode every cell of every method, so that a mistake shows before the first run."""
+    for axis, values in experiment.axes.items():
+        if not isinstance(values, list) or not values:
+            raise ExperimentError(f"axis {axis!r} needs a list of values, not {values!r}")
+    for cell in experiment.cells():
+        for label in experiment.methods:
+            experiment.settings(cell, label)
+    for override in experiment.overrides:
+        for label in override.methods:
+            if label not in known:
+                raise ExperimentError(f"override: {no_such('method', label, known)}")
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _with_all(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(tables)
+    for key, value in values.items():
+        result = with_dotted(result, key, value)
+    return result

@@ -1,0 +1,113 @@
+"""From the tables of a TOML file to frozen dataclasses, strictly.
+
+Keys are written with hyphens and are the fields' names. An unknown key is an error that names
+the closest one; so is a value of another type. What a class refuses itself is reported with its
+place in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from predbayes.errors import ExperimentError, PredbayesError, no_such
+
+T = TypeVar("T")
+
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+
+def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | None = None) -> T:
+    """A dataclass from a table; fields not given are the defaults, or those of ``base``."""
+    hints = get_type_hints(cls)
+    fields = {field.name.replace("_", "-"): hints[field.name] for field in _fields(cls)}
+    given = {}
+    for key, value in table.items():
+        place = f"{where}.{key}" if where else key
+        if key not in fields:
+            raise ExperimentError(no_such("key", place, [_join(where, name) for name in fields]))
+        given[key.replace("-", "_")] = _value(fields[key], value, place)
+    try:
+        return dataclasses.replace(base, **given) if base is not None else cls(**given)  # type: ignore[type-var]
+    except TypeError as error:
+        raise ExperimentError(f"{where or 'the config'} is incomplete: {error}") from error
+    except PredbayesError as error:
+        raise ExperimentError(f"{where}: {error}") from error
+
+
+def encode(value: Any) -> dict[str, Any]:
+    """A dataclass as a table, the inverse of `decode`."""
+    return {
+        name.replace("_", "-"): list(item) if isinstance(item, tuple) else item
+        for name, item in dataclasses.asdict(value).items()
+    }
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ExperimentError(f"cannot read {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ExperimentError(f"{path.name} is not TOML: {error}") from error
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """A dotted key and a value, as given on the command line.
+
+    Examples:
+        >>> parse_assignment("sampler.step-size=0.2"), parse_assignment("data.name=wine")
+        (('sampler.step-size', 0.2), ('data.name', 'wine'))
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ExperimentError(f"{text!r} is not of the form key=value")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()  # a word without quotes
+
+
+def get_dotted(table: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted key, or None."""
+    value: Any = table
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def with_dotted(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of nested tables with one value set."""
+    head, _, rest = key.partition(".")
+    if not rest:
+        return {**table, head: value}
+    inner = table.get(head, {})
+    if not isinstance(inner, Mapping):
+        raise ExperimentError(f"{head!r} is a value and has no key {rest!r}")
+    return {**table, head: with_dotted(inner, rest, value)}
+
+
+def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls)
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    if get_origin(hint) is tuple and isinstance(value, list):
+        value = tuple(value)
+    try:
+        return TypeAdapter(hint, config=_STRICT).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise ExperimentError(f"{place} = {value!r}: {problem[0].lower()}{problem[1:]}") from error

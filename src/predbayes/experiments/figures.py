@@ -1,0 +1,382 @@
+"""Figures from the records of an experiment.
+
+`lines` draws metrics against an axis of the experiment, `reliability` how often a prediction made
+with some confidence is right. Each builds a figure of its own, without the state that pyplot
+shares between figures, writes it in the format that the file's suffix names, and returns it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predbayes.errors import ExperimentError, no_such
+from predbayes.experiments.records import Record
+from predbayes.experiments.statistics import Floats, Summary, summarise
+from predbayes.experiments.tables import DATASET, cell_label, latest, scored
+from predbayes.optional import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers, without the pale yellow. With
+# ten markers, and ten no multiple of seven, seventy methods look different.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "os^Dv<>pX*"
+_INK, _GRID = "#333333", "#DDDDDD"
+_SMALL, _MEDIUM = 8, 9  # points
+_NAMES = {
+    "nll": "NLL (nats per row)",
+    "ece": "ECE",
+    "ece_null": "ECE if calibrated",
+    "brier": "Brier score",
+    "rmse": "RMSE",
+    "crps": "CRPS",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One metric of all methods on the cells that differ in nothing but the axis shown."""
+
+    group: str  # label of what these cells share
+    metric: str
+    values: Mapping[str, Mapping[Any, Summary]]  # by method, then by value of the axis
+
+
+def lines(records: Iterable[Record], metrics: Sequence[str], x: str, out: Path) -> Figure:
+    """Metrics against an axis: one panel per dataset and metric, one line per method.
+
+    Points are means over seeds, bars their standard errors. A metric whose means span more than a
+    decade has a logarithmic axis.
+
+    Args:
+        records: Of an experiment; of several with the same cell, method and seed the last counts.
+        metrics: Names among the records' scores.
+        x: A name among the cells' axes, such as ``partition.heterogeneity``.
+        out: Where to write it; the suffix decides the format.
+    """
+    _require_format(out)
+    records = list(records)
+    panels = [panel for metric in metrics for panel in _panels(scored(records, metric), metric, x)]
+    if not panels:
+        raise ExperimentError("no metric was named to draw")
+    groups = list(dict.fromkeys(panel.group for panel in panels))
+    methods = list(dict.fromkeys(record.method for record in latest(records)))
+    num_rows, num_columns, place = _arrange(groups, list(metrics))
+    figure = _new_figure(2.6 * num_columns + 0.3, 2.2 * num_rows)
+    grid = figure.add_gridspec(num_rows, num_columns)
+    for panel in panels:
+        row, column = place(panel)
+        axes = figure.add_subplot(grid[row, column])
+        _draw_panel(axes, panel, methods, x)
+    _legend(figure, num_columns)
+    _save(figure, out)
+    return figure
+
+
+def reliability(
+    records: Iterable[Record], out: Path, methods: Sequence[str] | None = None
+) -> Figure:
+    """Reliability diagrams: one per cell and method, the seeds' rows pooled.
+
+    Points below the diagonal are overconfident; the bars underneath show the share of rows in
+    each bin.
+
+    Args:
+        records: With a `reliability`; others are left out.
+        out: Where to write it; the suffix decides the format.
+        methods: Which ones, in this order; all if not given.
+    """
+    _require_format(out)
+    usable = [record for record in latest(records) if record.reliability]
+    if not usable:
+        raise ExperimentError("no record has reliability bins; they come with classification runs")
+    known = list(dict.fromkeys(record.method for record in usable))
+    for method in methods or ():
+        if method not in known:
+            raise ExperimentError(no_such("method", method, known))
+    chosen = list(methods or known)
+    cells = list(dict.fromkeys(cell_label(r.cell) for r in usable if r.method in chosen))
+    figure = _new_figure(1.9 * len(chosen) + 0.5, 2.7 * len(cells) + 0.3)
+    grid = figure.add_gridspec(len(cells), len(chosen))
+    for row, cell in enumerate(cells):
+        for column, method in enumerate(chosen):
+            runs = [r for r in usable if r.method == method and cell_label(r.cell) == cell]
+            if runs:
+                halves = grid[row, column].subgridspec(2, 1, height_ratios=(3.2, 1), hspace=0.08)
+                _draw_diagram(figure, halves, pool_bins(runs), f"{method}\n{fill(cell, 26)}")
+    _save(figure, out)
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Bins of equal width, the rows of several runs together."""
+
+    count: Floats
+    confidence: Floats  # nan where a bin is empty
+    accuracy: Floats
+
+    @property
+    def ece(self) -> float:
+        """The calibration error of all rows together."""
+        gaps = np.nan_to_num(np.abs(self.accuracy - self.confidence))
+        return float((self.count * gaps).sum() / self.count.sum())
+
+
+def pool_bins(records: Sequence[Record]) -> Bins:
+    """The bins of several records as if their rows had been one set."""
+    bins = [record.reliability or {} for record in records]
+    try:
+        count = np.array([b["count"] for b in bins], dtype=np.float64)
+        means = {
+            name: np.array([b[name] for b in bins], dtype=np.float64)
+            for name in ("confidence", "accuracy")
+        }
+    except (KeyError, ValueError) as error:
+        raise ExperimentError(f"reliability bins that do not fit together: {error}") from error
+    total = count.sum(0)
+    pooled = {
+        name: np.where(total > 0, (count * np.nan_to_num(m)).sum(0) / np.maximum(total, 1), np.nan)
+        for name, m in means.items()
+    }
+    return Bins(total, pooled["confidence"], pooled["accuracy"])
+
+
+# Lines
+
+
+def _panels(records: Sequence[Record], metric: str, x: str) -> list[Panel]:
+    axes = list(dict.fromkeys(axis for record in records for axis in record.cell))
+    if x not in axes:
+        raise ExperimentError(no_such("axis", x, axes))
+    values: dict[str, dict[str, dict[Any, list[float]]]] = {}
+    for record in records:
+        if x in record.cell:
+            group = cell_label({axis: v for axis, v in record.cell.items() if axis != x})
+            by_x = values.setdefault(group, {}).setdefault(record.method, {})
+            by_x.setdefault(record.cell[x], []).append(record.scores[metric])
+    return [
+        Panel(
+            group,
+            metric,
+            {
+                method: {value: summarise(scores) for value, scores in by_x.items()}
+                for method, by_x in by_method.items()
+            },
+        )
+        for group, by_method in values.items()
+    ]
+
+
+def _arrange(groups: list[str], metrics: list[str]) -> tuple[int, int, Any]:
+    """Rows, columns, and the place of a panel: at most four columns where that is possible."""
+    if len(metrics) == 1:
+        num = min(4, len(groups))
+        return (
+            math.ceil(len(groups) / num),
+            num,
+            lambda panel: divmod(groups.index(panel.group), num),
+        )
+    if len(groups) <= 4:
+        return (
+            len(metrics),
+            len(groups),
+            lambda panel: (metrics.index(panel.metric), groups.index(panel.group)),
+        )
+    return (
+        len(groups),
+        len(metrics),
+        lambda panel: (groups.index(panel.group), metrics.index(panel.metric)),
+    )
+
+
+def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> None:
+    positions = _positions([value for by_x in panel.values.values() for value in by_x])
+    for method, by_x in panel.values.items():
+        style = methods.index(method)
+        ordered = sorted(by_x.items(), key=lambda item: positions[item[0]])
+        axes.errorbar(
+            [positions[value] for value, _ in ordered],
+            [summary.mean for _, summary in ordered],
+            yerr=np.nan_to_num([summary.standard_error for _, summary in ordered]),
+            label=method,
+            color=_COLOURS[style % len(_COLOURS)],
+            marker=_MARKERS[style % len(_MARKERS)],
+            markersize=4,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+            linewidth=1.3,
+            linestyle="-" if _are_numbers(positions) else "none",
+            elinewidth=0.9,
+            capsize=2,
+        )
+    means = [summary.mean for by_x in panel.values.values() for summary in by_x.values()]
+    _scale(axes, means)
+    _ticks(axes, positions)
+    _plain(axes)
+    axes.set_title(fill(panel.group, 36), fontsize=_MEDIUM, color=_INK)
+    name = "dataset" if x == DATASET else x.rpartition(".")[2].replace("_", " ")
+    axes.set_xlabel(name, fontsize=_SMALL, color=_INK)
+    axes.set_ylabel(metric_name(panel.metric), fontsize=_SMALL, color=_INK)
+
+
+def metric_name(metric: str) -> str:
+    """A metric as an axis calls it.
+
+    Examples:
+        >>> metric_name("nll"), metric_name("coverage_95")
+        ('NLL (nats per row)', 'coverage of 95 % intervals')
+    """
+    head, _, level = metric.partition("_")
+    if head in ("coverage", "width") and level:
+        return f"{head} of {level} % intervals"
+    return _NAMES.get(metric, metric.replace("_", " "))
+
+
+def _positions(values: Sequence[Any]) -> dict[Any, float]:
+    """Where each value of the axis stands: numbers where they are, names one after the other."""
+    unique = list(dict.fromkeys(values))
+    if _are_numbers(unique):
+        return {value: float(value) for value in unique}
+    return {value: float(index) for index, value in enumerate(unique)}
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
+    """Ticks at the values that were run, if there is room; logarithmic over two decades."""
+    ticker = require("matplotlib.ticker", "experiments")
+
+    places = sorted(positions.values())
+    numbers = _are_numbers(positions)
+    if numbers and places[0] > 0 and places[-1] / places[0] >= 100:
+        axes.set_xscale("log")
+    if not numbers:
+        axes.set_xlim(-0.5, len(places) - 0.5)
+    if not numbers or len(places) <= 6:
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        ordered = sorted(positions.items(), key=lambda item: item[1])
+        axes.set_xticks(places, [f"{v:g}" if numbers else str(v) for v, _ in ordered])
+
+
+def _scale(axes: Axes, means: Sequence[float]) -> None:
+    """A logarithmic axis where the means span more than a decade, labelled in plain numbers."""
+    ticker = require("matplotlib.ticker", "experiments")
+
+    finite = [mean for mean in means if math.isfinite(mean)]
+    if not finite or min(finite) <= 0 or max(finite) / min(finite) <= 10:
+        return
+    axes.set_yscale("log")
+    decades = math.log10(max(finite) / min(finite))
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _legend(figure: Figure, num_columns: int) -> None:
+    """One legend for all panels: below them, or beside a single column. The figure grows by it."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    width, height = figure.get_size_inches()
+    entry_width = 0.075 * max(map(len, handles)) + 0.55  # inches at this size of type
+    ncols = 1
+    if num_columns > 1:
+        ncols = min(len(handles), max(1, int(width / entry_width)))
+        figure.set_size_inches(width, height + 0.2 * math.ceil(len(handles) / ncols))
+    else:
+        figure.set_size_inches(width + entry_width, max(height, 0.2 * len(handles)))
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center" if num_columns > 1 else "outside right center",
+        ncols=ncols,
+        fontsize=_SMALL,
+        frameon=False,
+        labelcolor=_INK,
+    )
+
+
+# Reliability diagrams
+
+
+def _draw_diagram(figure: Figure, halves: Any, bins: Bins, title: str) -> None:
+    upper = figure.add_subplot(halves[0])
+    lower = figure.add_subplot(halves[1], sharex=upper)
+    upper.plot([0, 1], [0, 1], color="#999999", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    filled = bins.count > 0
+    upper.plot(
+        bins.confidence[filled],
+        bins.accuracy[filled],
+        color=_COLOURS[0],
+        marker="o",
+        markersize=3.5,
+        linewidth=1.2,
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+        zorder=2,
+    )
+    # Called pooled because it is not the mean of the seeds' errors, but at most that.
+    upper.text(0.05, 0.93, f"pooled ECE {bins.ece:.3f}", fontsize=_SMALL - 1, color=_INK, va="top")
+    upper.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+    upper.set_title(title, fontsize=_MEDIUM, color=_INK)
+    upper.set_ylabel("accuracy", fontsize=_SMALL, color=_INK)
+    upper.tick_params(labelbottom=False)
+    edges = np.linspace(0, 1, len(bins.count) + 1)
+    share = bins.count / bins.count.sum()
+    lower.bar(edges[:-1], share, np.diff(edges), align="edge", color="#9BBFD9", edgecolor="white")
+    lower.set_xlabel("confidence", fontsize=_SMALL, color=_INK)
+    lower.set_ylabel("share", fontsize=_SMALL, color=_INK)
+    for axes in (upper, lower):
+        _plain(axes)
+
+
+# Figures and files
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    figure: Figure = require("matplotlib.figure", "experiments").Figure(
+        figsize=(width, height), layout="constrained"
+    )
+    return figure
+
+
+def _plain(axes: Axes) -> None:
+    """No frame, a quiet grid, small ticks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.tick_params(labelsize=_SMALL - 1, colors=_INK, width=0.6, length=2.5)
+    axes.tick_params(which="minor", length=1.5, width=0.4, colors="#888888")
+    axes.grid(color=_GRID, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def _require_format(out: Path) -> None:
+    if out.suffix.lower() not in FORMATS:
+        raise ExperimentError(
+            f"cannot draw {out.name!r}: a figure's name ends in {', '.join(FORMATS)}"
+        )
+
+
+def _save(figure: Figure, out: Path) -> None:
+    mpl = require("matplotlib", "experiments")
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # Type 42: publishers refuse the default, Type 3. No dates, fixed names: equal data, equal file.
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "predbayes"}):
+        figure.savefig(out, dpi=200, metadata=dates.get(out.suffix.lower()))

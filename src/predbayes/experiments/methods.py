@@ -1,0 +1,167 @@
+"""The methods of a table by name, and how one is built from settings.
+
+A method is a callable that takes a learner and options. Those of the paper have short names
+here; one of your own is named by where it is, "package.module:Name", and needs no other
+registration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from predbayes.data.dataset import Dataset
+from predbayes.errors import ExperimentError, no_such
+from predbayes.experiments.config import MethodSettings, NetworkSettings, Settings
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Likelihood, Softmax
+from predbayes.learning.local import DeepEnsemble, Network, SGDLearner, SGHMCLearner
+from predbayes.learning.nets import cnn, mlp
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSpec:
+    """Where a method is, and what it is given unless a config says otherwise."""
+
+    target: str  # import string of a callable (learner, **options) -> Method
+    learner: str = "sampler"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    from_sampler: Mapping[str, str] = field(default_factory=dict)  # option: sampler's setting
+
+
+_POOLS = "predbayes.methods.beta_pred_bayes:"
+_BY_PREDICTIONS = {"send": "predictions"}
+
+METHODS: dict[str, MethodSpec] = {
+    "mixture": MethodSpec(_POOLS + "mixture", options=_BY_PREDICTIONS),
+    "product": MethodSpec(_POOLS + "product", options=_BY_PREDICTIONS),
+    "beta": MethodSpec(_POOLS + "BetaPredBayes", options=_BY_PREDICTIONS),
+    "tempered-mixture": MethodSpec(
+        "predbayes.methods.controls:Tempered", options={"component": "mixture", **_BY_PREDICTIONS}
+    ),
+    "tempered-product": MethodSpec(
+        "predbayes.methods.controls:Tempered", options={"component": "product", **_BY_PREDICTIONS}
+    ),
+    "server-only": MethodSpec("predbayes.methods.controls:ServerOnly"),
+    "ep-mcmc": MethodSpec(
+        "predbayes.methods.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}
+    ),
+    "fedpa": MethodSpec("predbayes.methods.fedpa:FedPA"),
+    "fedavg": MethodSpec("predbayes.methods.fedavg:FedAvg", "optimizer"),
+    "fedprox": MethodSpec("predbayes.methods.fedprox:FedProx", "optimizer"),
+    "fedyogi": MethodSpec("predbayes.methods.fedyogi:FedYogi", "optimizer"),
+    "fedbe": MethodSpec("predbayes.methods.fedbe:FedBE", "optimizer"),
+    "oneshot": MethodSpec("predbayes.methods.oneshot:OneShotFL", "optimizer"),
+    "fedkt": MethodSpec("predbayes.methods.fedkt:FedKT", "optimizer"),
+}
+
+
+def find_method(name: str) -> MethodSpec:
+    """A method by name or import string."""
+    if ":" in name:
+        return MethodSpec(name)
+    if name not in METHODS:
+        raise ExperimentError(no_such("method", name, METHODS))
+    return METHODS[name]
+
+
+def import_object(target: str) -> Any:
+    """What an import string "package.module:name" stands for."""
+    module_name, _, name = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ExperimentError(f"cannot import {module_name!r}: {error}") from error
+    if not hasattr(module, name):
+        raise ExperimentError(f"{module_name}: {no_such('name', name, vars(module))}")
+    return getattr(module, name)
+
+
+def source_digest(target: str) -> str:
+    """SHA-256 of the source file of a method, so that a changed method is run anew."""
+    path = inspect.getsourcefile(inspect.unwrap(import_object(target)))
+    if path is None:
+        raise ExperimentError(f"{target} has no source file")
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def build_method(spec: MethodSpec, entry: MethodSettings, settings: Settings, learner: Any) -> Any:
+    """The method with its options, which are checked against its parameters."""
+    build: Callable[..., Any] = import_object(spec.target)
+    options = dict(spec.options) | {
+        option: getattr(settings.sampler, name)
+        for option, name in spec.from_sampler.items()
+        if learner_kind(spec, entry) == "sampler"
+    }
+    options |= {name.replace("-", "_"): value for name, value in entry.options.items()}
+    known = list(inspect.signature(build).parameters)[1:]
+    for name in options:
+        if name not in known:
+            raise ExperimentError(f"{spec.target}: {no_such('option', name, known)}")
+    return build(learner, **options)
+
+
+def learner_kind(spec: MethodSpec, entry: MethodSettings) -> str:
+    """Which learner a method gets."""
+    return entry.learner or spec.learner
+
+
+def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) -> Any:
+    """A learner for a dataset by kind."""
+    if ":" in kind:
+        estimator = import_object(kind)()
+        if dataset.num_classes is None:
+            return SklearnRegressor(estimator)
+        return SklearnClassifier(estimator, dataset.num_classes)
+    network = build_network(settings.network, dataset)
+    point = SGDLearner(network, settings.optimizer, device)
+    learners: dict[str, Callable[[], Any]] = {
+        "sampler": lambda: SGHMCLearner(network, settings.sampler, device),
+        "optimizer": lambda: point,
+        "ensemble": lambda: DeepEnsemble(point, settings.ensemble.size),
+    }
+    if kind not in learners:
+        raise ExperimentError(no_such("learner", kind, learners))
+    return learners[kind]()
+
+
+def learner_settings(kind: str, settings: Settings) -> Any:
+    """The part of the settings that a learner depends on."""
+    if kind == "sampler":
+        return settings.sampler
+    return (settings.optimizer, settings.ensemble) if kind == "ensemble" else settings.optimizer
+
+
+def build_network(settings: NetworkSettings, dataset: Dataset, *, student: bool = False) -> Network:
+    """The sites' network, or the student's, which in a regression has a variance head."""
+    likelihood: Likelihood
+    if dataset.num_classes is not None:
+        likelihood = Softmax(dataset.num_classes)
+    elif student:
+        likelihood = LearnedNoise(per_input=True)
+    else:
+        likelihood = LearnedNoise() if settings.noise == "learned" else FixedNoise.released()
+    shape = tuple(dataset.train_inputs.shape[1:])
+    return Network(partial(_build, settings, shape, likelihood.num_outputs), likelihood)
+
+
+def _build(settings: NetworkSettings, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    if settings.kind == "mlp":
+        return mlp(math.prod(shape), num_outputs, settings.hidden)
+    if settings.kind == "cnn":
+        if len(shape) != 3:
+            raise ExperimentError("network.kind = 'cnn' is for images; use 'mlp'")
+        return cnn((shape[0], shape[1], shape[2]), num_outputs)
+    if ":" not in settings.kind:
+        raise ExperimentError(no_such("network", settings.kind, ("mlp", "cnn")))
+    module: nn.Module = import_object(settings.kind)(shape, num_outputs)
+    return module

@@ -1,0 +1,93 @@
+"""Records of finished runs: one JSON object per line, appended and never rewritten.
+
+A record is one method on one cell (a setting of the experiment's axes) with one seed. Its key is a
+content hash of all that determines the result, so a run that is there need not be repeated, and one
+that was made by other code or from other data is not mistaken for it. A process killed while
+writing leaves at most one line without its end, which the next writer cuts off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from predbayes.errors import ExperimentError
+
+RECORDS_FILE = "records.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What came of one method on one cell with one seed."""
+
+    key: str  # content hash of config, method source, package version and data
+    experiment: str
+    cell: dict[str, Any]  # the experiment's axes: {"data.name": "bike", ...}
+    method: str  # its label in the config
+    seed: int
+    scores: dict[str, float]  # on the evaluation rows; lower is better but for accuracy, coverage
+    details: dict[str, Any] = field(default_factory=dict)  # beta, gap of the student, ...
+    reliability: dict[str, list[float]] | None = None  # per bin: count, confidence, accuracy
+    config: dict[str, Any] = field(default_factory=dict)  # the resolved settings
+    data: dict[str, Any] = field(default_factory=dict)  # the dataset's fingerprint
+    version: str = ""
+    seconds: float = math.nan
+
+    def line(self) -> str:
+        """The record as one line of JSON."""
+        return json.dumps(asdict(self), sort_keys=True) + "\n"
+
+    @classmethod
+    def parse(cls, line: str) -> Record:
+        """The inverse of `line`."""
+        return cls(**json.loads(line))
+
+
+def read_records(path: Path) -> list[Record]:
+    """All complete records of a file, in the order written; a missing file has none."""
+    if not path.exists():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text().splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            break  # cut short by a killed process
+        try:
+            records.append(Record.parse(line))
+        except (ValueError, TypeError) as error:
+            raise ExperimentError(f"{path.name}, line {number} is not a record: {error}") from error
+    return records
+
+
+class RecordWriter:
+    """Appends records durably; at most one writer per file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def append(self, record: Record) -> None:
+        """Write one record through to the disk."""
+        self._file.write(record.line().encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+@contextmanager
+def open_writer(path: Path) -> Iterator[RecordWriter]:
+    """Lock a records file for appending, and cut off a line that has no end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ExperimentError(f"another process is writing to {path}") from error
+        file.seek(0)
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+        yield RecordWriter(file)

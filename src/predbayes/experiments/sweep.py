@@ -1,0 +1,172 @@
+"""Sweeps: all runs of an experiment that have no record yet, here or fanned out on Ray.
+
+The driver alone writes. A worker takes one cell and seed with all its missing methods, and hands
+over each record as it is made, so a sweep that is killed loses at most what was being computed,
+and the next one does only what is missing. Beside the records lie the losses of every scored
+row, for paired comparisons:
+
+    OUT/records.jsonl        OUT/losses/KEY.npy
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from predbayes.data.files import ROOT_VARIABLE
+from predbayes.errors import ExperimentError
+from predbayes.experiments.config import Experiment
+from predbayes.experiments.records import RECORDS_FILE, Record, open_writer, read_records
+from predbayes.experiments.run import Run, plan, run_methods
+from predbayes.optional import require
+
+LOSSES_FOLDER = "losses"
+
+Losses = np.ndarray[Any, np.dtype[np.float32]]
+Report = Callable[[Record, int, int], None]
+"""Called with each new record, the records there are and those there will be."""
+
+
+def sweep(
+    experiment: Experiment,
+    out: Path,
+    *,
+    seeds: Sequence[int] | None = None,
+    num_workers: int = 1,
+    address: str | None = None,
+    device: str = "cpu",
+    report: Report | None = None,
+) -> list[Record]:
+    """Do what is missing; return the records of the whole experiment.
+
+    Args:
+        experiment: What to run.
+        out: Folder of the records.
+        seeds: Those of the config if None.
+        num_workers: Processes; 1 runs here, without Ray.
+        address: A Ray cluster to use, whatever its size, instead of processes on this machine.
+        device: Where networks train.
+        report: Told of each record.
+    """
+    runs = plan(experiment, experiment.seeds if seeds is None else seeds)
+    wanted = {key for one in runs for key in one.keys.values()}
+    path = out / RECORDS_FILE
+    with open_writer(path) as writer:
+        done = {record.key for record in read_records(path)} & wanted
+        jobs = _jobs(one for one in runs if not done.issuperset(one.keys.values()))
+        remote = num_workers > 1 or address is not None
+        results = (
+            _on_ray(experiment, jobs, num_workers, address, device)
+            if remote
+            else _here(experiment, jobs, device)
+        )
+        for record, losses in results:
+            if record.key in done:
+                continue  # a method is repeated for its student; its own record is there
+            _save_losses(out / LOSSES_FOLDER, record.key, losses)
+            writer.append(record)
+            done.add(record.key)
+            if report is not None:
+                report(record, len(done), len(wanted))
+    return [record for record in read_records(path) if record.key in wanted]
+
+
+def _jobs(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs of one cell and seed together: they share a split and the sites' fits."""
+    groups: dict[str, list[Run]] = {}
+    for one in runs:
+        groups.setdefault(repr((one.cell, one.seed)), []).append(one)
+    return list(groups.values())
+
+
+def _here(
+    experiment: Experiment, jobs: Iterable[Sequence[Run]], device: str
+) -> Iterator[tuple[Record, Losses]]:
+    for runs in jobs:
+        for record, losses in run_methods(experiment, runs, device=device):
+            yield record, losses.numpy()
+
+
+def _on_ray(
+    experiment: Experiment,
+    jobs: Sequence[Sequence[Run]],
+    num_workers: int,
+    address: str | None,
+    device: str,
+) -> Iterator[tuple[Record, Losses]]:
+    if not jobs:
+        return
+    ray = _import_ray()
+    ray.init(
+        address=address,
+        num_cpus=None if address else num_workers,
+        include_dashboard=None if address else False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        runtime_env={"env_vars": _worker_environment(here=address is None)},
+    )
+    try:
+        num_gpus = 1 if device.startswith("cuda") else 0
+        worker = ray.remote(num_cpus=1, num_gpus=num_gpus, num_returns="streaming", max_retries=2)(
+            _work
+        )
+        streams = [worker.remote(experiment, runs, device) for runs in jobs]
+        yield from _as_they_come(ray, streams)
+    finally:
+        ray.shutdown()
+
+
+def _work(
+    experiment: Experiment, runs: Sequence[Run], device: str
+) -> Iterator[tuple[Record, Losses]]:
+    torch.set_num_threads(1)  # as many workers as cores, so one thread each
+    yield from _here(experiment, [runs], device)
+
+
+def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Losses]]:
+    """Results of many streams in the order in which they are ready."""
+    waiting = list(streams)
+    while waiting:
+        ready, _ = ray.wait(waiting, num_returns=1)
+        for stream in ready:
+            try:
+                yield ray.get(next(stream))
+            except StopIteration:
+                waiting.remove(stream)
+            except ray.exceptions.RayTaskError as error:
+                raise _cause(error) from error
+
+
+def _cause(error: Any) -> Exception:
+    """What went wrong in the worker, as if it had gone wrong here."""
+    cause = error.cause
+    return cause if isinstance(cause, Exception) else ExperimentError(f"a worker failed: {error}")
+
+
+def _worker_environment(*, here: bool) -> dict[str, str]:
+    environment = {"OMP_NUM_THREADS": "1"}
+    if ROOT_VARIABLE in os.environ:
+        environment[ROOT_VARIABLE] = os.environ[ROOT_VARIABLE]
+    if here:  # the user's own methods are found where they are found by this process
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return environment
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns on every start
+    return require("ray", "experiments")
+
+
+def _save_losses(folder: Path, key: str, losses: Losses) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{key}.partial.npy"
+    np.save(partial, losses)
+    partial.replace(folder / f"{key}.npy")

@@ -1,0 +1,120 @@
+"""A federation made from a dataset: rows dealt to sites, reference rows, and rows to score on.
+
+A random part of the training rows goes to the coordinator as reference rows, some or all of them
+labelled; the rest is dealt to the sites. Methods are scored on the test rows, or, to choose
+hyperparameters, on a *validation* split: a random fifth of the training rows, taken out first,
+in place of the test rows, which are then not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from predbayes.data import partition, registry
+from predbayes.data.dataset import Dataset
+from predbayes.errors import ExperimentError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.experiments.config import PartitionSettings, Settings
+from predbayes.seeding import generator
+
+_VALIDATION_FRACTION = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Sites, reference rows, and the targets that only the scoring sees."""
+
+    sites: dict[str, tuple[Tensor, Tensor]]
+    reference: ReferenceRows
+    targets: Tensor  # of the evaluation rows
+    dataset: Dataset
+
+
+def make_world(settings: Settings, seed: int) -> World:
+    """Deal a dataset's rows; everything random derives from the seed."""
+    dataset = registry.load(
+        settings.data.name, rng=generator(seed, "split"), variant=settings.data.variant
+    )
+    order = torch.randperm(len(dataset.train_targets), generator=generator(seed, "reference"))
+    inputs, targets = dataset.test_inputs, dataset.test_targets
+    if settings.evaluate == "validation":
+        num_held = round(_VALIDATION_FRACTION * len(order))
+        held, order = order[:num_held], order[num_held:]
+        inputs, targets = dataset.train_inputs[held], dataset.train_targets[held]
+    num_reference = round(settings.reference.fraction * len(order))
+    chosen, rest = order[:num_reference], order[num_reference:]
+    return World(
+        _sites(dataset, rest, settings.partition, seed),
+        _reference(dataset, chosen, settings.reference.num_labels, inputs),
+        targets,
+        dataset,
+    )
+
+
+def _reference(
+    dataset: Dataset, chosen: Tensor, num_labels: int | None, evaluate: Tensor
+) -> ReferenceRows:
+    if num_labels is not None and not 0 < num_labels <= len(chosen):
+        raise ExperimentError(
+            f"reference.num-labels is {num_labels}; there are {len(chosen)} reference rows"
+        )
+    labelled, unlabelled = chosen[:num_labels], chosen[len(chosen[:num_labels]) :]
+    return ReferenceRows.of(
+        (dataset.train_inputs[labelled], dataset.train_targets[labelled]),
+        unlabelled=dataset.train_inputs[unlabelled],
+        evaluate=evaluate,
+    )
+
+
+def _sites(
+    dataset: Dataset, rest: Tensor, settings: PartitionSettings, seed: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    parts = [rest[part] for part in _deal(dataset, rest, settings, seed)]
+    names = dataset.group_names if settings.kind == "groups" else ()
+    return {
+        names[k] if names else f"site{k}": (
+            dataset.train_inputs[part],
+            dataset.train_targets[part],
+        )
+        for k, part in enumerate(parts)
+    }
+
+
+def _deal(dataset: Dataset, rest: Tensor, settings: PartitionSettings, seed: int) -> list[Tensor]:
+    targets, num = dataset.train_targets[rest], settings.num_clients
+    rng = generator(seed, "partition")
+    kinds: dict[str, Callable[[], list[Tensor]]] = {
+        "homogeneous": lambda: partition.homogeneous(len(rest), num, rng=rng),
+        "label-skew": lambda: partition.label_skew(targets, num, settings.heterogeneity, rng=rng),
+        "label-skew-released": lambda: partition.label_skew_released(
+            targets, num, settings.heterogeneity, rng=rng
+        ),
+        "dirichlet": lambda: partition.dirichlet(targets, num, settings.concentration, rng=rng),
+        "sorted": lambda: partition.sorted_by(
+            _require(dataset.sort_feature, dataset, "a feature to sort by")[rest], num
+        ),
+        "groups": lambda: partition.by_group(
+            _require(dataset.train_groups, dataset, "natural groups")[rest]
+        ),
+    }
+    if dataset.num_classes is None and settings.kind in (
+        "label-skew",
+        "label-skew-released",
+        "dirichlet",
+    ):
+        raise ExperimentError(f"partition {settings.kind!r} is by class; {_name(dataset)} has none")
+    return kinds[settings.kind]()
+
+
+def _require(value: Tensor | None, dataset: Dataset, what: str) -> Tensor:
+    if value is None:
+        raise ExperimentError(f"{_name(dataset)} has no {what}; choose another partition.kind")
+    return value
+
+
+def _name(dataset: Dataset) -> str:
+    return dataset.fingerprint.name

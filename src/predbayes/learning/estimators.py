@@ -1,0 +1,305 @@
+"""Any scikit-learn classifier or regressor as a local learner.
+
+A forest or a gradient boosting machine has no posterior of its own, so a site refits it `size`
+times by the bootstrap, which is the posterior under a prior that knows nothing (Rubin, 1981):
+
+    Bayesian bootstrap    weights N w with w ~ Dirichlet(1, ..., 1), where fit takes sample_weight
+    ordinary bootstrap    N rows drawn with replacement, where it does not
+
+`size` 1 is one plain fit. The members are averaged as weight samples are:
+
+    classifier    p(y = c | x) = (N mean_m p_m(c | x) + s / C) / (N + s)
+    regressor     mean = mean_m f_m(x),   variance = var_m f_m(x) + noise
+
+A classifier's smoothing s is worth s rows spread over all C classes of the task: no class is
+impossible, least of all one that the site has never seen. A regressor's noise is the
+cross-validated squared error less the members' mean variance on the site's rows, so that on those
+rows the predictive variance is, on average, the squared error on rows not trained on.
+
+scikit-learn is imported when an estimator is used, never with this module.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from predbayes.errors import TrainingError
+from predbayes.learning.likelihood import MIN_NOISE_VAR, LearnedNoise, Softmax
+from predbayes.learning.training import Rows, gather
+from predbayes.optional import require
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.seeding import isolated, split
+
+_NUM_FOLDS = 5
+_MAX_DRAWS = 100  # bootstrap draws without all classes; then each class is drawn for itself
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SklearnClassifier:
+    """A bootstrap ensemble of a scikit-learn classifier.
+
+    Args:
+        estimator: Unfitted, with `predict_proba`; a pipeline will do. It is cloned, never changed.
+        num_classes: Classes of the task, C; a site need not have rows of all.
+        size: How many members; 1 is one fit on all rows as they are.
+        smoothing: How many rows the uniform distribution is worth, s.
+    """
+
+    estimator: Any
+    num_classes: int
+    size: int = 10
+    smoothing: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_estimator(self.estimator, self.size)
+        if not self.smoothing > 0:
+            raise TrainingError(f"smoothing must be positive, not {self.smoothing}")
+        if not hasattr(self.estimator, "predict_proba"):
+            raise TrainingError(
+                f"{_name(self.estimator)} has no predict_proba; wrap it in scikit-learn's "
+                "CalibratedClassifierCV, or choose a classifier with probabilities"
+            )
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> FittedClassifier:
+        """Fit every member; a site with one class only gets a constant, which needs no fit."""
+        inputs, targets = gather(rows, rng=rng)
+        Softmax(self.num_classes).check(targets)
+        labels = targets.numpy()
+        members: tuple[Any, ...]
+        if len(np.unique(labels)) == 1:
+            members = (_OneClass(labels[:1]),)
+        else:
+            members = _members(self.estimator, _table(inputs), labels, self.size, rng)
+        return FittedClassifier(members, self.num_classes, self.smoothing / len(labels))
+
+
+@dataclass(frozen=True, slots=True)
+class FittedClassifier:
+    """The members, and the mass of the uniform distribution against theirs of one."""
+
+    members: tuple[Any, ...]
+    num_classes: int
+    uniform: float  # s / N
+
+    def predict(self, inputs: Tensor) -> Categorical:
+        """The members' average, with a column for every class of the task."""
+        table = _table(inputs)
+        probs = np.zeros((len(table), self.num_classes))
+        for member in self.members:
+            probs[:, member.classes_] += member.predict_proba(table)
+        smoothed = probs / len(self.members) + self.uniform / self.num_classes
+        return Categorical.from_moments(_tensor(smoothed))
+
+
+@dataclass(frozen=True, slots=True)
+class SklearnRegressor:
+    """A bootstrap ensemble of a scikit-learn regressor, with the noise estimated at the site.
+
+    An estimator that has a predictive standard deviation of its own (`return_std`: Gaussian
+    processes, Bayesian ridge regression) is fitted once and taken at its word, whatever the
+    ``size``. A Gaussian process knows of noise what its kernel does: add a `WhiteKernel`.
+
+    Args:
+        estimator: Unfitted; a pipeline will do. It is cloned, never changed.
+        size: How many members; 1 is one fit on all rows as they are.
+    """
+
+    estimator: Any
+    size: int = 10
+
+    def __post_init__(self) -> None:
+        _require_estimator(self.estimator, self.size)
+        if require("sklearn.base", "experiments").is_classifier(self.estimator):
+            raise TrainingError(
+                f"{_name(self.estimator)} is a classifier; use SklearnClassifier, or a regressor"
+            )
+
+    def fit(self, rows: Rows, *, rng: torch.Generator) -> FittedRegressor:
+        """Fit every member, then estimate the noise."""
+        inputs, targets = gather(rows, rng=rng)
+        LearnedNoise().check(targets)
+        if len(targets) < 2:
+            raise TrainingError("a regression needs at least two rows: one tells nothing of noise")
+        table, numbers = _table(inputs), targets.double().numpy()
+        # A hundredth of the targets' standard deviation; constant targets have no unit to give.
+        floor_var = MIN_NOISE_VAR * (float(numbers.var()) or 1.0)
+        if _has_std(self.estimator):
+            members = _members(self.estimator, table, numbers, 1, rng)
+            return FittedRegressor(members, floor_var, has_std=True)
+        members = _members(self.estimator, table, numbers, self.size, rng)
+        spread_var = float(np.var([_means(member, table) for member in members], axis=0).mean())
+        held_out = _held_out_residuals(self.estimator, table, numbers, rng)
+        noise_var = float((held_out**2).mean()) - spread_var
+        return FittedRegressor(members, max(noise_var, floor_var))
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRegressor:
+    """The members and the noise beside them; or one that knows its own standard deviation."""
+
+    members: tuple[Any, ...]
+    noise_var: float  # with has_std the least variance
+    has_std: bool = False
+
+    def predict(self, inputs: Tensor) -> Gaussian:
+        """Moments of the members' mixture, in the units of the targets."""
+        table = _table(inputs)
+        if self.has_std:
+            mean, std = self.members[0].predict(table, return_std=True)
+            # What of it is noise, the estimator does not say.
+            return Gaussian(_tensor(mean), _tensor(std**2).clamp_min(self.noise_var))
+        means = np.stack([_means(member, table) for member in self.members])
+        epistemic_var = _tensor(means.var(0))
+        return Gaussian(_tensor(means.mean(0)), epistemic_var + self.noise_var, epistemic_var)
+
+
+class _OneClass:
+    """What a site with one class only has learnt; most classifiers refuse to be fitted to it."""
+
+    def __init__(self, classes: Array) -> None:
+        self.classes_ = classes
+
+    def predict_proba(self, table: Array) -> Array:
+        return np.ones((len(table), 1))
+
+
+def _members(
+    estimator: Any, table: Array, targets: Array, size: int, rng: torch.Generator
+) -> tuple[Any, ...]:
+    """One plain fit, or ``size`` fits by the bootstrap that the estimator can take."""
+    if size == 1:
+        return (_fitted(estimator, table, targets, rng=rng),)
+    weighted = _weight_name(estimator)
+    members = []
+    for own in split(rng, size):
+        if weighted is not None:
+            weights = {weighted: _dirichlet_weights(len(targets), own)}
+            members.append(_fitted(estimator, table, targets, weights, rng=own))
+        else:
+            drawn = _drawn_rows(targets, own)
+            members.append(_fitted(estimator, table[drawn], targets[drawn], rng=own))
+    return tuple(members)
+
+
+def _fitted(
+    estimator: Any,
+    table: Array,
+    targets: Array,
+    arguments: dict[str, Array] | None = None,
+    *,
+    rng: torch.Generator,
+) -> Any:
+    """A fitted clone; every `random_state` in it, however deep, comes from ``rng``."""
+    model = require("sklearn.base", "experiments").clone(estimator)
+    names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+    seeds = torch.randint(2**32 - 1, (len(names),), generator=rng).tolist()
+    model.set_params(**dict(zip(sorted(names), seeds, strict=True)))
+    with isolated(rng), _explained(estimator):
+        return model.fit(table, targets, **(arguments or {}))
+
+
+def _dirichlet_weights(num_rows: int, rng: torch.Generator) -> Array:
+    """Weights of sum N, uniform over the simplex: exponentials divided by their sum."""
+    draws = torch.empty(num_rows, dtype=torch.float64).exponential_(generator=rng)
+    weights: Array = (num_rows * draws / draws.sum()).numpy()
+    return weights
+
+
+def _drawn_rows(targets: Array, rng: torch.Generator) -> Array:
+    """Indices drawn with replacement, of every class if the targets are classes."""
+    num_rows = len(targets)
+    classes = np.unique(targets) if np.issubdtype(targets.dtype, np.integer) else None
+    for _ in range(_MAX_DRAWS):
+        drawn: Array = torch.randint(num_rows, (num_rows,), generator=rng).numpy()
+        if classes is None or len(np.unique(targets[drawn])) == len(classes):
+            return drawn
+    assert classes is not None
+    own_rows = [np.flatnonzero(targets == label) for label in classes]
+    return np.concatenate(
+        [own[torch.randint(len(own), (len(own),), generator=rng).numpy()] for own in own_rows]
+    )
+
+
+def _held_out_residuals(
+    estimator: Any, table: Array, targets: Array, rng: torch.Generator
+) -> Array:
+    """Target minus the prediction of a plain fit to the other folds, for every row once."""
+    order = torch.randperm(len(targets), generator=rng)
+    residuals = np.empty(len(targets))
+    for fold in order.tensor_split(min(_NUM_FOLDS, len(targets))):
+        others = np.setdiff1d(order.numpy(), fold.numpy())
+        model = _fitted(estimator, table[others], targets[others], rng=rng)
+        with _explained(estimator):
+            residuals[fold.numpy()] = targets[fold.numpy()] - _means(model, table[fold.numpy()])
+    return residuals
+
+
+def _means(member: Any, table: Array) -> Array:
+    return np.asarray(member.predict(table), dtype=np.float64).reshape(len(table))
+
+
+def _last_step(estimator: Any) -> tuple[str, Any]:
+    """What predicts in the end, and how a pipeline calls its arguments."""
+    if not hasattr(estimator, "steps"):
+        return "", estimator
+    name, step = estimator.steps[-1]
+    prefix, last = _last_step(step)
+    return f"{name}__{prefix}", last
+
+
+def _weight_name(estimator: Any) -> str | None:
+    """The name under which `fit` takes the rows' weights, or None."""
+    prefix, last = _last_step(estimator)
+    validation = require("sklearn.utils.validation", "experiments")
+    takes = validation.has_fit_parameter(last, "sample_weight")
+    return f"{prefix}sample_weight" if takes else None
+
+
+def _has_std(estimator: Any) -> bool:
+    return "return_std" in inspect.signature(_last_step(estimator)[1].predict).parameters
+
+
+def _table(inputs: Tensor) -> Array:
+    """Inputs of any shape as the rows of a table."""
+    table: Array = inputs.detach().cpu().reshape(len(inputs), math.prod(inputs.shape[1:])).numpy()
+    return table
+
+
+def _tensor(values: Array) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.get_default_dtype())
+
+
+def _require_estimator(estimator: Any, size: int) -> None:
+    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+        raise TrainingError(
+            f"{_name(estimator)} is no scikit-learn estimator; give an instance, as in "
+            "RandomForestClassifier()"
+        )
+    if size < 1:
+        raise TrainingError(f"an ensemble needs at least one member, not {size}")
+
+
+def _name(estimator: Any) -> str:
+    return estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
+
+
+@contextmanager
+def _explained(estimator: Any) -> Iterator[None]:
+    """What an estimator refuses, as one line."""
+    try:
+        yield
+    except ValueError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise TrainingError(f"{_name(estimator)} refuses the site's rows: {reason}") from error

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from predbayes.errors import ExperimentError
+from predbayes.experiments.records import Record
+from predbayes.experiments.statistics import compare, paired_examples
+from predbayes.experiments.tables import (
+    Entry,
+    Summary,
+    Table,
+    best_table,
+    build_table,
+    cell_label,
+    decimals,
+    from_json,
+    latest,
+    render,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+)
+
+
+def record(method, seed, dataset="bike", key=None, **scores) -> Record:
+    return Record(
+        key=key or f"{method}-{seed}-{dataset}",
+        experiment="study",
+        cell={"data.name": dataset},
+        method=method,
+        seed=seed,
+        scores=scores,
+    )
+
+
+@pytest.fixture
+def records():
+    """Two methods; beta is better by about .1 on bike, and not run on air with seed 1 or 2."""
+    bike = {"fedavg": (0.50, 0.52, 0.54), "beta": (0.40, 0.41, 0.45)}
+    found = [record(m, s, nll=v[s]) for m, v in bike.items() for s in range(3)]
+    return [*found, record("beta", 0, "air", nll=1.25)]
+
+
+class TestBuild:
+    def test_entries_are_means_over_seeds(self, records):
+        table = build_table(records, "nll")
+        assert (table.rows, table.columns) == (("fedavg", "beta"), ("bike", "air"))
+        summary = table.entries["beta", "bike"].summary
+        assert summary.mean == pytest.approx(0.42)
+        assert summary.standard_error == pytest.approx(np.std([0.4, 0.41, 0.45], ddof=1) / 3**0.5)
+        assert ("fedavg", "air") not in table.entries
+        assert table.entries["beta", "bike"].comparison is None
+
+    def test_of_equal_runs_the_last_counts(self, records):
+        again = [*records, record("beta", 1, key="later", nll=0.95)]
+        assert build_table(again, "nll").entries["beta", "bike"].summary.mean == pytest.approx(0.6)
+        assert [r.key for r in latest(again)].count("later") == 1
+        assert len(latest(again)) == len(records)
+
+    def test_comparisons_are_those_of_the_statistics(self, records):
+        table = build_table(records, "nll", against="fedavg")
+        expected = compare(
+            {"fedavg": {0: 0.50, 1: 0.52, 2: 0.54}, "beta": {0: 0.40, 1: 0.41, 2: 0.45}}, "fedavg"
+        )
+        assert table.entries["beta", "bike"].comparison == expected["beta"]
+        assert table.entries["fedavg", "bike"].comparison is None
+        assert table.entries["beta", "air"].comparison is None  # no baseline there
+
+    def test_columns_are_chosen_and_ordered(self, records):
+        assert build_table(records, "nll", columns=["air", "bike"]).columns == ("air", "bike")
+        only = build_table(records, "nll", columns=["air"])
+        assert (only.rows, only.columns) == (("beta",), ("air",))
+
+    def test_records_without_the_metric_are_left_out(self, records):
+        table = build_table([*records, record("beta", 0, "mnist", ece=0.1)], "nll")
+        assert "mnist" not in table.columns
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"metric": "nl"}, "no metric 'nl'; did you mean 'nll'"),
+            ({"metric": "zzz"}, "no metric 'zzz'; there are nll"),
+            ({"metric": "nll", "against": "bta"}, "no method 'bta'; did you mean 'beta'"),
+            ({"metric": "nll", "columns": ["bikes"]}, "no column 'bikes'; did you mean 'bike'"),
+        ],
+    )
+    def test_unknown_names_are_refused(self, records, arguments, message):
+        with pytest.raises(ExperimentError, match=message):
+            build_table(records, **arguments)
+
+    def test_no_records_are_refused(self):
+        with pytest.raises(ExperimentError, match="run the experiment first"):
+            build_table([], "nll")
+
+
+class TestCells:
+    def test_dataset_stands_without_its_name(self):
+        cell = {"partition.heterogeneity": 0.9, "data.name": "mnist"}
+        assert cell_label(cell) == "mnist, heterogeneity=0.9"
+
+    def test_axes_with_the_same_last_part_keep_their_names(self):
+        cell = {"server.lr": 0.1, "client.lr": 0.2}
+        assert cell_label(cell) == "server.lr=0.1, client.lr=0.2"
+
+    def test_no_axes_is_one_column(self):
+        assert cell_label({}) == "all"
+
+
+class TestBest:
+    def best(self, metric, values, **options):
+        records = [record(m, 0, **{metric: v}) for m, v in values.items()]
+        return build_table(records, metric, **options).best("bike")
+
+    def test_lowest_but_for_accuracy(self):
+        values = {"a": 0.1, "b": 0.9, "c": 0.5}
+        assert self.best("nll", values) == {"a"}
+        assert self.best("ece", values) == {"a"}
+        assert self.best("accuracy", values) == {"b"}
+
+    def test_coverage_should_be_what_was_promised(self):
+        assert self.best("coverage_95", {"a": 1.0, "b": 0.94, "c": 0.8}) == {"b"}
+
+    def test_legend_says_what_is_best(self):
+        for metric, words in (
+            ("nll", "the lowest mean"),
+            ("accuracy", "the highest mean"),
+            ("coverage_90", "the mean nearest to 0.9"),
+        ):
+            table = build_table([record("a", 0, **{metric: 0.5})], metric)
+            (line,) = table.legend()
+            assert (
+                line == f"{metric}: mean ± standard error over 1 seed; bold: {words} in a column."
+            )
+
+    def test_caller_may_know_better(self):
+        assert self.best("utility", {"a": 1.0, "b": 2.0}, higher_is_better=True) == {"b"}
+
+    def test_ties_are_all_best_and_nan_never(self):
+        assert self.best("nll", {"a": 0.1, "b": 0.1, "c": math.nan}) == {"a", "b"}
+        assert self.best("nll", {"a": math.nan}) == set()
+
+
+class TestVariants:
+    def test_best_variant_per_cell_and_method(self):
+        records = [
+            record(f"fedavg[optimizer.lr={lr}]", seed, dataset, nll=value + 0.01 * seed)
+            for dataset, by_lr in {
+                "bike": {0.1: 0.5, 0.01: 0.7},
+                "air": {0.1: 0.9, 0.01: 0.4},
+            }.items()
+            for lr, value in by_lr.items()
+            for seed in range(2)
+        ]
+        table = best_table([*records, record("beta", 0, nll=0.3)], "nll")
+        assert table.rows == ("fedavg", "beta")
+        assert table.entries["fedavg", "bike"].variant == "optimizer.lr=0.1"
+        assert table.entries["fedavg", "air"].variant == "optimizer.lr=0.01"
+        assert table.entries["fedavg", "air"].summary.mean == pytest.approx(0.405)
+        assert table.entries["beta", "bike"].variant == ""
+        text = to_markdown(table)
+        assert "(optimizer.lr=0.01)" in text
+        assert "optimistic" in text
+
+    def test_highest_accuracy_wins_and_nan_loses(self):
+        values = {"a[x=1]": math.nan, "a[x=2]": 0.8, "a[x=3]": 0.9, "a[x=4]": math.nan}
+        table = best_table([record(m, 0, accuracy=v) for m, v in values.items()], "accuracy")
+        assert table.entries["a", "bike"].variant == "x=3"
+
+
+class TestLosses:
+    @pytest.fixture
+    def folder(self, records, tmp_path):
+        rng = np.random.default_rng(0)
+        for r in records:
+            shift = 0.1 if r.method == "fedavg" else 0.0
+            np.save(tmp_path / f"{r.key}.npy", rng.normal(shift, 1, 50).astype(np.float32))
+        return tmp_path
+
+    def read(self, folder, method, seed):
+        return np.load(folder / f"{method}-{seed}-bike.npy").astype(float)
+
+    def test_interval_over_rows_is_that_of_the_statistics(self, records, folder):
+        differences = [
+            self.read(folder, "beta", s) - self.read(folder, "fedavg", s) for s in (0, 2)
+        ]
+        (folder / "beta-1-bike.npy").unlink()  # the seeds that both have count
+        table = build_table(records, "nll", against="fedavg", losses=folder)
+        assert table.entries["beta", "bike"].rows == paired_examples(differences)
+        assert "95 % over test rows" in to_markdown(table)
+
+    def test_without_files_there_is_none(self, records, tmp_path):
+        table = build_table(records, "nll", against="fedavg", losses=tmp_path)
+        assert table.entries["beta", "bike"].rows is None
+        assert "test rows" not in to_markdown(table)
+
+    def test_they_are_of_the_nll_only(self, records, folder):
+        table = build_table(
+            [record(r.method, r.seed, ece=0.1 * r.seed) for r in records],
+            "ece",
+            against="fedavg",
+            losses=folder,
+        )
+        assert table.entries["beta", "bike"].rows is None
+
+    def test_other_rows_are_refused(self, records, folder):
+        np.save(folder / "beta-0-bike.npy", np.zeros(49, np.float32))
+        with pytest.raises(ExperimentError, match="49 and 50 rows with seed 0"):
+            build_table(records, "nll", against="fedavg", losses=folder)
+
+    def test_broken_files_are_refused(self, records, folder):
+        (folder / "beta-0-bike.npy").write_bytes(b"nonsense")
+        with pytest.raises(ExperimentError, match=r"beta-0-bike\.npy does not hold losses"):
+            build_table(records, "nll", against="fedavg", losses=folder)
+
+
+GOLDEN = """\
+### study: nll
+
+|  | bike | air |
+| --- | --- | --- |
+| fedavg | 0.520 ± 0.012 | — |
+| beta | **0.420 ± 0.015**† | **1.250** (n=1) |
+
+nll: mean ± standard error over 3 seeds, or n where given; bold: the lowest mean in a column.
+
+† not significantly different from fedavg at 0.05: two-sided Wilcoxon signed-rank test of the \
+differences paired by seed, Holm's correction over the methods of a column.
+
+With 3 pairs the smallest p-value that this test can give is 0.25, before correction: no \
+difference can be significant.
+
+#### Differences from fedavg
+
+| cell | method | difference | 95 % interval | p | Holm p | pairs |
+| --- | --- | --- | --- | --- | --- | --- |
+| bike | beta | -0.1000 | [-0.1100, -0.0900] | 0.2500 | 0.2500 | 3 |
+
+Differences are method minus fedavg, paired by seed; interval: percentile bootstrap over seeds.
+"""
+
+
+class TestRendering:
+    def test_markdown(self, records):
+        assert to_markdown(build_table(records, "nll", against="fedavg")) == GOLDEN
+
+    def test_significant_differences_bear_no_mark(self):
+        records = [
+            record(m, s, nll=v + 0.01 * s * (1 + v))
+            for m, v in {"a": 1.0, "b": 2.0}.items()
+            for s in range(6)
+        ]
+        text = to_markdown(build_table(records, "nll", against="a"))
+        assert "| b | 2.075 ± 0.023 |" in text
+        assert "no difference can be significant" not in text
+
+    def test_without_a_baseline_there_is_one_section(self, records):
+        text = to_markdown(build_table(records, "nll"))
+        assert "†" not in text
+        assert "Differences" not in text
+
+    def test_latex_is_escaped(self):
+        records = [record("a_b & 50% {$x^2~\\}", 0, "set#1", nll=0.5)]
+        text = to_latex(build_table(records, "nll"))
+        escaped = r"a\_b \& 50\% \{\$x\textasciicircum{}2\textasciitilde{}\textbackslash{}\}"
+        assert f"{escaped} & $\\mathbf{{0.500}}$ \\\\" in text
+        assert r" & set\#1 \\" in text
+
+    def test_latex_has_both_sections(self, records):
+        text = to_latex(build_table(records, "nll", against="fedavg"))
+        assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2
+        assert r"fedavg & $0.520 \pm 0.012$ & --- \\" in text
+        assert r"beta & $\mathbf{0.420 \pm 0.015}^\dagger$ & $\mathbf{1.250}$ (n=1) \\" in text
+        assert "bike & beta & $-0.1000$ & $[-0.1100, -0.0900]$ & $0.2500$" in text
+        assert not set("†—±") & set(text)
+
+    def test_one_pair_has_no_interval(self):
+        records = [record("a", 0, nll=0.5), record("b", 0, nll=0.75)]
+        table = build_table(records, "nll", against="a")
+        assert "| bike | b | +0.250 | — | 1.0000 | 1.0000 | 1 |" in to_markdown(table)
+        assert r"bike & b & $+0.250$ & --- & $1.0000$" in to_latex(table)
+
+    def test_pipes_do_not_split_a_cell(self):
+        text = to_markdown(build_table([record("a|b", 0, nll=0.5)], "nll"))
+        assert "| a\\|b | **0.500** |" in text
+
+    def test_csv_has_every_number_in_full(self, records):
+        table = build_table(records, "nll", against="fedavg")
+        lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+        assert [(x["cell"], x["method"]) for x in lines] == [
+            ("bike", "fedavg"),
+            ("bike", "beta"),
+            ("air", "fedavg"),
+            ("air", "beta"),
+        ]
+        beta, entry = lines[1], table.entries["beta", "bike"]
+        assert float(beta["mean"]) == entry.summary.mean
+        assert float(beta["standard_error"]) == entry.summary.standard_error
+        assert (float(beta["low"]), float(beta["high"])) == entry.comparison.interval
+        assert lines[2]["mean"] == lines[2]["num"] == ""
+
+    def test_json_round_trip(self, records, tmp_path):
+        for r in records:
+            np.save(tmp_path / f"{r.key}.npy", np.arange(20.0) * (r.seed + len(r.method)))
+        table = build_table(records[:-1], "nll", against="fedavg", losses=tmp_path)
+        assert table.entries["beta", "bike"].rows is not None
+        assert from_json(to_json(table)) == table
+
+    def test_json_keeps_what_is_not_finite(self):
+        entry = Entry(Summary(math.inf, math.nan, 1))
+        text = to_json(Table("t", "nll", -math.inf, ("a",), ("c",), {("a", "c"): entry}))
+        json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        again = from_json(text).entries["a", "c"].summary
+        assert again.mean == math.inf
+        assert math.isnan(again.standard_error)
+
+    @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"entries": [{"row": 1}]}'])
+    def test_other_json_is_refused(self, text):
+        with pytest.raises(ExperimentError, match="not a table"):
+            from_json(text)
+
+    @pytest.mark.parametrize("suffix", ["md", ".md", "tex", "csv", "json"])
+    def test_every_format_renders_a_table_with_gaps(self, suffix, records):
+        diverged = record("beta", 1, "air", nll=math.nan)
+        assert render(build_table([*records, diverged], "nll", against="beta"), suffix)
+
+    def test_unknown_formats_are_refused(self, records):
+        with pytest.raises(ExperimentError, match="'xlsx'; there is md, tex, csv, json"):
+            render(build_table(records, "nll"), ".xlsx")
+
+    def test_tiny_p_values_are_bounded(self):
+        records = [
+            record(m, s, nll=v * s + v) for m, v in {"a": 1, "b": 2}.items() for s in range(20)
+        ]
+        assert "| <0.0001 |" in to_markdown(build_table(records, "nll", against="a"))
+
+
+@pytest.mark.parametrize(
+    ("standard_error", "digits"),
+    [(0.5, 3), (0.012, 3), (0.0012, 4), (0.00012, 5), (1e-9, 6), (0.0, 3), (math.nan, 3)],
+)
+def test_decimals_follow_the_standard_error(standard_error, digits):
+    assert decimals(standard_error) == digits
