@@ -39,7 +39,7 @@ _PUBLIC = {
     ],
     "predbayes.learning.nets": ["cnn", "mlp"],
     "predbayes.methods.beta_pred_bayes": ["BetaPredBayes", "mixture", "product"],
-    "predbayes.methods.controls": ["ServerOnly", "Tempered"],
+    "predbayes.methods.controls": ["BestSite", "ServerOnly", "Tempered"],
     "predbayes.methods.distilled": ["Distilled"],
     "predbayes.methods.ep_mcmc": ["EPMCMC"],
     "predbayes.methods.fedavg": ["FedAvg"],
@@ -56,7 +56,7 @@ _PUBLIC = {
     "predbayes.predictive.families": ["Categorical", "Gaussian", "Predictive"],
     "predbayes.predictive.pooling": ["PredictiveSum"],
     "predbayes.predictive.tuning": ["TunedPool", "tune_beta", "tune_temperature", "tune_weights"],
-    "predbayes.summand": ["Summand", "TensorSum", "fold"],
+    "predbayes.summand": ["Kept", "Summand", "TensorSum", "fold"],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -29,6 +29,7 @@ from predbayes.learning.nets import mlp as mlp
 from predbayes.methods.beta_pred_bayes import BetaPredBayes as BetaPredBayes
 from predbayes.methods.beta_pred_bayes import mixture as mixture
 from predbayes.methods.beta_pred_bayes import product as product
+from predbayes.methods.controls import BestSite as BestSite
 from predbayes.methods.controls import ServerOnly as ServerOnly
 from predbayes.methods.controls import Tempered as Tempered
 from predbayes.methods.distilled import Distilled as Distilled
@@ -54,6 +55,7 @@ from predbayes.predictive.tuning import TunedPool as TunedPool
 from predbayes.predictive.tuning import tune_beta as tune_beta
 from predbayes.predictive.tuning import tune_temperature as tune_temperature
 from predbayes.predictive.tuning import tune_weights as tune_weights
+from predbayes.summand import Kept as Kept
 from predbayes.summand import Summand as Summand
 from predbayes.summand import TensorSum as TensorSum
 from predbayes.summand import fold as fold

@@ -7,7 +7,7 @@ single summands, in any order, and there is no zero: without sites there is no r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class Summand(Protocol):
 
 
 S = TypeVar("S", bound=Summand)
+T = TypeVar("T")
 
 
 def fold(summands: Iterable[S]) -> S:
@@ -35,6 +36,23 @@ def fold(summands: Iterable[S]) -> S:
     for summand in stream:
         total.add_(summand)
     return total
+
+
+class Kept(Generic[T]):
+    """What every site sent, kept apart, for a method whose combination is no sum.
+
+    Memory grows with the sites; such a method does not stream.
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, item: T) -> None:
+        self.items = [item]
+
+    def add_(self, other: Kept[T]) -> Self:
+        """Keep the other's items, too."""
+        self.items.extend(other.items)
+        return self
 
 
 class TensorSum:

@@ -16,7 +16,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import FixedNoise, Softmax
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings, SGDLearner
 from predbayes.methods.beta_pred_bayes import product
-from predbayes.methods.controls import ServerOnly, Tempered
+from predbayes.methods.controls import BestSite, ServerOnly, Tempered
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.fedbe import FedBE
@@ -392,6 +392,18 @@ class TestControls:
         labelled = (reference.inputs[:6], reference.targets)
         alone = learner.fit(labelled, rng=generator(0, "finish", 0)).predict(reference.inputs)
         assert torch.equal(first.natural(), alone.natural())
+
+    def test_best_site_is_the_one_with_the_least_nll_on_the_labels(self, rng):
+        learner, sites, reference = class_world(rng)
+        own = {
+            site: CLASSES.predict(learner.results[int(site)], reference.inputs) for site in sites
+        }
+        for predictive in own.values():
+            labels = predictive.log_probs.argmax(-1)[:6]  # all that this site would say
+            state = run_on(BestSite(learner), sites, replace(reference, targets=labels))
+            scores = {site: metrics.nll(p[:6], labels) for site, p in own.items()}
+            assert state.site == min(scores, key=scores.get)
+            assert torch.equal(state.predictive.natural(), own[state.site].natural())
 
     def test_sites_of_the_control_send_no_array(self, rng):
         learner, sites, reference = class_world(rng)

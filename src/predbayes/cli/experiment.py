@@ -125,7 +125,7 @@ def make_table(
     out: Annotated[Path | None, typer.Option(help="A file; its suffix is the format.")] = None,
 ) -> None:
     """A table of means and standard errors, with paired tests."""
-    from predbayes.experiments.sweep import LOSSES_FOLDER
+    from predbayes.experiments.records import LOSSES_FOLDER
     from predbayes.experiments.tables import best_table, build_table, render
 
     found, folder = _read(records)

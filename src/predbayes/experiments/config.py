@@ -27,6 +27,7 @@ from typing import Any, Literal, Self
 
 from predbayes.errors import ExperimentError, no_such
 from predbayes.experiments.decode import (
+    convert,
     decode,
     encode,
     get_dotted,
@@ -118,6 +119,9 @@ class Settings:
     @classmethod
     def decode(cls, tables: Mapping[str, Any]) -> Self:
         """From the resolved tables of a config."""
+        for key in tables:
+            if key not in _SETTINGS:
+                raise ExperimentError(no_such("setting", key, _SETTINGS))
         return cls(
             data=_part(DataSettings, tables, "data"),
             partition=_part(PartitionSettings, tables, "partition"),
@@ -127,7 +131,9 @@ class Settings:
             optimizer=_part(OptimizerSettings, tables, "optimizer"),
             ensemble=_part(EnsembleSettings, tables, "ensemble"),
             distillation=_part(OptimizerSettings, tables, "distillation", PAPER_DISTILLATION),
-            evaluate=tables.get("evaluate", "test"),
+            evaluate=convert(
+                Literal["test", "validation"], tables.get("evaluate", "test"), "evaluate"
+            ),
         )
 
 

@@ -31,13 +31,24 @@ def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | No
         place = f"{where}.{key}" if where else key
         if key not in fields:
             raise ExperimentError(no_such("key", place, [_join(where, name) for name in fields]))
-        given[key.replace("-", "_")] = _value(fields[key], value, place)
+        given[key.replace("-", "_")] = convert(fields[key], value, place)
     try:
         return dataclasses.replace(base, **given) if base is not None else cls(**given)  # type: ignore[type-var]
     except TypeError as error:
         raise ExperimentError(f"{where or 'the config'} is incomplete: {error}") from error
     except PredbayesError as error:
         raise ExperimentError(f"{where}: {error}") from error
+
+
+def convert(hint: Any, value: Any, place: str) -> Any:
+    """A value of a type, or an error that says where it stands."""
+    if get_origin(hint) is tuple and isinstance(value, list):
+        value = tuple(value)
+    try:
+        return TypeAdapter(hint, config=_STRICT).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise ExperimentError(f"{place} = {value!r}: {problem[0].lower()}{problem[1:]}") from error
 
 
 def encode(value: Any) -> dict[str, Any]:
@@ -101,13 +112,3 @@ def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
 
 def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _value(hint: Any, value: Any, place: str) -> Any:
-    if get_origin(hint) is tuple and isinstance(value, list):
-        value = tuple(value)
-    try:
-        return TypeAdapter(hint, config=_STRICT).validate_python(value)
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise ExperimentError(f"{place} = {value!r}: {problem[0].lower()}{problem[1:]}") from error

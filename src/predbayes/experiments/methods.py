@@ -51,6 +51,7 @@ METHODS: dict[str, MethodSpec] = {
     "tempered-product": MethodSpec(
         "predbayes.methods.controls:Tempered", options={"component": "product", **_BY_PREDICTIONS}
     ),
+    "best-site": MethodSpec("predbayes.methods.controls:BestSite", options=_BY_PREDICTIONS),
     "server-only": MethodSpec("predbayes.methods.controls:ServerOnly"),
     "ep-mcmc": MethodSpec(
         "predbayes.methods.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}

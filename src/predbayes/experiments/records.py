@@ -21,6 +21,7 @@ from typing import IO, Any
 from predbayes.errors import ExperimentError
 
 RECORDS_FILE = "records.jsonl"
+LOSSES_FOLDER = "losses"  # beside it: -log p of each scored row, one file for each record
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,15 @@ import torch
 from predbayes.data.files import ROOT_VARIABLE
 from predbayes.errors import ExperimentError
 from predbayes.experiments.config import Experiment
-from predbayes.experiments.records import RECORDS_FILE, Record, open_writer, read_records
+from predbayes.experiments.records import (
+    LOSSES_FOLDER,
+    RECORDS_FILE,
+    Record,
+    open_writer,
+    read_records,
+)
 from predbayes.experiments.run import Run, plan, run_methods
 from predbayes.optional import require
-
-LOSSES_FOLDER = "losses"
 
 Losses = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Record, int, int], None]

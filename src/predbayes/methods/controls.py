@@ -1,13 +1,13 @@
 """Controls: what a federation must beat before it is worth the trouble.
 
-`ServerOnly` is the same learner on the coordinator's labelled reference rows alone: no
-federation. `Tempered` puts one temperature on the mixture or on the product, tuned like beta on
-the labelled rows:
+    ServerOnly   the same learner on the coordinator's labelled reference rows: no federation
+    BestSite     the one site whose own model is best on those rows: no pooling
+    Tempered     one temperature T on the mixture or the product, tuned on those rows like beta:
 
-    eta = eta_mixture / T        or        eta = eta_product / T
+        eta = eta_mixture / T        or        eta = eta_product / T
 
-If beta does no better than a temperature, interpolating is not what helped. Deep ensembles in
-place of posterior samples are a learner, `DeepEnsemble`, for any method.
+If beta does no better than a temperature, interpolating is not what helped. Deep ensembles in place
+of posterior samples are a learner, `DeepEnsemble`, for any method.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from predbayes.methods.pooled import (
     read_predictive,
     require_choices,
     require_labels,
+    require_round,
     send_predictive,
 )
+from predbayes.predictive import metrics
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_temperature
-from predbayes.summand import TensorSum
+from predbayes.summand import Kept, TensorSum
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,84 @@ class ServerOnly:
         """Fit at the coordinator."""
         rows = (reference.inputs[reference.labelled], reference.targets)
         return replace(state, pooled=self.learner.fit(rows, rng=rng).predict(reference.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class BestSiteState:
+    """Which site was chosen, and what it predicts."""
+
+    site: str = ""
+    pooled: Predictive | None = None
+
+    @property
+    def predictive(self) -> Predictive:
+        """On all reference rows, labelled ones first."""
+        return require_round(self.pooled)
+
+
+@dataclass(frozen=True, slots=True)
+class BestSite:
+    """The model of the site with the least NLL on the labelled reference rows.
+
+    Args:
+        learner: What each site fits.
+        send: Weight samples, or predictions on the reference inputs.
+    """
+
+    learner: LocalLearner
+    send: Send = "weights"
+
+    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+    streams: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_choices(self.send, "default")
+
+    def init(
+        self,
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,  # noqa: ARG002
+    ) -> BestSiteState:
+        """Nothing to tell the sites."""
+        require_labels(reference, "the choice of a site")
+        check_targets(self.learner, reference)
+        return BestSiteState()
+
+    def learn(
+        self,
+        state: BestSiteState,  # noqa: ARG002
+        rows: Rows,
+        inputs: Tensor,
+        *,
+        rng: torch.Generator,
+    ) -> Upload:
+        """Fit the learner; send its samples, or its predictions on the reference inputs."""
+        return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
+
+    def lift(
+        self,
+        state: BestSiteState,  # noqa: ARG002
+        upload: Upload,
+        inputs: Tensor,
+    ) -> Kept[tuple[str, Predictive]]:
+        """The site's name and predictives."""
+        return Kept((upload.info.site, read_predictive(self.learner, upload, inputs)))
+
+    def finish(
+        self,
+        state: BestSiteState,
+        total: Kept[tuple[str, Predictive]],
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,  # noqa: ARG002
+    ) -> BestSiteState:
+        """Choose on the labelled rows; of equal sites the first by name."""
+        rows, targets = reference.labelled, reference.targets
+        site, predictive = min(
+            total.items, key=lambda item: (metrics.nll(item[1][rows], targets), item[0])
+        )
+        return replace(state, site=site, pooled=predictive)
 
 
 @dataclass(frozen=True, slots=True)

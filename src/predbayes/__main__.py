@@ -1,0 +1,5 @@
+"""`python -m predbayes`: the command line."""
+
+from predbayes.cli.app import main
+
+main()

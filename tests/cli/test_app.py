@@ -1,0 +1,152 @@
+"""The command line as a user meets it: help at once, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+
+from predbayes.experiments.records import RECORDS_FILE, read_records
+from tests.experiments.conftest import config, data_root  # noqa: F401
+
+
+def predbayes(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "predbayes", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        **options,
+    )
+
+
+class TestHelp:
+    def test_it_imports_nothing_heavy(self):
+        code = (
+            "import sys\n"
+            "sys.argv = ['predbayes', '--help']\n"
+            "from predbayes.cli.app import main\n"
+            "try:\n    main()\nexcept SystemExit as done:\n    assert done.code == 0\n"
+            "heavy = {'torch', 'pandas', 'scipy', 'numpy', 'pydantic', 'sklearn', 'matplotlib'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def test_it_takes_less_than_half_a_second(self):
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            assert predbayes("--help").returncode == 0
+            seconds.append(time.perf_counter() - began)
+        assert statistics.median(seconds) < 0.5
+
+    @pytest.mark.parametrize("command", [[], ["data"], ["experiment"], ["experiment", "sweep"]])
+    def test_every_group_has_one(self, command):
+        done = predbayes(*command, "--help")
+        assert done.returncode == 0
+        assert "Usage: " in done.stdout
+
+    def test_version(self):
+        assert predbayes("--version").stdout.startswith("predbayes ")
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["experiment", "run", "regresion"], "no experiment 'regresion'; did you mean"),
+            (["experiment", "table", "nowhere"], "there is no nowhere/records.jsonl"),
+            (["experiment", "run", "regression", "--set", "x"], "not of the form key=value"),
+            (["experiment", "run", "regression", "-m", "bta"], "no method 'bta'; did you mean"),
+            (["data", "check", "mnits"], "no dataset 'mnits'; did you mean 'mnist'?"),
+        ],
+    )
+    def test_bad_input_is_one_line_and_code_two(self, arguments, message):
+        done = predbayes(*arguments)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("predbayes: ")
+
+    def test_mistyped_options_are_code_two(self):
+        assert predbayes("experiment", "sweep", "--wokers").returncode == 2
+
+
+class TestExperiment:
+    def test_list_names_the_shipped_ones(self):
+        done = predbayes("experiment", "list")
+        assert done.returncode == 0
+        for name in ("regression", "classification", "cifar10", "heart", "grid-regression"):
+            assert name in done.stdout
+
+    def test_run_prints_scores_and_keeps_nothing(self, config, tmp_path):  # noqa: F811
+        done = predbayes("experiment", "run", config, "-m", "mixture", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "mixture" in done.stdout
+        assert "rmse" in done.stdout
+        assert not list(tmp_path.rglob(RECORDS_FILE))
+
+    def test_sweep_table_and_figure(self, config, tmp_path):  # noqa: F811
+        done = predbayes("experiment", "sweep", config, "--workers", 1, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "8 records in results/small" in done.stdout
+        assert "1/8 mixture seed 0: nll " in done.stderr
+        assert "min left" in done.stderr
+        out = tmp_path / "results" / "small"
+        assert len(read_records(out / RECORDS_FILE)) == 8
+
+        done = predbayes("experiment", "table", out, "--against", "beta", "--rows")
+        assert "| mixture |" in done.stdout
+        for suffix in ("md", "tex", "csv", "json"):
+            path = tmp_path / f"table.{suffix}"
+            done = predbayes("experiment", "table", out, "--out", path)
+            assert done.returncode == 0, done.stderr
+            assert "fedavg" in path.read_text()
+        assert json.loads((tmp_path / "table.json").read_text())
+        done = predbayes("experiment", "table", out, "--metric", "nl")
+        assert done.returncode == 2
+        assert "did you mean 'nll'" in done.stderr
+
+        figure = tmp_path / "figure.png"
+        done = predbayes(
+            "experiment", "figure", out, "--out", figure, "--metrics", "nll", "--x", "data.name"
+        )
+        assert done.returncode == 2  # this experiment has no axes
+        assert "data.name" in done.stderr
+
+    def test_a_grid_search_names_the_best_variant(self, config, tmp_path):  # noqa: F811
+        text = config.read_text().split("[methods.mixture]")[0]
+        grid = 'grid = { "optimizer.lr" = [0.000001, 0.01] }'
+        config.write_text(f"evaluate = 'validation'\n{text}[methods.fedavg]\n{grid}\n")
+        out = tmp_path / "grid"
+        done = predbayes("experiment", "sweep", config, "--workers", 1, "--out", out)
+        assert done.returncode == 0, done.stderr
+        done = predbayes("experiment", "table", out, "--best")
+        assert "optimizer.lr=0.01" in done.stdout
+        assert "1e-06" not in done.stdout
+
+    def test_figures_of_an_axis_and_of_reliability(self, tmp_path):
+        from predbayes.experiments.records import Record, open_writer
+
+        with open_writer(tmp_path / RECORDS_FILE) as writer:
+            for seed in range(2):
+                for h in (0.0, 0.9):
+                    cell = {"data.name": "mnist", "partition.heterogeneity": h}
+                    bins = {"count": [5, 5], "confidence": [0.4, 0.9], "accuracy": [0.2, 0.8]}
+                    record = Record(
+                        f"{seed}{h}", "x", cell, "beta", seed, {"nll": 1 + h, "ece": 0.1},
+                        reliability=bins,
+                    )  # fmt: skip
+                    writer.append(record)
+        for options in ([], ["--reliability"]):
+            path = tmp_path / "figure.png"
+            done = predbayes("experiment", "figure", tmp_path, "--out", path, *options)
+            assert done.returncode == 0, done.stderr
+            assert path.stat().st_size > 5000
+            path.unlink()

@@ -1,0 +1,208 @@
+"""Experiments: which settings hold where."""
+
+from __future__ import annotations
+
+import pytest
+
+from predbayes.errors import ExperimentError
+from predbayes.experiments.config import load_experiment, parse_seeds, resolved, shipped
+from predbayes.experiments.methods import find_method
+from predbayes.posterior.cyclical import PRESETS
+
+CONFIG = """
+title = "a test"
+seeds = 2
+
+[sampler]
+step-size = 0.3
+
+[axes]
+"data.name" = ["wine", "bike"]
+"partition.heterogeneity" = [0.0, 0.9]
+
+[[override]]
+where = { "data.name" = "bike" }
+set = { "sampler.step-size" = 0.4, "optimizer.lr" = 0.4 }
+
+[[override]]
+where = { "data.name" = ["bike"], "partition.heterogeneity" = 0.9 }
+methods = ["fedprox"]
+set = { "optimizer.lr" = 0.5, "options.proximal" = 0.25 }
+
+[methods.beta]
+student = true
+set = { "sampler.step-size" = 0.6 }
+[methods.mixture]
+[methods.fedprox]
+options = { proximal = 0.125 }
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(text=CONFIG):
+        path = tmp_path / "trial.toml"
+        path.write_text(text)
+        return str(path)
+
+    return to_file
+
+
+def test_cells_are_all_combinations_of_the_axes(write):
+    experiment = load_experiment(write())
+    assert experiment.name == "trial"
+    assert experiment.seeds == (0, 1)
+    assert [tuple(cell.values()) for cell in experiment.cells()] == [
+        ("wine", 0.0),
+        ("wine", 0.9),
+        ("bike", 0.0),
+        ("bike", 0.9),
+    ]
+
+
+def test_later_settings_win(write):
+    """File, then axes, then overrides, then the method's own, then the command line."""
+    experiment = load_experiment(write())
+    wine, _, _, bike = experiment.cells()
+    assert experiment.settings(wine, "mixture").sampler.step_size == 0.3
+    assert experiment.settings(bike, "mixture").sampler.step_size == 0.4
+    assert experiment.settings(bike, "beta").sampler.step_size == 0.6
+    assert experiment.settings(bike, "mixture").optimizer.lr == 0.4
+    assert experiment.settings(bike, "fedprox").optimizer.lr == 0.5
+    assert experiment.settings(bike, "beta").partition.heterogeneity == 0.9
+    final = load_experiment(write(), assignments=["sampler.step-size=0.7"])
+    assert final.settings(bike, "beta").sampler.step_size == 0.7
+
+
+def test_options_of_a_method_may_depend_on_the_cell(write):
+    experiment = load_experiment(write())
+    wine, _, _, bike = experiment.cells()
+    assert experiment.method(wine, "fedprox").options == {"proximal": 0.125}
+    assert experiment.method(bike, "fedprox").options == {"proximal": 0.25}
+    assert experiment.method(bike, "fedprox").method == "fedprox"
+
+
+def test_an_assignment_to_an_axis_leaves_those_values(write):
+    experiment = load_experiment(write(), assignments=["data.name=wine"])
+    assert [cell["data.name"] for cell in experiment.cells()] == ["wine", "wine"]
+    both = load_experiment(write(), assignments=["partition.heterogeneity=[0.5]"])
+    assert {cell["partition.heterogeneity"] for cell in both.cells()} == {0.5}
+
+
+def test_presets_are_the_base_of_the_sampler(write):
+    experiment = load_experiment(write(), assignments=["sampler={preset='tuned'}"])
+    cell = experiment.cells()[0]
+    assert experiment.settings(cell, "mixture").sampler == PRESETS["tuned"]
+
+
+def test_grids_make_variants(write):
+    grid = 'grid = { "optimizer.lr" = [0.1, 0.01], "options.proximal" = [1.0, 2.0] }'
+    experiment = load_experiment(write(f"[methods.fedprox]\n{grid}\n"))
+    assert list(experiment.methods) == [
+        "fedprox[optimizer.lr=0.1,options.proximal=1.0]",
+        "fedprox[optimizer.lr=0.1,options.proximal=2.0]",
+        "fedprox[optimizer.lr=0.01,options.proximal=1.0]",
+        "fedprox[optimizer.lr=0.01,options.proximal=2.0]",
+    ]
+    (cell,) = experiment.cells()
+    last = list(experiment.methods)[-1]
+    assert experiment.settings(cell, last).optimizer.lr == 0.01
+    assert experiment.method(cell, last).options == {"proximal": 2.0}
+    assert experiment.method(cell, last).method == "fedprox"
+
+
+def test_overrides_for_a_method_hold_for_its_variants(write):
+    text = """
+    [methods.fedprox]
+    grid = { "options.proximal" = [1.0] }
+    [[override]]
+    where = { "data.name" = "bike" }
+    methods = ["fedprox"]
+    set = { "optimizer.lr" = 0.5 }
+    [data]
+    name = "bike"
+    """
+    experiment = load_experiment(write(text))
+    assert experiment.settings({}, "fedprox[options.proximal=1.0]").optimizer.lr == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = 'x'\n", "no methods"),
+        ("[method.beta]\n", r"trial\.toml: no key 'method'; did you mean 'methods'"),
+        ("[methods.beta]\nstudents = true\n", "no key 'methods.beta.students'; did you mean"),
+        ("seeds = 0\n[methods.beta]\n", "seeds must be"),
+        ("seeds = ['a']\n[methods.beta]\n", "seeds must be"),
+        ("[methods.beta]\n[axes]\n'data.name' = 'wine'\n", "needs a list"),
+        ("[methods.beta]\n[axes]\n'data.nam' = ['wine']\n", "no key 'data.nam'; did you mean"),
+        ("[methods.beta]\n[sampler]\npreset = 'tunde'\n", "no preset 'tunde'; did you mean"),
+        ("[methods.beta]\n[reference]\nfraction = 2.0\n", "fraction must be between 0 and 1"),
+        ("evaluate = 'tset'\n[methods.beta]\n", "evaluate = 'tset'"),
+        (
+            "[methods.beta]\n[[override]]\nwhere={}\nset={}\nmethods=['bta']\n",
+            "override: no method 'bta'; did you mean 'beta'",
+        ),
+        ("[methods.beta]\n[[override]]\nset={}\n", "override is incomplete"),
+    ],
+)
+def test_mistakes_show_before_the_first_run(write, text, message):
+    with pytest.raises(ExperimentError, match=message):
+        load_experiment(write(text))
+
+
+def test_mistakes_on_the_command_line_too(write):
+    with pytest.raises(ExperimentError, match="no setting 'smapler'; did you mean 'sampler'"):
+        load_experiment(write(), assignments=["smapler.preset=tuned"])
+
+
+def test_methods_may_be_chosen(write):
+    assert list(load_experiment(write(), methods=["mixture"]).methods) == ["mixture"]
+    with pytest.raises(ExperimentError, match="no method 'mixtur'; did you mean 'mixture'"):
+        load_experiment(write(), methods=["mixtur"])
+
+
+def test_unknown_experiments_are_answered_with_the_closest():
+    with pytest.raises(ExperimentError, match="no experiment 'regresion'; did you mean"):
+        load_experiment("regresion")
+    with pytest.raises(ExperimentError, match="there is no file"):
+        load_experiment("none.toml")
+
+
+@pytest.mark.parametrize("name", list(shipped()))
+class TestShipped:
+    def test_it_is_sound(self, name):
+        experiment = load_experiment(name)
+        assert experiment.title
+        for cell in experiment.cells():
+            for label in experiment.methods:
+                find_method(experiment.method(cell, label).method)
+                assert resolved(experiment.settings(cell, label))
+
+    def test_overrides_all_hold_somewhere(self, name):
+        """An override that never matches is a mistake in its `where`."""
+        experiment = load_experiment(name)
+        for override in experiment.overrides:
+            assert any(
+                override.holds(_with_cell(experiment, cell), label)
+                for cell in experiment.cells()
+                for label in experiment.methods
+            ), override
+
+
+def _with_cell(experiment, cell):
+    tables = {key: dict(value) for key, value in experiment.tables.items() if key != "evaluate"}
+    for key, value in cell.items():
+        part, name = key.split(".")
+        tables.setdefault(part, {})[name] = value
+    return tables
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", (3,)), ("0-2", (0, 1, 2)), ("1,4-5", (1, 4, 5))])
+def test_seeds_are_numbers_and_ranges(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+def test_seeds_that_are_none_are_refused():
+    with pytest.raises(ExperimentError, match="seeds are given like"):
+        parse_seeds("a")

@@ -1,0 +1,264 @@
+"""Runs: what determines one, and that methods of a cell do not disturb each other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import predbayes
+from predbayes.data.registry import load
+from predbayes.errors import ExperimentError
+from predbayes.exchange.federation import InProcess
+from predbayes.experiments.config import load_experiment
+from predbayes.experiments.methods import (
+    METHODS,
+    build_method,
+    find_method,
+    import_object,
+    source_digest,
+)
+from predbayes.experiments.run import plan, run_methods
+from predbayes.experiments.world import make_world
+from predbayes.learning.likelihood import LearnedNoise
+from predbayes.learning.local import Network, SGHMCLearner
+from predbayes.learning.nets import mlp
+from predbayes.methods.beta_pred_bayes import BetaPredBayes
+from predbayes.methods.method import run
+from predbayes.predictive import metrics
+from predbayes.seeding import generator
+
+
+def all_records(experiment, seeds=(0,)):
+    runs = plan(experiment, seeds)
+    return {record.method: record for record, _ in run_methods(experiment, runs)}
+
+
+def keys(experiment, seed=0):
+    return {label: key for one in plan(experiment, [seed]) for label, key in one.keys.items()}
+
+
+class TestKeys:
+    def test_every_record_has_its_own(self, config):
+        experiment = load_experiment(str(config))
+        found = [key for one in plan(experiment, [0, 1]) for key in one.keys.values()]
+        assert len(found) == len(set(found)) == 8
+
+    def test_the_same_experiment_has_the_same(self, config):
+        assert keys(load_experiment(str(config))) == keys(load_experiment(str(config)))
+
+    @pytest.mark.parametrize(
+        ("assignment", "changed"),
+        [
+            ("sampler.step-size=0.02", {"mixture", "beta", "beta student"}),
+            ("optimizer.lr=0.02", {"fedavg"}),
+            ("distillation.lr=0.02", {"beta", "beta student"}),
+            ("reference.fraction=0.3", {"mixture", "beta", "beta student", "fedavg"}),
+            ("options.beta=0.5", {"mixture", "beta", "beta student", "fedavg"}),
+        ],
+    )
+    def test_settings_that_a_method_uses_are_covered_and_no_others(
+        self, config, assignment, changed
+    ):
+        before, after = (
+            keys(load_experiment(str(config), assignments=a)) for a in ([], [assignment])
+        )
+        assert {label for label in before if before[label] != after[label]} == changed
+
+    def test_data_are_covered(self, config, data_root):
+        before = keys(load_experiment(str(config)))
+        from predbayes.experiments import run as module
+
+        module._data_digest.cache_clear()
+        path = data_root / "uci" / "winequality-red.csv"
+        path.write_text(path.read_text().replace("0.1", "0.2"))
+        after = keys(load_experiment(str(config)))
+        module._data_digest.cache_clear()
+        assert not set(before.values()) & set(after.values())
+
+    def test_version_and_source_are_covered(self, config, monkeypatch):
+        before = keys(load_experiment(str(config)))
+        monkeypatch.setattr(predbayes, "__version__", "9.9")
+        after = keys(load_experiment(str(config)))
+        assert not set(before.values()) & set(after.values())
+
+    def test_a_changed_source_has_another_digest(self, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(tmp_path)
+        path = tmp_path / "mine_for_digest.py"
+        path.write_text("def Mine(learner): ...\n")
+        before = source_digest("mine_for_digest:Mine")
+        path.write_text("def Mine(learner): ...  # mended\n")
+        assert source_digest("mine_for_digest:Mine") != before
+
+
+class TestResults:
+    def test_a_record_is_what_the_library_gives(self, config):
+        """The runner adds nothing: the same split, learner and method by hand."""
+        experiment = load_experiment(str(config))
+        record = all_records(experiment)["beta"]
+        settings = experiment.settings({}, "beta")
+        world = make_world(settings, 0)
+        network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
+        method = BetaPredBayes(SGHMCLearner(network, settings.sampler), send="predictions")
+        state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
+        nll = metrics.nll(state.predictive[world.reference.evaluate], world.targets)
+        assert record.scores["nll"] == nll
+        assert record.details["beta"] == state.beta
+
+    def test_company_changes_nothing(self, config):
+        together = all_records(load_experiment(str(config)))
+        for label in ("mixture", "beta", "fedavg"):
+            alone = all_records(load_experiment(str(config), methods=[label]))
+            for name, record in alone.items():
+                assert record.scores == together[name].scores
+
+    def test_seeds_differ(self, config):
+        experiment = load_experiment(str(config))
+        first, second = (all_records(experiment, [seed])["fedavg"] for seed in (0, 1))
+        assert first.scores["nll"] != second.scores["nll"]
+
+    def test_losses_are_those_of_the_score(self, config):
+        experiment = load_experiment(str(config), methods=["mixture"])
+        for record, losses in run_methods(experiment, plan(experiment, [0])):
+            assert len(losses) == record.data["num_test"] == 40
+            assert float(losses.double().mean()) == pytest.approx(record.scores["nll"], rel=1e-5)
+
+    def test_records_say_where_they_come_from(self, config):
+        record = all_records(load_experiment(str(config)))["beta student"]
+        assert record.experiment == "small"
+        assert record.version == predbayes.__version__
+        assert record.data == load("wine", rng=generator(0)).fingerprint.as_dict()
+        assert record.config["sampler"]["step-size"] == 0.01
+        assert record.config["method"]["target"].endswith("BetaPredBayes")
+        assert "optimizer" not in record.config
+        assert math.isfinite(record.details["gap"])
+
+    def test_the_released_variant_has_both_scorings(self, config):
+        experiment = load_experiment(
+            str(config),
+            assignments=["data.variant=released", "network.noise=released"],
+            methods=["mixture"],
+        )
+        scores = all_records(experiment)["mixture"].scores
+        assert {"nll", "released_nll", "released_nll_slipped"} <= set(scores)
+        # One batch of 40 test rows: the sum over batches is their mean, without the constant.
+        constant = 0.5 * math.log(2 * math.pi)
+        assert scores["released_nll"] == pytest.approx(scores["nll"] - constant, rel=1e-4)
+
+
+class TestWorld:
+    def settings(self, config, *assignments):
+        experiment = load_experiment(str(config), assignments=assignments)
+        return experiment.settings({}, "beta")
+
+    def test_sites_reference_and_test_share_no_row(self, config):
+        world = make_world(self.settings(config), 0)
+        rows = [x for x, _ in world.sites.values()] + [world.reference.inputs]
+        together = torch.cat(rows)
+        assert len(together) == 200
+        assert len(together.unique(dim=0)) == 200
+        assert len(world.targets) == 40
+
+    def test_validation_leaves_the_test_rows_alone(self, config):
+        world = make_world(self.settings(config, "evaluate=validation"), 0)
+        test = world.dataset.test_inputs
+        rows = torch.cat([x for x, _ in world.sites.values()] + [world.reference.inputs])
+        assert len(rows) == 160
+        assert len(torch.cat([rows, test]).unique(dim=0)) == 200
+        evaluated = world.reference.inputs[world.reference.evaluate]
+        assert len(evaluated) == 32
+        for row, target in zip(evaluated, world.targets, strict=True):
+            (index,) = (world.dataset.train_inputs == row).all(-1).nonzero()
+            assert world.dataset.train_targets[index] == target
+
+    def test_labels_may_be_few(self, config):
+        reference = make_world(self.settings(config, "reference.num-labels=5"), 0).reference
+        assert len(reference.targets) == 5
+        assert reference.distillation == slice(0, 32)
+        with pytest.raises(ExperimentError, match="there are 32 reference rows"):
+            make_world(self.settings(config, "reference.num-labels=33"), 0)
+
+    def test_sorted_sites_do_not_overlap_in_the_feature(self, config):
+        world = make_world(self.settings(config), 0)
+        low, high = (x[:, -1] for x, _ in world.sites.values())  # alcohol
+        assert float(low.max()) <= float(high.min())
+
+    @pytest.mark.parametrize(
+        ("kind", "message"),
+        [
+            ("label-skew", "is by class; wine has none"),
+            ("dirichlet", "is by class; wine has none"),
+            ("groups", "wine has no natural groups"),
+        ],
+    )
+    def test_partitions_that_cannot_be_are_refused(self, config, kind, message):
+        with pytest.raises(ExperimentError, match=message):
+            make_world(self.settings(config, f"partition.kind={kind}"), 0)
+
+    @pytest.mark.data
+    @pytest.mark.parametrize("kind", ["label-skew", "label-skew-released", "dirichlet", "groups"])
+    def test_classes_can_be_dealt_in_every_way(self, kind, tmp_path):
+        path = tmp_path / "heart.toml"
+        path.write_text("[data]\nname = 'heart'\n[methods.fedavg]\n")
+        assignments = [f"partition.kind={kind}", "partition.heterogeneity=0.5"]
+        experiment = load_experiment(str(path), assignments=assignments)
+        world = make_world(experiment.settings({}, "fedavg"), 0)
+        if kind == "groups":
+            assert list(world.sites) == ["cleveland", "hungarian", "switzerland", "va"]
+        else:
+            assert len(world.sites) == 5
+
+
+class TestMethods:
+    @pytest.mark.parametrize("name", list(METHODS))
+    def test_every_name_stands_for_a_method(self, name):
+        assert callable(import_object(METHODS[name].target))
+        assert source_digest(METHODS[name].target)
+
+    def test_mistakes_are_one_line(self, config):
+        with pytest.raises(ExperimentError, match="no method 'fedvag'; did you mean 'fedavg'"):
+            find_method("fedvag")
+        with pytest.raises(ExperimentError, match="cannot import 'no_such_module'"):
+            import_object("no_such_module:X")
+        with pytest.raises(ExperimentError, match="no name 'FedAgv'; did you mean 'FedAvg'"):
+            import_object("predbayes.methods.fedavg:FedAgv")
+        experiment = load_experiment(str(config), assignments=["options.prior_sdt=1.0"])
+        entry, settings = experiment.method({}, "beta"), experiment.settings({}, "beta")
+        with pytest.raises(
+            ExperimentError, match="no option 'prior_sdt'; did you mean 'prior_std'"
+        ):
+            build_method(find_method("beta"), entry, settings, None)
+
+    def test_unknown_learners_and_networks_are_one_line(self, config):
+        for assignment, message in (
+            ("network.kind=mpl", "no network 'mpl'; did you mean 'mlp'"),
+            ("network.kind=cnn", "'cnn' is for images"),
+        ):
+            experiment = load_experiment(str(config), assignments=[assignment])
+            with pytest.raises(ExperimentError, match=message):
+                all_records(experiment)
+        text = config.read_text().replace("[methods.mixture]", "[methods.mixture]\nlearner='smpl'")
+        config.write_text(text)
+        with pytest.raises(ExperimentError, match="no learner 'smpl'"):
+            all_records(load_experiment(str(config)))
+
+    def test_estimators_of_scikit_learn_are_learners_by_name(self, config):
+        line = 'learner = "sklearn.linear_model:Ridge"'
+        config.write_text(
+            config.read_text().replace("[methods.mixture]", f"[methods.mixture]\n{line}")
+        )
+        record = all_records(load_experiment(str(config), methods=["mixture"]))["mixture"]
+        assert record.scores["rmse"] < 0.5  # quality is rounded alcohol
+
+    def test_networks_of_ones_own_are_named_by_where_they_are(self, config, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "my_network.py").write_text(
+            "from torch import nn\n\n"
+            "def build(shape, num_outputs):\n"
+            "    return nn.Linear(shape[0], num_outputs)\n"
+        )
+        experiment = load_experiment(
+            str(config), assignments=["network.kind=my_network:build"], methods=["fedavg"]
+        )
+        assert math.isfinite(all_records(experiment)["fedavg"].scores["nll"])

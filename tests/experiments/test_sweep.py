@@ -1,0 +1,139 @@
+"""Sweeps: nothing lost, nothing twice, the same result whoever computes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from predbayes.errors import MissingPackageError
+from predbayes.experiments.config import load_experiment
+from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
+from predbayes.experiments.sweep import sweep
+from predbayes.experiments.tables import build_table, to_markdown
+
+LABELS = {"mixture", "beta", "beta student", "fedavg"}
+
+
+def scores(records):
+    return {(r.method, r.seed): r.scores for r in records}
+
+
+def table(folder):
+    return to_markdown(build_table(read_records(folder / RECORDS_FILE), "nll", against="beta"))
+
+
+def test_every_method_has_a_record_for_every_seed(config, tmp_path):
+    told = []
+    records = sweep(
+        load_experiment(str(config)), tmp_path / "out", report=lambda *args: told.append(args)
+    )
+    assert {(r.method, r.seed) for r in records} == {(m, s) for m in LABELS for s in (0, 1)}
+    assert [done for _, done, _ in told] == list(range(1, 9))
+    assert {total for _, _, total in told} == {8}
+
+
+def test_losses_lie_beside_the_records(config, tmp_path):
+    for record in sweep(load_experiment(str(config)), tmp_path, seeds=[0]):
+        losses = np.load(tmp_path / LOSSES_FOLDER / f"{record.key}.npy", allow_pickle=False)
+        assert losses.mean() == pytest.approx(record.scores["nll"], rel=1e-5)
+
+
+def test_what_is_there_is_not_run_again(config, tmp_path):
+    experiment = load_experiment(str(config))
+    first = sweep(experiment, tmp_path)
+    before = (tmp_path / RECORDS_FILE).read_bytes()
+    told = []
+    again = sweep(experiment, tmp_path, report=lambda *args: told.append(args))
+    assert again == first
+    assert told == []
+    assert (tmp_path / RECORDS_FILE).read_bytes() == before
+
+
+def test_only_what_a_change_concerns_is_run_again(config, tmp_path):
+    sweep(load_experiment(str(config)), tmp_path)
+    changed = load_experiment(str(config), assignments=["optimizer.lr=0.02"])
+    told = []
+    records = sweep(changed, tmp_path, report=lambda record, *_: told.append(record.method))
+    assert told == ["fedavg", "fedavg"]
+    assert len(records) == 8
+    assert len(read_records(tmp_path / RECORDS_FILE)) == 10
+
+
+def test_more_seeds_and_a_missing_student_are_added(config, tmp_path):
+    experiment = load_experiment(str(config))
+    records = sweep(experiment, tmp_path, seeds=[0])
+    path = tmp_path / RECORDS_FILE
+    kept = [r for r in records if r.method != "beta student"]
+    path.write_text("".join(r.line() for r in kept))
+    told = []
+    sweep(experiment, tmp_path, seeds=[0, 1], report=lambda r, *_: told.append((r.method, r.seed)))
+    assert told == [("beta student", 0), *[(label, 1) for label in
+                    ("mixture", "beta", "beta student", "fedavg")]]  # fmt: skip
+
+
+def test_a_sweep_killed_in_the_middle_goes_on(config, tmp_path):
+    """kill -9, run again: no record lost, none twice, and the table of an undisturbed sweep."""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-m", "predbayes", "experiment", "sweep", str(config)]
+    command += ["--workers", "1", "--seeds", "0-19", "--out", str(killed)]
+    path = killed / RECORDS_FILE
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if path.exists() and path.read_bytes().count(b"\n") >= 10:
+                break
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    before = read_records(path)
+    assert 10 <= len(before) < 80
+    with path.open("a") as file:
+        file.write('{"key": "cut sho')  # as a kill during a write would leave it
+    subprocess.run(command, check=True, capture_output=True, env=os.environ)
+    after = read_records(path)
+    assert after[: len(before)] == before
+    assert len({r.key for r in after}) == len(after) == 80
+    sweep(load_experiment(str(config)), whole, seeds=range(20))
+    assert table(killed) == table(whole)
+
+
+def predbayes(*arguments):
+    """The command in a process of its own: Ray leaves threads and files behind in its process."""
+    command = [sys.executable, "-m", "predbayes", "experiment", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ)
+
+
+def test_ray_gives_the_same_records(config, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    alone = sweep(load_experiment(str(config)), here)
+    done = predbayes("sweep", config, "--workers", 2, "--out", there)
+    assert done.returncode == 0, done.stderr
+    fanned = read_records(there / RECORDS_FILE)
+    assert scores(fanned) == scores(alone)
+    assert {r.key for r in fanned} == {r.key for r in alone}
+    assert table(there) == table(here)
+    for record in fanned:
+        losses = [np.load(f / LOSSES_FOLDER / f"{record.key}.npy") for f in (here, there)]
+        assert np.array_equal(*losses)
+
+
+def test_what_goes_wrong_in_a_worker_is_one_line(config, tmp_path):
+    done = predbayes(
+        "sweep", config, "--workers", 2, "--out", tmp_path / "out", "--set", "partition.kind=groups"
+    )
+    assert done.returncode == 2
+    assert done.stderr == ("predbayes: wine has no natural groups; choose another partition.kind\n")
+
+
+def test_without_ray_the_extra_is_named(config, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError, match="package ray"):
+        sweep(load_experiment(str(config)), tmp_path, num_workers=2)
