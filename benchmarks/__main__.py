@@ -11,7 +11,7 @@ import sys
 
 from predbayes.errors import PredbayesError
 
-NAMES = ("endtoend", "fashion", "presets", "regression", "sampler", "streaming", "tuning")
+NAMES = ("endtoend", "sampler", "streaming", "tuning")
 
 
 def main(arguments: list[str]) -> int:

@@ -19,18 +19,18 @@ from typing import Any
 
 import torch
 
-from benchmarks.algorithm import deal
-from predbayes.data.partition import label_skew
-from predbayes.data.registry import load
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.config import Settings
+from predbayes.experiments.world import make_world
 from predbayes.learning.distill import PAPER_DISTILLATION, distill
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.beta_pred_bayes import BetaPredBayes
 from predbayes.methods.ep_mcmc import EPMCMC
+from predbayes.methods.global_model import ModelState
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Predictive
@@ -38,7 +38,7 @@ from predbayes.seeding import generator
 from predbayes.summand import fold
 
 SEED = 0
-NUM_CLIENTS, NUM_REFERENCE = 5, 12_000
+SETTINGS = Settings.decode({"data": {"name": "mnist"}})  # five sites alike, a fifth as reference
 DISTILLATION = replace(PAPER_DISTILLATION, lr=1e-3)
 NETWORK = Network(lambda: mlp(784, 10), Softmax(10))
 RELEASED_CPU_S = 625.0  # of which 150 sampling, 37 tuning beta, 391 distillation, 16 evaluation
@@ -83,12 +83,17 @@ class _Stopwatch:
 def _run(preset: str, import_s: float) -> dict[str, Any]:
     watch = _Stopwatch(import_s)
     with watch.stage("load"):
-        sites, reference, test_targets = _federation()
+        world = make_world(SETTINGS, SEED)
+    sites, reference, test_targets = world.sites, world.reference, world.targets
     learner = SGHMCLearner(NETWORK, PRESETS[preset])
     method = BetaPredBayes(learner)
     state = method.init(reference, rng=generator(SEED, "init"))
+    # As in the released code the sites start from common weights, without which the product of
+    # EP-MCMC has no meaning; the pools take the same samples.
+    ep_mcmc = EPMCMC(learner, prior_std=learner.settings.prior_std)
+    ep_state = ep_mcmc.init(reference, rng=generator(SEED, "init"))
     with watch.stage("sampling"):
-        uploads = list(InProcess(sites, SEED).collect(Task(method, state, reference.inputs)))
+        uploads = list(InProcess(sites, SEED).collect(Task(ep_mcmc, ep_state, reference.inputs)))
     with watch.stage("predict"):
         total = fold(method.lift(state, upload, reference.inputs) for upload in uploads)
     with watch.stage("beta"):
@@ -110,31 +115,19 @@ def _run(preset: str, import_s: float) -> dict[str, Any]:
             "product": test.product(),
             "beta": state.predictive[reference.evaluate],
             "student": student.predict(test_inputs),
-            "ep_mcmc": _ep_mcmc(learner, uploads, test_inputs),
+            "ep_mcmc": _ep_mcmc(ep_mcmc, ep_state, uploads, test_inputs),
         }
         scores = {name: _score(p, test_targets) for name, p in predictives.items()}
     return _figures(preset, watch.stages_s, {"tuned_beta": state.beta, **scores})
 
 
-def _federation() -> tuple[dict[str, Any], ReferenceRows, torch.Tensor]:
-    images = load("mnist", rng=generator(SEED, "split"))
-    targets = images.train_targets
-
-    def split(rest: torch.Tensor) -> list[torch.Tensor]:
-        return label_skew(targets[rest], NUM_CLIENTS, 0.0, rng=generator(SEED, "partition"))
-
-    rows = (images.train_inputs, targets)
-    dealt = deal(rows, NUM_REFERENCE, NUM_REFERENCE, split, images.test_inputs, SEED)
-    return *dealt, images.test_targets
-
-
-def _ep_mcmc(learner: SGHMCLearner, uploads: list[Upload], test_inputs: torch.Tensor) -> Predictive:
+def _ep_mcmc(
+    method: EPMCMC, state: ModelState, uploads: list[Upload], test_inputs: torch.Tensor
+) -> Predictive:
     """Its predictive on the test rows, from the same samples."""
     no_label = torch.zeros(0, dtype=torch.int64)
     reference = ReferenceRows.of((test_inputs[:0], no_label), evaluate=test_inputs)
-    method = EPMCMC(learner, prior_std=learner.settings.prior_std)
-    state = method.init(reference, rng=generator(SEED, "init"))
-    total = fold(method.lift(state, upload, reference.inputs) for upload in uploads)
+    total = fold(method.lift(state, upload, test_inputs) for upload in uploads)
     return method.finish(state, total, reference, rng=generator(SEED, "finish")).predictive
 
 

@@ -12,7 +12,7 @@ def test_benchmarks_are_listed(capsys):
     assert all(len(line.split()) > 4 for line in lines)
 
 
-@pytest.mark.parametrize("arguments", [["fashon"], ["sampler", "--fast"]])
+@pytest.mark.parametrize("arguments", [["samplr"], ["sampler", "--fast"]])
 def test_wrong_names_end_with_2_and_the_right_ones(arguments, capsys):
     assert main(arguments) == 2
     captured = capsys.readouterr()

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from predbayes.experiments.config import load_experiment
+from predbayes.experiments.sweep import sweep
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
@@ -58,24 +61,22 @@ def test_the_released_run_takes_a_fifteenth_of_its_time_and_is_no_worse(tmp_path
 
 @pytest.mark.data
 def test_fashion(tmp_path):
-    result = figures("fashion", tmp_path)
-    skewed = result["fashion-mnist paper h=0.9"]
+    """What the README claims of the experiment `fashion`."""
+    experiment = load_experiment("fashion")
+    records = sweep(experiment, tmp_path, num_workers=1)
+
+    def mean(method: str, h: float, num_labels: int, metric: str = "nll") -> float:
+        cell = {"partition.heterogeneity": h, "reference.num-labels": num_labels}
+        found = [r.scores[metric] for r in records if r.method == method and r.cell == cell]
+        assert len(found) == 3
+        return sum(found) / 3
+
     for end in ("mixture", "product"):
-        assert skewed["beta"]["nll"] <= 0.9 * skewed[end]["nll"]
-    assert skewed["beta"]["ece"] <= 0.02
-    even = result["fashion-mnist paper h=0.0"]
-    assert even["beta"]["nll"] <= even["mixture"]["nll"] + 0.005
-    for cell in (skewed, even):
-        assert abs(cell["student"]["nll"] - cell["beta"]["nll"]) <= 0.02
-    few = result["fashion-mnist paper h=0.9 200 labels"]
-    assert few["beta"]["nll"] < 0.6 * few["server_only"]["nll"]
-    for name, bound in (("mnist", 0.098), ("fashion-mnist", 0.361)):
-        assert result[f"{name} tuned h=0.0"]["beta"]["nll"] <= bound
-
-
-@pytest.mark.data
-def test_regression(tmp_path):
-    for cell in (figures("regression", tmp_path)[f"wine {p}"] for p in ("paper", "tuned")):
-        assert cell["beta"]["nll"] <= min(cell["mixture"]["nll"], cell["product"]["nll"]) + 0.005
-        assert abs(cell["student"]["nll"] - cell["beta"]["nll"]) <= 0.05
-        assert 0.9 <= cell["beta"]["coverage_95"] <= 0.98
+        assert mean("beta", 0.9, 12000) <= 0.9 * mean(end, 0.9, 12000)
+    assert mean("beta", 0.9, 12000, "ece") <= 0.02
+    assert mean("beta", 0.0, 12000) <= mean("mixture", 0.0, 12000) + 0.005
+    for h in (0.0, 0.9):
+        gap = mean("beta student", h, 12000) - mean("beta", h, 12000)
+        assert abs(gap) <= 0.02
+    assert mean("beta", 0.9, 200) < 0.6 * mean("server-only", 0.9, 200)
+    assert mean("beta tuned", 0.0, 12000) <= 0.361
