@@ -15,6 +15,7 @@ __version__ = "0.1.0.dev0"
 _PUBLIC = {
     "predbayes.errors": [
         "DataError",
+        "DivergedError",
         "ExperimentError",
         "MissingPackageError",
         "PoolError",

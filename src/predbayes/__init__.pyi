@@ -1,4 +1,5 @@
 from predbayes.errors import DataError as DataError
+from predbayes.errors import DivergedError as DivergedError
 from predbayes.errors import ExperimentError as ExperimentError
 from predbayes.errors import MissingPackageError as MissingPackageError
 from predbayes.errors import PoolError as PoolError

@@ -8,7 +8,8 @@ is wrong and what to do. Anything else that escapes is a bug.
     ├── ExperimentError    a config, a record or a request to the runner that makes no sense
     ├── MissingPackageError  a package that an extra installs is not there
     ├── PoolError          predictives that cannot be combined, or a pool that is not a distribution
-    ├── TrainingError      a fit that diverged or was set up with settings that cannot work
+    ├── TrainingError      settings that cannot work together
+    │   └── DivergedError  a fit whose numbers left the finite
     └── UploadError        what a site sent is malformed, of another version, or not finite
 """
 
@@ -37,7 +38,11 @@ class PoolError(PredbayesError):
 
 
 class TrainingError(PredbayesError):
-    """A fit that diverged, or settings that cannot work together."""
+    """Settings that cannot work together, or a fit that diverged."""
+
+
+class DivergedError(TrainingError):
+    """A fit whose numbers left the finite."""
 
 
 class UploadError(PredbayesError):

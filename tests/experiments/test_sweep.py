@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from predbayes.errors import MissingPackageError
+from predbayes.errors import MissingPackageError, TrainingError
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 from predbayes.experiments.sweep import sweep
@@ -75,6 +76,27 @@ def test_more_seeds_and_a_missing_student_are_added(config, tmp_path):
     sweep(experiment, tmp_path, seeds=[0, 1], report=lambda r, *_: told.append((r.method, r.seed)))
     assert told == [("beta student", 0), *[(label, 1) for label in
                     ("mixture", "beta", "beta student", "fedavg")]]  # fmt: skip
+
+
+def test_a_method_that_diverges_is_a_result_and_stops_nothing(config, tmp_path):
+    experiment = load_experiment(str(config), assignments=["optimizer.lr=1e12"])
+    records = sweep(experiment, tmp_path, seeds=[0])
+    assert len(records) == 4
+    found = {r.method: r for r in read_records(tmp_path / RECORDS_FILE)}
+    assert "diverged" in found["fedavg"].error
+    assert math.isnan(found["fedavg"].scores["nll"])
+    assert not (tmp_path / LOSSES_FOLDER / f"{found['fedavg'].key}.npy").exists()
+    assert found["beta"].error == ""
+    told = []
+    sweep(experiment, tmp_path, seeds=[0], report=lambda *args: told.append(args))
+    assert told == []  # it would diverge again
+    assert "nan: at least one run diverged" in table(tmp_path)
+
+
+def test_settings_that_cannot_work_stop_at_once(config, tmp_path):
+    experiment = load_experiment(str(config), assignments=["sampler.num-cycles=50"])
+    with pytest.raises(TrainingError, match="too few for 50 cycles"):
+        sweep(experiment, tmp_path)
 
 
 def test_a_sweep_killed_in_the_middle_goes_on(config, tmp_path):

@@ -224,10 +224,10 @@ def _lines() -> Report:
     def report(record: Record, done: int, total: int) -> None:
         first.append(done)
         fresh = done - first[0] + 1
+        outcome = record.error or f"nll {record.scores['nll']:.4f}"
         left = (time.monotonic() - began) / fresh * (total - done)
         typer.echo(
-            f"{done}/{total} {_describe(record)}: nll {record.scores['nll']:.4f}, "
-            f"about {left / 60:.0f} min left",
+            f"{done}/{total} {_describe(record)}: {outcome}, about {left / 60:.0f} min left",
             err=True,
         )
 

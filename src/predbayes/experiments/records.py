@@ -39,16 +39,21 @@ class Record:
     config: dict[str, Any] = field(default_factory=dict)  # the resolved settings
     data: dict[str, Any] = field(default_factory=dict)  # the dataset's fingerprint
     version: str = ""
-    seconds: float = math.nan
+    seconds: float = 0.0
+    error: str = ""  # why a run that diverged has no scores; its NLL is NaN
 
     def line(self) -> str:
-        """The record as one line of JSON."""
-        return json.dumps(asdict(self), sort_keys=True) + "\n"
+        """The record as one line of JSON, which knows no NaN: null stands for it."""
+        fields = asdict(self)
+        scores = {name: None if math.isnan(v) else v for name, v in self.scores.items()}
+        return json.dumps(fields | {"scores": scores}, sort_keys=True, allow_nan=False) + "\n"
 
     @classmethod
     def parse(cls, line: str) -> Record:
         """The inverse of `line`."""
-        return cls(**json.loads(line))
+        fields = json.loads(line)
+        scores = {name: math.nan if v is None else v for name, v in fields["scores"].items()}
+        return cls(**fields | {"scores": scores})
 
 
 def read_records(path: Path) -> list[Record]:
@@ -61,7 +66,7 @@ def read_records(path: Path) -> list[Record]:
             break  # cut short by a killed process
         try:
             records.append(Record.parse(line))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ExperimentError(f"{path.name}, line {number} is not a record: {error}") from error
     return records
 

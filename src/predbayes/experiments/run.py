@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 import predbayes
 from predbayes.data import registry
+from predbayes.errors import DivergedError, PoolError
 from predbayes.exchange.federation import InProcess
 from predbayes.experiments import scores
 from predbayes.experiments.config import Experiment, MethodSettings, Settings, resolved
@@ -98,7 +99,7 @@ def describe(entry: MethodSettings, settings: Settings) -> dict[str, Any]:
 
 def run_methods(
     experiment: Experiment, runs: Sequence[Run], *, device: str = "cpu"
-) -> Iterator[tuple[Record, Tensor]]:
+) -> Iterator[tuple[Record, Tensor | None]]:
     """Run methods of one cell and seed; yield each record with the losses of the scored rows."""
     worlds: dict[Any, World] = {}
     learners: dict[Any, Shared] = {}
@@ -126,43 +127,76 @@ def _run_one(
     world: World,
     learner: Shared,
     device: str,
-) -> Iterator[tuple[Record, Tensor]]:
+) -> Iterator[tuple[Record, Tensor | None]]:
     entry = experiment.method(one.cell, one.label)
     method = build_method(spec, entry, settings, learner)
     if entry.student:
         student = build_network(settings.network, world.dataset, student=True)
         method = Distilled(method, student, settings.distillation, device)
     began = time.perf_counter()
-    state = run(
-        method,
-        InProcess(world.sites, one.seed),
-        world.reference,
-        seed=one.seed,
-        num_rounds=entry.num_rounds,
-    )
-    seconds = time.perf_counter() - began
-    for label, predictive in _outputs(one.label, state, world, student=entry.student).items():
-        figures = scores.score(
-            predictive,
-            world.targets,
-            released=settings.data.variant == "released",
-            rng=generator(one.seed, "score"),
+    error = ""
+    try:
+        state = run(
+            method,
+            InProcess(world.sites, one.seed),
+            world.reference,
+            seed=one.seed,
+            num_rounds=entry.num_rounds,
         )
+        results = _scored(one, state, world, settings, student=entry.student)
+    except (DivergedError, PoolError) as failure:
+        # Part of the result, not an accident: a method may diverge with some settings.
+        error = str(failure)
+        results = {label: _Result({"nll": math.nan}) for label in one.keys}
+    for label, result in results.items():
         record = Record(
             key=one.keys[label],
             experiment=experiment.name,
             cell=one.cell,
             method=label,
             seed=one.seed,
-            scores=figures,
-            details=_details(state),
-            reliability=scores.reliability(predictive, world.targets),
+            scores=result.scores,
+            details=result.details,
+            reliability=result.reliability,
             config=one.config,
             data=world.dataset.fingerprint.as_dict(),
             version=predbayes.__version__,
-            seconds=seconds,
+            seconds=time.perf_counter() - began,
+            error=error,
         )
-        yield record, scores.losses(predictive, world.targets)
+        yield record, result.losses
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What is known of one predictive."""
+
+    scores: dict[str, float]
+    details: dict[str, float] = field(default_factory=dict)
+    reliability: dict[str, list[float]] | None = None
+    losses: Tensor | None = None
+
+
+def _scored(
+    one: Run, state: Any, world: World, settings: Settings, *, student: bool
+) -> dict[str, _Result]:
+    results = {}
+    for label, predictive in _outputs(one.label, state, world, student=student).items():
+        figures = scores.score(
+            predictive,
+            world.targets,
+            released=settings.data.variant == "released",
+            rng=generator(one.seed, "score"),
+        )
+        if not math.isfinite(figures["nll"]):
+            raise DivergedError(f"the NLL of {label} is not finite")
+        results[label] = _Result(
+            figures,
+            _details(state),
+            scores.reliability(predictive, world.targets),
+            scores.losses(predictive, world.targets),
+        )
+    return results
 
 
 def _outputs(label: str, state: Any, world: World, *, student: bool) -> dict[str, Predictive]:

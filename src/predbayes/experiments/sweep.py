@@ -74,7 +74,8 @@ def sweep(
         for record, losses in results:
             if record.key in done:
                 continue  # a method is repeated for its student; its own record is there
-            _save_losses(out / LOSSES_FOLDER, record.key, losses)
+            if losses is not None:
+                _save_losses(out / LOSSES_FOLDER, record.key, losses)
             writer.append(record)
             done.add(record.key)
             if report is not None:
@@ -92,10 +93,10 @@ def _jobs(runs: Iterable[Run]) -> list[list[Run]]:
 
 def _here(
     experiment: Experiment, jobs: Iterable[Sequence[Run]], device: str
-) -> Iterator[tuple[Record, Losses]]:
+) -> Iterator[tuple[Record, Losses | None]]:
     for runs in jobs:
         for record, losses in run_methods(experiment, runs, device=device):
-            yield record, losses.numpy()
+            yield record, None if losses is None else losses.numpy()
 
 
 def _on_ray(
@@ -104,7 +105,7 @@ def _on_ray(
     num_workers: int,
     address: str | None,
     device: str,
-) -> Iterator[tuple[Record, Losses]]:
+) -> Iterator[tuple[Record, Losses | None]]:
     if not jobs:
         return
     ray = _import_ray()
@@ -129,12 +130,12 @@ def _on_ray(
 
 def _work(
     experiment: Experiment, runs: Sequence[Run], device: str
-) -> Iterator[tuple[Record, Losses]]:
+) -> Iterator[tuple[Record, Losses | None]]:
     torch.set_num_threads(1)  # as many workers as cores, so one thread each
     yield from _here(experiment, [runs], device)
 
 
-def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Losses]]:
+def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Losses | None]]:
     """Results of many streams in the order in which they are ready."""
     waiting = list(streams)
     while waiting:

@@ -75,6 +75,8 @@ class Table:
         lines = [
             f"{self.metric}: mean ± standard error over {_num_seeds(self)}; bold: {self._bold}"
         ]
+        if any(math.isnan(entry.summary.mean) for entry in self.entries.values()):
+            lines.append("nan: at least one run diverged; its record says how.")
         if any(entry.variant for entry in self.entries.values()):
             lines.append(
                 "Of each method the variant with the best mean is shown; it was chosen on the rows "

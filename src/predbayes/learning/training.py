@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from predbayes.errors import DataError, TrainingError
+from predbayes.errors import DataError, DivergedError
 from predbayes.seeding import isolated
 
 Rows = tuple[Tensor, Tensor] | DataLoader[Any]
@@ -189,4 +189,4 @@ def train(
                     after_step(step)
                 step += 1
             if not math.isfinite(loss.item()):
-                raise TrainingError(f"training diverged at step {step}; lower the step size")
+                raise DivergedError(f"training diverged at step {step}; lower the step size")
