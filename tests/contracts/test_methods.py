@@ -6,7 +6,9 @@ A new method is one more entry of METHODS: it gets the whole suite.
 from __future__ import annotations
 
 import dataclasses
+import runpy
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,8 +88,10 @@ METHODS = {
     "distilled beta": lambda family: Distilled(
         BetaPredBayes(learner(family)), STUDENTS[family], SHORT
     ),
+    "one's own": lambda family: OWN_METHOD(learner(family)),
     "distilled fedbe": lambda family: Distilled(FedBE(point(family)), STUDENTS[family], SHORT),
 }
+OWN_METHOD = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "own_method.py"))["Median"]
 SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
 CASES = [
     pytest.param(name, family, id=f"{name}-{family.__name__}")

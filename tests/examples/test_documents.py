@@ -54,3 +54,17 @@ def test_snippets_in_the_docs_exist():
 def test_examples_run(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert "NLL" in capsys.readouterr().out
+
+
+@pytest.mark.data
+def test_the_config_in_the_docs_runs():
+    """With the command in the docs, cut to what takes a second."""
+    from predbayes.experiments.config import load_experiment
+    from predbayes.experiments.run import plan, run_methods
+
+    experiment = load_experiment(
+        str(ROOT / "examples" / "small.toml"), assignments=["data.name=bike"], methods=["fedavg"]
+    )
+    ((record, _),) = run_methods(experiment, plan(experiment, [0]))
+    assert record.scores["nll"] < 1.5
+    assert len(load_experiment(str(ROOT / "examples" / "small.toml")).methods) == 6
