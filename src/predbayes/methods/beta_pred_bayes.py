@@ -72,7 +72,7 @@ class BetaPredBayes:
         if isinstance(self.beta, str) and self.beta not in ("tuned", "released"):
             raise TrainingError(f"beta must be a number, 'tuned' or 'released', not {self.beta!r}")
 
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:  # noqa: ARG002
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
         """The prior predictive; it goes into the plan, so every party knows it."""
         if isinstance(self.beta, str):
             require_labels(reference, "beta")
@@ -80,12 +80,7 @@ class BetaPredBayes:
         return PoolState(prior_predictive(self.prior, reference))
 
     def learn(
-        self,
-        state: PoolState,  # noqa: ARG002
-        rows: Rows,
-        inputs: Tensor,
-        *,
-        rng: torch.Generator,
+        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
@@ -103,7 +98,7 @@ class BetaPredBayes:
         total: PredictiveSum[Any],
         reference: ReferenceRows,
         *,
-        rng: torch.Generator,  # noqa: ARG002
+        rng: torch.Generator,
     ) -> PoolState:
         """Tune beta on the labelled rows; pool on all."""
         labelled = total[reference.labelled]

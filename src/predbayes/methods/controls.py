@@ -51,7 +51,7 @@ class ServerOnly:
     families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
     streams: ClassVar[bool] = True
 
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:  # noqa: ARG002
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
         """Nothing to tell the sites."""
         if not len(reference.targets):
             raise TrainingError(
@@ -61,32 +61,17 @@ class ServerOnly:
         return PoolState(None)
 
     def learn(
-        self,
-        state: PoolState,  # noqa: ARG002
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,  # noqa: ARG002
+        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """The number of rows."""
         return Upload.of_count(count_rows(rows))
 
-    def lift(
-        self,
-        state: PoolState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,  # noqa: ARG002
-    ) -> TensorSum:
+    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The number of rows."""
         return TensorSum({"rows": torch.tensor(float(upload.info.num_rows))})
 
     def finish(
-        self,
-        state: PoolState,
-        total: TensorSum,  # noqa: ARG002
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,
+        self, state: PoolState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
         """Fit at the coordinator."""
         rows = (reference.inputs[reference.labelled], reference.targets)
@@ -124,33 +109,20 @@ class BestSite:
     def __post_init__(self) -> None:
         require_choices(self.send, "default")
 
-    def init(
-        self,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,  # noqa: ARG002
-    ) -> BestSiteState:
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> BestSiteState:
         """Nothing to tell the sites."""
         require_labels(reference, "the choice of a site")
         check_targets(self.learner, reference)
         return BestSiteState()
 
     def learn(
-        self,
-        state: BestSiteState,  # noqa: ARG002
-        rows: Rows,
-        inputs: Tensor,
-        *,
-        rng: torch.Generator,
+        self, state: BestSiteState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
 
     def lift(
-        self,
-        state: BestSiteState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,
+        self, state: BestSiteState, upload: Upload, inputs: Tensor
     ) -> Kept[tuple[str, Predictive]]:
         """The site's name and predictives."""
         return Kept((upload.info.site, read_predictive(self.learner, upload, inputs)))
@@ -161,7 +133,7 @@ class BestSite:
         total: Kept[tuple[str, Predictive]],
         reference: ReferenceRows,
         *,
-        rng: torch.Generator,  # noqa: ARG002
+        rng: torch.Generator,
     ) -> BestSiteState:
         """Choose on the labelled rows; of equal sites the first by name."""
         rows, targets = reference.labelled, reference.targets
@@ -197,19 +169,14 @@ class Tempered:
         if self.component not in ("mixture", "product"):
             raise TrainingError(f"component must be 'mixture' or 'product', not {self.component!r}")
 
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:  # noqa: ARG002
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
         """The prior predictive."""
         require_labels(reference, "the temperature")
         check_targets(self.learner, reference)
         return PoolState(prior_predictive(self.prior, reference))
 
     def learn(
-        self,
-        state: PoolState,  # noqa: ARG002
-        rows: Rows,
-        inputs: Tensor,
-        *,
-        rng: torch.Generator,
+        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
@@ -227,7 +194,7 @@ class Tempered:
         total: PredictiveSum[Any],
         reference: ReferenceRows,
         *,
-        rng: torch.Generator,  # noqa: ARG002
+        rng: torch.Generator,
     ) -> PoolState:
         """Tune the temperature on the labelled rows; pool on all."""
         labelled = total[reference.labelled]

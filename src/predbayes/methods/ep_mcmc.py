@@ -60,23 +60,13 @@ class EPMCMC:
         return first_model(self.learner, reference, rng=rng)
 
     def learn(
-        self,
-        state: ModelState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Sample from the common start on; send the samples."""
         samples = self.learner.fit(rows, rng=rng, start=state.weights).samples
         return Upload.of_weights(samples, num_rows=count_rows(rows))
 
-    def lift(
-        self,
-        state: ModelState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,  # noqa: ARG002
-    ) -> TensorSum:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The natural coordinates of the Gaussian fitted to the site's samples."""
         parameters, buffers = upload.samples().vectors()
         if len(parameters) < 2:
@@ -95,12 +85,7 @@ class EPMCMC:
         )
 
     def finish(
-        self,
-        state: ModelState,
-        total: TensorSum,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> ModelState:
         """Divide the prior out; draw networks; average their predictives."""
         prec = total["prec"] - (total["sites"] - 1) / self.prior_std**2

@@ -42,32 +42,17 @@ class FedAvg:
         return first_model(self.learner, reference, rng=rng)
 
     def learn(
-        self,
-        state: ModelState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Train from the global model; send the weights."""
         return learn_from(self.learner, state, rows, rng=rng)
 
-    def lift(
-        self,
-        state: ModelState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,  # noqa: ARG002
-    ) -> TensorSum:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights times its rows."""
         return row_weighted(upload.samples(), upload.info.num_rows)
 
     def finish(
-        self,
-        state: ModelState,
-        total: TensorSum,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,  # noqa: ARG002
+        self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> ModelState:
         """The mean is the new global model."""
         return average_model(self.learner, state, total, reference)

@@ -55,22 +55,12 @@ class FedBE:
         return first_model(self.learner, reference, rng=rng)
 
     def learn(
-        self,
-        state: ModelState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Train from the common start; send the weights."""
         return learn_from(self.learner, state, rows, rng=rng)
 
-    def lift(
-        self,
-        state: ModelState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,
-    ) -> TensorSum:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights and their squares times its rows, and the moments it predicts."""
         samples, num_rows = upload.samples(), upload.info.num_rows
         moments = read_predictive(self.learner, upload, inputs).moments()
@@ -79,12 +69,7 @@ class FedBE:
         return row_weighted(samples, num_rows).with_terms(sums)
 
     def finish(
-        self,
-        state: ModelState,
-        total: TensorSum,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> ModelState:
         """Draw networks; average all predictives by their moments."""
         mean = mean_of(total, "parameters")

@@ -61,7 +61,7 @@ class FedKT:
     families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical})
     streams: ClassVar[bool] = True
 
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> FedKTState:  # noqa: ARG002
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> FedKTState:
         """How many of the reference inputs may be trained on."""
         check_targets(self.learner, reference)
         return FedKTState(reference.distillation.stop)
@@ -93,12 +93,7 @@ class FedKT:
         return TensorSum({"votes": count_votes(torch.stack(each), consistent=self.consistent)})
 
     def finish(
-        self,
-        state: FedKTState,
-        total: TensorSum,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,
+        self, state: FedKTState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> FedKTState:
         """Train the final network on the labels with most votes."""
         votes = total["votes"]

@@ -83,12 +83,7 @@ class FedPA:
         return PosteriorAveragingState(weights, torch.zeros_like(weights.vectors()[0][-1]))
 
     def learn(
-        self,
-        state: PosteriorAveragingState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: PosteriorAveragingState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Sample from the global model on; send the whitened change."""
         samples = self.learner.fit(rows, rng=rng, start=state.weights).samples
@@ -97,12 +92,7 @@ class FedPA:
         change = state.weights.from_vectors(delta.unsqueeze(0), buffers[-1])
         return Upload.of_delta(change, num_rows=count_rows(rows))
 
-    def lift(
-        self,
-        state: PosteriorAveragingState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,  # noqa: ARG002
-    ) -> TensorSum:
+    def lift(self, state: PosteriorAveragingState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's change times its rows."""
         return row_weighted(upload.delta(), upload.info.num_rows)
 
@@ -112,7 +102,7 @@ class FedPA:
         total: TensorSum,
         reference: ReferenceRows,
         *,
-        rng: torch.Generator,  # noqa: ARG002
+        rng: torch.Generator,
     ) -> PosteriorAveragingState:
         """One step along minus the mean delta."""
         velocity = self.server_momentum * state.velocity + mean_of(total, "parameters")

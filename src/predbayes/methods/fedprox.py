@@ -72,34 +72,19 @@ class FedProx:
         return first_model(self.learner, reference, rng=rng)
 
     def learn(
-        self,
-        state: ModelState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Train near the global model; send the weights."""
         penalty = _towards(state.weights, self.proximal, self.learner.device)
         predictor = self.learner.fit(rows, rng=rng, start=state.weights, penalty=penalty)
         return Upload.of_weights(predictor.samples, num_rows=count_rows(rows))
 
-    def lift(
-        self,
-        state: ModelState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,  # noqa: ARG002
-    ) -> TensorSum:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights times its rows."""
         return row_weighted(upload.samples(), upload.info.num_rows)
 
     def finish(
-        self,
-        state: ModelState,
-        total: TensorSum,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,  # noqa: ARG002
+        self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> ModelState:
         """The mean is the new global model."""
         return average_model(self.learner, state, total, reference)

@@ -84,32 +84,17 @@ class FedYogi:
         return YogiState(weights, torch.zeros_like(vector), torch.full_like(vector, second))
 
     def learn(
-        self,
-        state: YogiState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: YogiState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Train from the global model; send the weights."""
         return learn_from(self.learner, state, rows, rng=rng)
 
-    def lift(
-        self,
-        state: YogiState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,  # noqa: ARG002
-    ) -> TensorSum:
+    def lift(self, state: YogiState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights times its rows."""
         return row_weighted(upload.samples(), upload.info.num_rows)
 
     def finish(
-        self,
-        state: YogiState,
-        total: TensorSum,
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,  # noqa: ARG002
+        self, state: YogiState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> YogiState:
         """One step of Yogi along the mean change."""
         present = state.weights.vectors()[0][-1]

@@ -41,22 +41,12 @@ class OneShotFL:
         return first_model(self.learner, reference, rng=rng)
 
     def learn(
-        self,
-        state: ModelState,
-        rows: Rows,
-        inputs: Tensor,  # noqa: ARG002
-        *,
-        rng: torch.Generator,
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Train from the common start; send the weights."""
         return learn_from(self.learner, state, rows, rng=rng)
 
-    def lift(
-        self,
-        state: ModelState,  # noqa: ARG002
-        upload: Upload,
-        inputs: Tensor,
-    ) -> PredictiveSum[Any]:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
         """The site's predictive; every site counts once."""
         return PredictiveSum.of(read_predictive(self.learner, upload, inputs), rows=1.0)
 
@@ -64,9 +54,9 @@ class OneShotFL:
         self,
         state: ModelState,
         total: PredictiveSum[Any],
-        reference: ReferenceRows,  # noqa: ARG002
+        reference: ReferenceRows,
         *,
-        rng: torch.Generator,  # noqa: ARG002
+        rng: torch.Generator,
     ) -> ModelState:
         """Mean logits, or the mixture."""
         if total.family is Categorical:
