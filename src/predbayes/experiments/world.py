@@ -91,7 +91,11 @@ def _deal(dataset: Dataset, rest: Tensor, settings: PartitionSettings, seed: int
         "homogeneous": lambda: partition.homogeneous(len(rest), num, rng=rng),
         "label-skew": lambda: partition.label_skew(targets, num, settings.heterogeneity, rng=rng),
         "label-skew-released": lambda: partition.label_skew_released(
-            targets, num, settings.heterogeneity, rng=rng
+            targets,
+            num,
+            settings.heterogeneity,
+            rng=rng,
+            shard_size=len(dataset.train_targets) // num,  # before reference rows are taken out
         ),
         "dirichlet": lambda: partition.dirichlet(targets, num, settings.concentration, rng=rng),
         "sorted": lambda: partition.sorted_by(
