@@ -35,6 +35,7 @@ set = { "sampler.step-size" = 0.6 }
 [methods.mixture]
 [methods.fedprox]
 options = { proximal = 0.125 }
+set = { "optimizer.lr" = 0.45 }
 """
 
 
@@ -61,13 +62,14 @@ def test_cells_are_all_combinations_of_the_axes(write):
 
 
 def test_later_settings_win(write):
-    """File, then axes, then overrides, then the method's own, then the command line."""
+    """File, axes, overrides, the method's own, overrides for the method, the command line."""
     experiment = load_experiment(write())
     wine, _, _, bike = experiment.cells()
     assert experiment.settings(wine, "mixture").sampler.step_size == 0.3
     assert experiment.settings(bike, "mixture").sampler.step_size == 0.4
     assert experiment.settings(bike, "beta").sampler.step_size == 0.6
     assert experiment.settings(bike, "mixture").optimizer.lr == 0.4
+    assert experiment.settings(wine, "fedprox").optimizer.lr == 0.45
     assert experiment.settings(bike, "fedprox").optimizer.lr == 0.5
     assert experiment.settings(bike, "beta").partition.heterogeneity == 0.9
     final = load_experiment(write(), assignments=["sampler.step-size=0.7"])
@@ -118,12 +120,14 @@ def test_overrides_for_a_method_hold_for_its_variants(write):
     [[override]]
     where = { "data.name" = "bike" }
     methods = ["fedprox"]
-    set = { "optimizer.lr" = 0.5 }
+    set = { "optimizer.lr" = 0.5, "options.proximal" = 3.0 }
     [data]
     name = "bike"
     """
     experiment = load_experiment(write(text))
-    assert experiment.settings({}, "fedprox[options.proximal=1.0]").optimizer.lr == 0.5
+    label = "fedprox[options.proximal=1.0]"
+    assert experiment.settings({}, label).optimizer.lr == 0.5
+    assert experiment.method({}, label).options == {"proximal": 1.0}  # the grid wins
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """What an experiment is: a TOML file with settings, axes and methods.
 
-The axes span cells, such as datasets times heterogeneities; each method runs in each cell with each
-seed. Settings are those of the file, then of the cell, then of the overrides whose `where` holds in
-the cell, then of the method's own `set`, then of the command line:
+The axes span cells, such as datasets times heterogeneities; each method runs in each cell with
+each seed. The more special setting wins: those of the file, then of the cell, then of the
+overrides whose `where` holds in the cell, then of the method's own `set`, then of the overrides
+for that method, then of its `grid`, then of the command line:
 
     [axes]
     "data.name" = ["wine", "bike"]
@@ -181,8 +182,8 @@ class MethodSettings:
                 yield label, self
                 continue
             name = ",".join(f"{key}={value}" for key, value in chosen.items())
-            method = replace(self, method=self.method or label, set=self.set | chosen, grid={})
-            yield f"{label}[{name}]", method
+            single = {key: [value] for key, value in chosen.items()}
+            yield f"{label}[{name}]", replace(self, method=self.method or label, grid=single)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +236,18 @@ class Experiment:
         }
         method = self.methods[label]
         return replace(
-            method, method=method.method or label, options=method.options | given, set={}
+            method, method=method.method or label, options=method.options | given, set={}, grid={}
         )
 
     def _assigned(self, cell: Mapping[str, Any], label: str) -> list[tuple[str, Any]]:
         """Keys and values in the order in which they are set."""
         where = _with_all(self.tables, cell)
-        overrides = [o.set.items() for o in self.overrides if o.holds(where, label)]
-        own = self.methods[label].set
-        return [*cell.items(), *itertools.chain(*overrides), *own.items(), *self.last.items()]
+        held = [override for override in self.overrides if override.holds(where, label)]
+        steps = [cell, *(override.set for override in held if not override.methods)]
+        method = self.methods[label]
+        steps += [method.set, *(override.set for override in held if override.methods)]
+        steps += [{key: values[0] for key, values in method.grid.items()}, self.last]
+        return [item for step in steps for item in step.items()]
 
 
 _OPTIONS = "options."
