@@ -17,6 +17,7 @@ _PUBLIC = {
         "DataError",
         "DivergedError",
         "ExperimentError",
+        "ImproperPoolError",
         "MissingPackageError",
         "PoolError",
         "PredbayesError",

@@ -1,6 +1,7 @@
 from predbayes.errors import DataError as DataError
 from predbayes.errors import DivergedError as DivergedError
 from predbayes.errors import ExperimentError as ExperimentError
+from predbayes.errors import ImproperPoolError as ImproperPoolError
 from predbayes.errors import MissingPackageError as MissingPackageError
 from predbayes.errors import PoolError as PoolError
 from predbayes.errors import PredbayesError as PredbayesError

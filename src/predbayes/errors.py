@@ -7,7 +7,8 @@ is wrong and what to do. Anything else that escapes is a bug.
     ├── DataError          a file, a table or a partition is not what it should be
     ├── ExperimentError    a config, a record or a request to the runner that makes no sense
     ├── MissingPackageError  a package that an extra installs is not there
-    ├── PoolError          predictives that cannot be combined, or a pool that is not a distribution
+    ├── PoolError          predictives that cannot be combined
+    │   └── ImproperPoolError  a pool that is not a distribution
     ├── TrainingError      settings that cannot work together
     │   └── DivergedError  a fit whose numbers left the finite
     └── UploadError        what a site sent is malformed, of another version, or not finite
@@ -35,6 +36,10 @@ class MissingPackageError(PredbayesError):
 
 class PoolError(PredbayesError):
     """Predictives that cannot be combined, or a pool that is not a distribution."""
+
+
+class ImproperPoolError(PoolError):
+    """A pool that is not a distribution."""
 
 
 class TrainingError(PredbayesError):

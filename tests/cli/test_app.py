@@ -82,7 +82,7 @@ class TestExperiment:
     def test_list_names_the_shipped_ones(self):
         done = predbayes("experiment", "list")
         assert done.returncode == 0
-        for name in ("regression", "classification", "cifar10", "heart", "grid-regression"):
+        for name in ("regression", "classification", "cifar", "heart", "grid-regression"):
             assert name in done.stdout
 
     def test_run_prints_scores_and_keeps_nothing(self, config, tmp_path):  # noqa: F811

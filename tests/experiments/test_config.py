@@ -91,6 +91,22 @@ def test_an_assignment_to_an_axis_leaves_those_values(write):
     assert {cell["partition.heterogeneity"] for cell in both.cells()} == {0.5}
 
 
+def test_overrides_see_defaults_and_the_command_line(write):
+    text = """
+    [methods.fedavg]
+    [[override]]
+    where = { "partition.num-clients" = 5 }
+    set = { "optimizer.lr" = 0.5 }
+    [[override]]
+    where = { "data.name" = "bike" }
+    set = { "optimizer.num-epochs" = 7 }
+    """
+    assert load_experiment(write(text)).settings({}, "fedavg").optimizer.lr == 0.5
+    chosen = load_experiment(write(text), assignments=["data.name=bike", "partition.num-clients=3"])
+    assert chosen.settings({}, "fedavg").optimizer.num_epochs == 7
+    assert chosen.settings({}, "fedavg").optimizer.lr == 0.1
+
+
 def test_presets_are_the_base_of_the_sampler(write):
     experiment = load_experiment(write(), assignments=["sampler={preset='tuned'}"])
     cell = experiment.cells()[0]
@@ -148,6 +164,10 @@ def test_overrides_for_a_method_hold_for_its_variants(write):
             "override: no method 'bta'; did you mean 'beta'",
         ),
         ("[methods.beta]\n[[override]]\nset={}\n", "override is incomplete"),
+        (
+            "[methods.beta]\n[[override]]\nwhere={'data.nme'='wine'}\nset={}\n",
+            "override: no setting 'data.nme'; did you mean 'data.name'",
+        ),
     ],
 )
 def test_mistakes_show_before_the_first_run(write, text, message):
@@ -188,18 +208,10 @@ class TestShipped:
         experiment = load_experiment(name)
         for override in experiment.overrides:
             assert any(
-                override.holds(_with_cell(experiment, cell), label)
+                override.holds(experiment._decoded(cell), label)
                 for cell in experiment.cells()
                 for label in experiment.methods
             ), override
-
-
-def _with_cell(experiment, cell):
-    tables = {key: dict(value) for key, value in experiment.tables.items() if key != "evaluate"}
-    for key, value in cell.items():
-        part, name = key.split(".")
-        tables.setdefault(part, {})[name] = value
-    return tables
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("3", (3,)), ("0-2", (0, 1, 2)), ("1,4-5", (1, 4, 5))])

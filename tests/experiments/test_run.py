@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,20 +12,22 @@ import predbayes
 from predbayes.data.registry import load
 from predbayes.errors import ExperimentError
 from predbayes.exchange.federation import InProcess
+from predbayes.experiments import methods as methods_module
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.methods import (
     METHODS,
     build_method,
+    code_digest,
     find_method,
     import_object,
-    source_digest,
 )
-from predbayes.experiments.run import plan, run_methods
+from predbayes.experiments.run import plan, run_methods, settings_part
 from predbayes.experiments.world import make_world
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.beta_pred_bayes import BetaPredBayes
+from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
 from predbayes.predictive import metrics
 from predbayes.seeding import generator
@@ -55,7 +58,6 @@ class TestKeys:
             ("optimizer.lr=0.02", {"fedavg"}),
             ("distillation.lr=0.02", {"beta", "beta student"}),
             ("reference.fraction=0.3", {"mixture", "beta", "beta student", "fedavg"}),
-            ("options.beta=0.5", {"mixture", "beta", "beta student", "fedavg"}),
         ],
     )
     def test_settings_that_a_method_uses_are_covered_and_no_others(
@@ -77,19 +79,62 @@ class TestKeys:
         module._data_digest.cache_clear()
         assert not set(before.values()) & set(after.values())
 
-    def test_version_and_source_are_covered(self, config, monkeypatch):
+    def test_version_is_covered(self, config, monkeypatch):
         before = keys(load_experiment(str(config)))
         monkeypatch.setattr(predbayes, "__version__", "9.9")
         after = keys(load_experiment(str(config)))
         assert not set(before.values()) & set(after.values())
+        for label, key in before.items():
+            assert settings_part(key) == settings_part(after[label])
 
-    def test_a_changed_source_has_another_digest(self, tmp_path, monkeypatch):
+    def test_rounds_and_device_are_covered(self, config):
+        before = keys(load_experiment(str(config)))
+        text = config.read_text().replace("[methods.fedavg]", "[methods.fedavg]\nnum-rounds = 2")
+        config.write_text(text)
+        experiment = load_experiment(str(config))
+        assert keys(experiment)["fedavg"] != before["fedavg"]
+        elsewhere = plan(experiment, [0], device="cuda")
+        assert elsewhere[-1].keys["fedavg"] != keys(experiment)["fedavg"]
+
+    def test_hyphens_in_options_change_nothing(self, config):
+        found = [
+            keys(
+                load_experiment(str(config), assignments=[f"options.{name}=0.5"], methods=["beta"])
+            )
+            for name in ("prior-std", "prior_std")
+        ]
+        assert found[0] == found[1]
+
+    def test_sources_are_covered_those_of_methods_networks_and_shared_code(
+        self, config, tmp_path, monkeypatch
+    ):
         monkeypatch.syspath_prepend(tmp_path)
         path = tmp_path / "mine_for_digest.py"
-        path.write_text("def Mine(learner): ...\n")
-        before = source_digest("mine_for_digest:Mine")
-        path.write_text("def Mine(learner): ...  # mended\n")
-        assert source_digest("mine_for_digest:Mine") != before
+        path.write_text("def build(shape, num_outputs): ...\n")
+        experiment = load_experiment(
+            str(config), assignments=["network.kind=mine_for_digest:build"], methods=["fedavg"]
+        )
+        before = keys(experiment)["fedavg"]
+        path.write_text("def build(shape, num_outputs): ...  # mended\n")
+        after = keys(experiment)["fedavg"]
+        assert after != before
+        assert settings_part(after) == settings_part(before)
+        monkeypatch.setattr(methods_module, "_common_code", lambda: b"other code")
+        assert keys(experiment)["fedavg"] != after
+
+    def test_common_code_is_all_that_a_result_passes_through(self):
+        """What `run` imports of predbayes, but for the methods, is in the digest."""
+        content = methods_module._common_code()
+        root = Path(predbayes.__file__).parent
+        for name in (
+            "learning/training.py",
+            "data/partition.py",
+            "methods/global_model.py",
+            "predictive/pooling.py",
+            "posterior/sghmc.py",
+            "experiments/world.py",
+        ):
+            assert (root / name).read_bytes() in content
 
 
 class TestResults:
@@ -112,6 +157,88 @@ class TestResults:
             alone = all_records(load_experiment(str(config), methods=[label]))
             for name, record in alone.items():
                 assert record.scores == together[name].scores
+
+    def test_methods_with_settings_of_their_own_equal_their_solo_runs(self, config):
+        """Worlds and learners are shared only where all their settings are the same."""
+        variants = {
+            "other sampler": '"sampler.step-size" = 0.02',
+            "other network": '"network.hidden" = [3]',
+            "other rows": '"reference.fraction" = 0.4',
+            "validation": '"evaluate" = "validation"',
+        }
+        for label, setting in variants.items():
+            with config.open("a") as file:
+                file.write(f"[methods.'{label}']\nmethod = 'mixture'\nset = {{ {setting} }}\n")
+        together = all_records(load_experiment(str(config)))
+        assert len({together[label].scores["nll"] for label in (*variants, "mixture")}) == 5
+        for label in variants:
+            alone = all_records(load_experiment(str(config), methods=[label]))
+            assert alone[label].scores == together[label].scores
+
+    def test_seeds_in_one_call_equal_seeds_apart(self, config):
+        experiment = load_experiment(str(config))
+        both = [r for r, _ in run_methods(experiment, plan(experiment, [0, 1]))]
+        apart = [r for s in (0, 1) for r, _ in run_methods(experiment, plan(experiment, [s]))]
+        assert [r.scores for r in both] == [r.scores for r in apart]
+
+    def test_threads_do_not_matter_and_are_left_as_they_were(self, config):
+        experiment = load_experiment(
+            str(config), assignments=["network.hidden=[100, 100]"], methods=["fedavg"]
+        )
+        found = []
+        before = torch.get_num_threads()
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(all_records(experiment)["fedavg"].scores)
+            assert torch.get_num_threads() == count
+        torch.set_num_threads(before)
+        assert found[0] == found[1]
+
+    def test_the_student_is_scored_by_its_own_predictions(self, config):
+        experiment = load_experiment(str(config), methods=["beta"])
+        records = all_records(experiment)
+        settings = experiment.settings({}, "beta")
+        world = make_world(settings, 0)
+        network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
+        pool = BetaPredBayes(SGHMCLearner(network, settings.sampler), send="predictions")
+        student = Network(lambda: mlp(11, 2, hidden=(5,)), LearnedNoise(per_input=True))
+        method = Distilled(pool, student, settings.distillation)
+        state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
+        predicted = state.student.predict(world.reference.inputs[world.reference.evaluate])
+        assert records["beta student"].scores["nll"] == metrics.nll(predicted, world.targets)
+        assert records["beta student"].scores != records["beta"].scores
+
+    def test_a_student_that_diverges_leaves_its_teacher(self, config):
+        assignments = ["distillation.optimizer=sgd", "distillation.lr=1e12"]
+        experiment = load_experiment(str(config), assignments=assignments, methods=["beta"])
+        records = all_records(experiment)
+        assert "diverged" in records["beta student"].error
+        assert math.isnan(records["beta student"].scores["nll"])
+        alone = all_records(load_experiment(str(config)))["beta"]
+        assert records["beta"].error == ""
+        assert records["beta"].scores == alone.scores
+
+    def test_an_infinite_nll_is_a_failure(self, config, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "certain.py").write_text(
+            "from dataclasses import replace\n"
+            "import torch\n"
+            "from predbayes import Gaussian\n"
+            "from predbayes.methods.controls import ServerOnly\n"
+            "class Certain:\n"
+            "    def __init__(self, learner):\n"
+            "        self.inner = ServerOnly(learner)\n"
+            "    def __getattr__(self, name):\n"
+            "        return getattr(self.inner, name)\n"
+            "    def finish(self, state, total, reference, *, rng):\n"
+            "        n = len(reference.inputs)\n"
+            "        pooled = Gaussian(torch.full((n,), 1e30), torch.full((n,), 1e-30))\n"
+            "        return replace(state, pooled=pooled)\n"
+        )
+        config.write_text("[data]\nname='wine'\n[methods.certain]\nmethod='certain:Certain'\n")
+        record = all_records(load_experiment(str(config)))["certain"]
+        assert "not finite" in record.error
+        assert math.isnan(record.scores["nll"])
 
     def test_seeds_differ(self, config):
         experiment = load_experiment(str(config))
@@ -151,6 +278,14 @@ class TestWorld:
     def settings(self, config, *assignments):
         experiment = load_experiment(str(config), assignments=assignments)
         return experiment.settings({}, "beta")
+
+    @pytest.mark.data
+    def test_seeds_deal_other_rows(self, tmp_path):
+        path = tmp_path / "heart.toml"
+        path.write_text("[data]\nname = 'mnist'\n[methods.fedavg]\n")
+        settings = load_experiment(str(path)).settings({}, "fedavg")
+        first, second = (make_world(settings, seed).sites["site0"][0] for seed in (0, 1))
+        assert not torch.equal(first, second)
 
     def test_sites_reference_and_test_share_no_row(self, config):
         world = make_world(self.settings(config), 0)
@@ -214,7 +349,7 @@ class TestMethods:
     @pytest.mark.parametrize("name", list(METHODS))
     def test_every_name_stands_for_a_method(self, name):
         assert callable(import_object(METHODS[name].target))
-        assert source_digest(METHODS[name].target)
+        assert code_digest(METHODS[name].target)
 
     def test_mistakes_are_one_line(self, config):
         with pytest.raises(ExperimentError, match="no method 'fedvag'; did you mean 'fedavg'"):
@@ -241,7 +376,7 @@ class TestMethods:
         text = config.read_text().replace("[methods.mixture]", "[methods.mixture]\nlearner='smpl'")
         config.write_text(text)
         with pytest.raises(ExperimentError, match="no learner 'smpl'"):
-            all_records(load_experiment(str(config)))
+            plan(load_experiment(str(config)), [0])
 
     def test_estimators_of_scikit_learn_are_learners_by_name(self, config):
         line = 'learner = "sklearn.linear_model:Ridge"'

@@ -12,7 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from predbayes.errors import MissingPackageError, TrainingError
+import predbayes
+from predbayes.errors import ExperimentError, MissingPackageError
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 from predbayes.experiments.sweep import sweep
@@ -78,6 +79,19 @@ def test_more_seeds_and_a_missing_student_are_added(config, tmp_path):
                     ("mixture", "beta", "beta student", "fedavg")]]  # fmt: skip
 
 
+def test_records_of_other_code_count_only_when_asked(config, tmp_path, monkeypatch):
+    experiment = load_experiment(str(config))
+    first = sweep(experiment, tmp_path, seeds=[0])
+    monkeypatch.setattr(predbayes, "__version__", "9.9")
+    told = []
+    kept = sweep(experiment, tmp_path, seeds=[0], any_code=True, report=lambda *a: told.append(a))
+    assert told == []
+    assert kept == first
+    again = sweep(experiment, tmp_path, seeds=[0], report=lambda *a: told.append(a))
+    assert len(told) == len(again) == 4
+    assert {r.version for r in again} == {"9.9"}
+
+
 def test_a_method_that_diverges_is_a_result_and_stops_nothing(config, tmp_path):
     experiment = load_experiment(str(config), assignments=["optimizer.lr=1e12"])
     records = sweep(experiment, tmp_path, seeds=[0])
@@ -95,7 +109,7 @@ def test_a_method_that_diverges_is_a_result_and_stops_nothing(config, tmp_path):
 
 def test_settings_that_cannot_work_stop_at_once(config, tmp_path):
     experiment = load_experiment(str(config), assignments=["sampler.num-cycles=50"])
-    with pytest.raises(TrainingError, match="too few for 50 cycles"):
+    with pytest.raises(ExperimentError, match=r"mixture: .* too few for 50 cycles"):
         sweep(experiment, tmp_path)
 
 
@@ -127,7 +141,7 @@ def test_a_sweep_killed_in_the_middle_goes_on(config, tmp_path):
     assert table(killed) == table(whole)
 
 
-def predbayes(*arguments):
+def command_line(*arguments):
     """The command in a process of its own: Ray leaves threads and files behind in its process."""
     command = [sys.executable, "-m", "predbayes", "experiment", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ)
@@ -136,7 +150,7 @@ def predbayes(*arguments):
 def test_ray_gives_the_same_records(config, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     alone = sweep(load_experiment(str(config)), here)
-    done = predbayes("sweep", config, "--workers", 2, "--out", there)
+    done = command_line("sweep", config, "--workers", 2, "--out", there)
     assert done.returncode == 0, done.stderr
     fanned = read_records(there / RECORDS_FILE)
     assert scores(fanned) == scores(alone)
@@ -148,7 +162,7 @@ def test_ray_gives_the_same_records(config, tmp_path):
 
 
 def test_what_goes_wrong_in_a_worker_is_one_line(config, tmp_path):
-    done = predbayes(
+    done = command_line(
         "sweep", config, "--workers", 2, "--out", tmp_path / "out", "--set", "partition.kind=groups"
     )
     assert done.returncode == 2

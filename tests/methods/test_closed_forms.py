@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from predbayes.errors import TrainingError, UploadError
+from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.likelihood import FixedNoise, Softmax
+from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings, SGDLearner
 from predbayes.methods.beta_pred_bayes import product
 from predbayes.methods.controls import BestSite, ServerOnly, Tempered
@@ -180,7 +180,7 @@ class TestFedPA:
         assert vector(state).tolist() == pytest.approx([1.5, 1.0], abs=1e-6)
 
     def test_momentum_acts_from_the_second_round(self):
-        method = FedPA(Known(TWO), server_lr=0.5, server_momentum=0.9)
+        method = FedPA(Known(TWO), server_lr=0.5)
         start = vector(method.init(REFERENCE, rng=generator(0, "init")))
         target = torch.tensor([1.5, 1.0], dtype=torch.float64)
         first_step = 0.5 * (target - start)
@@ -188,6 +188,18 @@ class TestFedPA:
         expected = after_one + 0.9 * first_step + 0.5 * (target - after_one)
         torch.testing.assert_close(
             vector(run_on(method, num_rounds=2)), expected, rtol=1e-5, atol=1e-6
+        )
+
+    def test_adam_at_the_server_is_torchs(self):
+        method = FedPA(Known(TWO), server_lr=0.1, server_optimizer="adam")
+        start = vector(method.init(REFERENCE, rng=generator(0, "init")))
+        parameter = nn.Parameter(start.clone())
+        adam = torch.optim.Adam([parameter], lr=0.1)
+        for _ in range(3):
+            parameter.grad = parameter.detach() - torch.tensor([1.5, 1.0], dtype=torch.float64)
+            adam.step()
+        torch.testing.assert_close(
+            vector(run_on(method, num_rounds=3)), parameter.detach(), rtol=1e-5, atol=1e-6
         )
 
     def test_sends_one_change_and_no_samples(self):
@@ -202,6 +214,8 @@ class TestFedPA:
     def test_refuses_negative_shrinkage(self):
         with pytest.raises(TrainingError, match="shrinkage"):
             FedPA(Known(TWO), shrinkage=-1.0)
+        with pytest.raises(TrainingError, match="server_optimizer must be"):
+            FedPA(Known(TWO), server_optimizer="lion")
 
 
 class TestEPMCMC:
@@ -217,6 +231,32 @@ class TestEPMCMC:
         bias = (1 / 2 + 6 / 8) / (1 / 2 + 1 / 8)
         slope = (2 / 2 + 1.25 / 0.125) / (1 / 2 + 1 / 0.125)
         assert vector(state).tolist() == pytest.approx([bias, slope])
+
+    def test_a_site_vaguer_than_the_prior_counts_as_the_prior(self):
+        """With s = 1 the first site's variance of 2 is taken for 1."""
+        state = run_on(EPMCMC(self.LEARNER, prior_std=1.0))
+        # Biases: variances 2 and 8, both taken for 1, and one prior divided out again.
+        assert vector(state)[0].item() == pytest.approx(1 + 6)
+
+    def test_the_learnt_noise_has_no_prior_to_divide_out(self):
+        network = Network(lambda: nn.Linear(1, 1), LearnedNoise())
+        sampled = {
+            n: WeightSamples(
+                {
+                    "net.bias": torch.zeros(2, 1) + torch.tensor([[0.0], [1e-3]]),
+                    "net.weight": torch.zeros(2, 1, 1) + torch.tensor([[[0.0]], [[1e-3]]]),
+                    "raw_noise": torch.tensor([[0.0], [math.sqrt(8) * n]]),
+                },
+                {},
+            )
+            for n in (1, 3)
+        }
+        state = run_on(EPMCMC(Known(sampled, network), prior_std=1.0))
+        # Means sqrt(2) n, variances 4 n^2, both above the prior's 1, which does not matter.
+        mean = sum(math.sqrt(2) * n / (4 * n * n) for n in (1, 3)) / sum(
+            1 / (4 * n * n) for n in (1, 3)
+        )
+        assert state.weights.parameters["raw_noise"].item() == pytest.approx(mean, rel=1e-5)
 
     def test_prior_is_divided_out_once_less_than_there_are_sites(self):
         """In a conjugate model the product of the sites' posteriors is the posterior of all."""
@@ -377,7 +417,7 @@ class TestFedKT:
         state = method.init(reference, rng=rng)
         with pytest.raises(TrainingError, match="3 rows cannot be cut into 5 parts"):
             method.learn(state, rows_of(3), reference.inputs, rng=rng)
-        with pytest.raises(TrainingError, match="no site's students agree"):
+        with pytest.raises(PoolError, match="no site's students agree"):
             method.finish(state, TensorSum({"votes": torch.zeros(6, 3)}), reference, rng=rng)
 
 

@@ -88,6 +88,9 @@ def sweep_experiment(
         int, typer.Option(min=0, help="Processes; 0 is one for each core, 1 is without Ray.")
     ] = 0,
     address: Annotated[str | None, typer.Option(help="A Ray cluster, such as auto.")] = None,
+    any_code: Annotated[
+        bool, typer.Option("--any-code", help="Keep records that other code made, too.")
+    ] = False,
 ) -> None:
     """Do all runs that have no record yet; a sweep that was stopped goes on where it was."""
     from predbayes.experiments.config import parse_seeds
@@ -103,6 +106,7 @@ def sweep_experiment(
             num_workers=workers or os.cpu_count() or 1,
             address=address,
             device=device,
+            any_code=any_code,
             report=report,
         )
     typer.echo(f"{len(records)} records in {folder}")
@@ -153,9 +157,14 @@ def make_figure(
     methods: Methods = None,
 ) -> None:
     """Metrics against an axis of the experiment with error bars, or reliability diagrams."""
+    from predbayes.errors import ExperimentError, no_such
     from predbayes.experiments import figures
 
     found, _folder = _read(records)
+    known = {record.method for record in found}
+    for method in methods or ():
+        if method not in known:
+            raise ExperimentError(no_such("method", method, known))
     if methods:
         found = [record for record in found if record.method in methods]
     if reliability:

@@ -116,7 +116,10 @@ def _download(
         reason = type(error).__name__
         if response is not None:
             reason = f"{response.status_code} {response.reason}"
-        raise DataError(f"cannot download {url}: {reason}") from error
+        folder = cache.parent / spec.folder
+        raise DataError(
+            f"cannot download {url}: {reason}; or put {', '.join(spec.files)} into {folder} by hand"
+        ) from error
     except ValueError as error:  # pooch's word for a wrong hash; it has deleted the file
         raise DataError(f"{url} is not what its publisher offered: its hash differs") from error
     return Path(path)

@@ -31,7 +31,9 @@ def find_file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise DataError(f"no {name} in {folder}; put the publisher's files there")
+    raise DataError(
+        f"no {name} in {folder}; run `predbayes data fetch`, or put the publisher's files there"
+    )
 
 
 def has_file(folder: Path, name: str) -> bool:

@@ -158,7 +158,8 @@ def _from_arrays(arrays: Mapping[str, Tensor]) -> Predictive:
     match sorted(arrays):
         case ["log_probs"] if arrays["log_probs"].ndim == 2:
             log_probs = arrays["log_probs"]
-            if float(log_probs.logsumexp(-1).abs().max()) > 0.05:  # half precision is within .01
+            excess = float(log_probs.logsumexp(-1).abs().max())
+            if not excess <= 0.05:  # half precision is within .01; NaN is not
                 raise UploadError("log_probs are not normalised: probabilities must sum to one")
             return Categorical(log_probs)
         case ["epistemic_var", "mean", "noise_var"] if len({a.shape for a in arrays.values()}) == 1:

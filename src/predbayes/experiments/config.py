@@ -239,10 +239,15 @@ class Experiment:
             method, method=method.method or label, options=method.options | given, set={}, grid={}
         )
 
+    def _decoded(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of a cell before any override, defaults included."""
+        given = {key: v for key, v in {**cell, **self.last}.items() if not key.startswith(_OPTIONS)}
+        return resolved(Settings.decode(_with_all(self.tables, given)))
+
     def _assigned(self, cell: Mapping[str, Any], label: str) -> list[tuple[str, Any]]:
         """Keys and values in the order in which they are set."""
-        where = _with_all(self.tables, cell)
-        held = [override for override in self.overrides if override.holds(where, label)]
+        here = self._decoded(cell)
+        held = [override for override in self.overrides if override.holds(here, label)]
         steps = [cell, *(override.set for override in held if not override.methods)]
         method = self.methods[label]
         steps += [method.set, *(override.set for override in held if override.methods)]
@@ -371,10 +376,21 @@ def _check(experiment: Experiment, known: Sequence[str]) -> None:
     for cell in experiment.cells():
         for label in experiment.methods:
             experiment.settings(cell, label)
+    settings = experiment._decoded(experiment.cells()[0])
     for override in experiment.overrides:
+        for key in override.where:
+            part, _, name = key.partition(".")
+            names = settings.get(part, {})
+            if key != "evaluate" and name not in names:
+                raise ExperimentError(f"override: {no_such('setting', key, _dotted(settings))}")
         for label in override.methods:
             if label not in known:
                 raise ExperimentError(f"override: {no_such('method', label, known)}")
+
+
+def _dotted(tables: Mapping[str, Any]) -> list[str]:
+    parts = {part: table for part, table in tables.items() if isinstance(table, Mapping)}
+    return [f"{part}.{name}" for part, table in parts.items() for name in table]
 
 
 def _as_list(value: Any) -> list[Any]:

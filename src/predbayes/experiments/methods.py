@@ -11,14 +11,15 @@ import hashlib
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+import predbayes
 from predbayes.data.dataset import Dataset
 from predbayes.errors import ExperimentError, no_such
 from predbayes.experiments.config import MethodSettings, NetworkSettings, Settings
@@ -66,6 +67,9 @@ METHODS: dict[str, MethodSpec] = {
 }
 
 
+LEARNERS = ("sampler", "optimizer", "ensemble")
+
+
 def find_method(name: str) -> MethodSpec:
     """A method by name or import string."""
     if ":" in name:
@@ -87,33 +91,65 @@ def import_object(target: str) -> Any:
     return getattr(module, name)
 
 
-def source_digest(target: str) -> str:
-    """SHA-256 of the source file of a method, so that a changed method is run anew."""
-    path = inspect.getsourcefile(inspect.unwrap(import_object(target)))
+def code_digest(*targets: str) -> str:
+    """SHA-256 of the sources that compute a result, so that changed code is run anew.
+
+    These are the files that the import strings lead to, and the parts of predbayes that every
+    method uses.
+    """
+    content = hashlib.sha256(_common_code())
+    for target in targets:
+        content.update(_source_file(target).read_bytes())
+    return content.hexdigest()
+
+
+def _source_file(target: str) -> Path:
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(import_object(target)))
+    except TypeError:
+        path = None
     if path is None:
-        raise ExperimentError(f"{target} has no source file")
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        raise ExperimentError(f"{target} is neither a class nor a function with a source file")
+    return Path(path)
+
+
+@cache
+def _common_code() -> bytes:
+    """All that a result passes through, but for the methods themselves."""
+    root = Path(predbayes.__file__).parent
+    folders = ("predictive", "posterior", "learning", "exchange", "data")
+    paths = [path for folder in folders for path in sorted((root / folder).glob("*.py"))]
+    paths += [root / "summand.py", root / "seeding.py"]
+    shared = ("method", "pooled", "global_model", "distilled")
+    paths += [root / "methods" / f"{name}.py" for name in shared]
+    paths += [root / "experiments" / f"{name}.py" for name in ("methods", "run", "scores", "world")]
+    return b"".join(path.read_bytes() for path in paths)
 
 
 def build_method(spec: MethodSpec, entry: MethodSettings, settings: Settings, learner: Any) -> Any:
-    """The method with its options, which are checked against its parameters."""
-    build: Callable[..., Any] = import_object(spec.target)
-    options = dict(spec.options) | {
-        option: getattr(settings.sampler, name)
-        for option, name in spec.from_sampler.items()
-        if learner_kind(spec, entry) == "sampler"
-    }
+    """The method with its options."""
+    return import_object(spec.target)(learner, **method_options(spec, entry, settings))
+
+
+def method_options(spec: MethodSpec, entry: MethodSettings, settings: Settings) -> dict[str, Any]:
+    """A method's arguments besides the learner; unknown ones are refused."""
+    options = dict(spec.options)
+    if learner_kind(spec, entry) == "sampler":
+        options |= {o: getattr(settings.sampler, name) for o, name in spec.from_sampler.items()}
     options |= {name.replace("-", "_"): value for name, value in entry.options.items()}
-    known = list(inspect.signature(build).parameters)[1:]
+    known = list(inspect.signature(import_object(spec.target)).parameters)[1:]
     for name in options:
         if name not in known:
             raise ExperimentError(f"{spec.target}: {no_such('option', name, known)}")
-    return build(learner, **options)
+    return options
 
 
 def learner_kind(spec: MethodSpec, entry: MethodSettings) -> str:
     """Which learner a method gets."""
-    return entry.learner or spec.learner
+    kind = entry.learner or spec.learner
+    if ":" not in kind and kind not in LEARNERS:
+        raise ExperimentError(no_such("learner", kind, LEARNERS))
+    return kind
 
 
 def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) -> Any:
@@ -125,14 +161,9 @@ def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) 
         return SklearnClassifier(estimator, dataset.num_classes)
     network = build_network(settings.network, dataset)
     point = SGDLearner(network, settings.optimizer, device)
-    learners: dict[str, Callable[[], Any]] = {
-        "sampler": lambda: SGHMCLearner(network, settings.sampler, device),
-        "optimizer": lambda: point,
-        "ensemble": lambda: DeepEnsemble(point, settings.ensemble.size),
-    }
-    if kind not in learners:
-        raise ExperimentError(no_such("learner", kind, learners))
-    return learners[kind]()
+    if kind == "sampler":
+        return SGHMCLearner(network, settings.sampler, device)
+    return DeepEnsemble(point, settings.ensemble.size) if kind == "ensemble" else point
 
 
 def learner_settings(kind: str, settings: Settings) -> Any:

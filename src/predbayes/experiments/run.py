@@ -1,8 +1,9 @@
 """Runs: which there are, what determines each, and how one cell's methods are run together.
 
 A *run* is one method in one cell with one seed. Its key hashes what the result depends on: the
-settings it uses, the method's source, the package's version, the data, the seed and the label.
-Methods of one cell and seed are run in one process on one split, and share the sites' fits.
+settings it uses, the data, the seed and the label; and the code, which is the method's own source,
+all of predbayes that it passes through, and the version. Methods of one cell and seed share a split
+and the sites' fits.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import predbayes
 from predbayes.data import registry
-from predbayes.errors import DivergedError, PoolError
+from predbayes.errors import DivergedError, ExperimentError, ImproperPoolError, TrainingError
 from predbayes.exchange.federation import InProcess
 from predbayes.experiments import scores
 from predbayes.experiments.config import Experiment, MethodSettings, Settings, resolved
@@ -29,17 +32,18 @@ from predbayes.experiments.methods import (
     build_learner,
     build_method,
     build_network,
+    code_digest,
     find_method,
     learner_kind,
     learner_settings,
-    source_digest,
+    method_options,
 )
 from predbayes.experiments.records import Record
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.shared import Shared
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
-from predbayes.predictive.families import Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 
 STUDENT = " student"
@@ -57,23 +61,29 @@ class Run:
     config: dict[str, Any]  # what the result depends on, but for seed and label
 
 
-def plan(experiment: Experiment, seeds: Sequence[int]) -> list[Run]:
+def plan(experiment: Experiment, seeds: Sequence[int], *, device: str = "cpu") -> list[Run]:
     """Every run of an experiment, cell by cell and seed by seed."""
     runs = []
     for cell in experiment.cells():
         described = {
-            label: describe(experiment.method(cell, label), experiment.settings(cell, label))
+            label: describe(
+                experiment.method(cell, label), experiment.settings(cell, label), device
+            )
             for label in experiment.methods
         }
         for seed in seeds:
             for label, config in described.items():
-                outputs = [label] + [label + STUDENT] * experiment.methods[label].student
+                outputs = _labels(label, student=experiment.methods[label].student)
                 keys = {output: _key(config, output, seed) for output in outputs}
                 runs.append(Run(cell, label, seed, keys, config))
     return runs
 
 
-def describe(entry: MethodSettings, settings: Settings) -> dict[str, Any]:
+def _labels(label: str, *, student: bool) -> list[str]:
+    return [label, label + STUDENT] if student else [label]
+
+
+def describe(entry: MethodSettings, settings: Settings, device: str) -> dict[str, Any]:
     """What a run's result depends on, but for seed and label; it is written into the record."""
     spec = find_method(entry.method)
     kind = learner_kind(spec, entry)
@@ -87,27 +97,64 @@ def describe(entry: MethodSettings, settings: Settings) -> dict[str, Any]:
     method = {
         "target": spec.target,
         "learner": kind,
-        "options": dict(spec.options) | entry.options,
+        "options": method_options(spec, entry, settings),
         "num-rounds": entry.num_rounds,
-        "source": source_digest(spec.target),
     }
+    targets = [t for t in (spec.target, kind, settings.network.kind) if ":" in t]
     return config | {
         "method": method,
+        "device": device,
         "data-sha256": _data_digest(settings.data.name, settings.data.variant),
+        "code-sha256": code_digest(*targets),
     }
 
 
 def run_methods(
     experiment: Experiment, runs: Sequence[Run], *, device: str = "cpu"
 ) -> Iterator[tuple[Record, Tensor | None]]:
-    """Run methods of one cell and seed; yield each record with the losses of the scored rows."""
+    """Run methods one after another; yield each record with the losses of the scored rows.
+
+    On one thread, whatever the machine: more of them would add in another order.
+    """
+    _require_device(device)
+    with _one_thread():
+        yield from _run_methods(experiment, runs, device)
+
+
+def _require_device(device: str) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise ExperimentError(f"device {device!r} cannot be used: {reason}") from error
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_methods(
+    experiment: Experiment, runs: Sequence[Run], device: str
+) -> Iterator[tuple[Record, Tensor | None]]:
     worlds: dict[Any, World] = {}
     learners: dict[Any, Shared] = {}
     for one in runs:
         settings = experiment.settings(one.cell, one.label)
         entry = experiment.method(one.cell, one.label)
         spec = find_method(entry.method)
-        place = (settings.data, settings.partition, settings.reference, settings.evaluate)
+        place = (
+            one.seed,
+            settings.data,
+            settings.partition,
+            settings.reference,
+            settings.evaluate,
+        )
         if place not in worlds:
             worlds[place] = make_world(settings, one.seed)
         world = worlds[place]
@@ -130,24 +177,13 @@ def _run_one(
 ) -> Iterator[tuple[Record, Tensor | None]]:
     entry = experiment.method(one.cell, one.label)
     method = build_method(spec, entry, settings, learner)
-    if entry.student:
-        student = build_network(settings.network, world.dataset, student=True)
-        method = Distilled(method, student, settings.distillation, device)
     began = time.perf_counter()
-    error = ""
+    _require_family(method, world, one.label)
     try:
-        state = run(
-            method,
-            InProcess(world.sites, one.seed),
-            world.reference,
-            seed=one.seed,
-            num_rounds=entry.num_rounds,
-        )
-        results = _scored(one, state, world, settings, student=entry.student)
-    except (DivergedError, PoolError) as failure:
-        # Part of the result, not an accident: a method may diverge with some settings.
-        error = str(failure)
-        results = {label: _Result({"nll": math.nan}) for label in one.keys}
+        results = _attempt(one, method, entry, settings, world, device)
+    except TrainingError as error:
+        where = " ".join(map(str, (*one.cell.values(), one.label)))
+        raise ExperimentError(f"{where}: {error}") from error
     for label, result in results.items():
         record = Record(
             key=one.keys[label],
@@ -162,9 +198,45 @@ def _run_one(
             data=world.dataset.fingerprint.as_dict(),
             version=predbayes.__version__,
             seconds=time.perf_counter() - began,
-            error=error,
+            error=result.error,
         )
         yield record, result.losses
+
+
+def _require_family(method: Any, world: World, label: str) -> None:
+    family = Gaussian if world.dataset.num_classes is None else Categorical
+    families = getattr(method, "families", {family})
+    if family not in families:
+        task = "a regression" if family is Gaussian else "a classification"
+        names = " or ".join(sorted(member.__name__ for member in families))
+        raise ExperimentError(
+            f"{world.dataset.fingerprint.name} is {task}; {label} is for {names} predictives"
+        )
+
+
+def _attempt(
+    one: Run, method: Any, entry: MethodSettings, settings: Settings, world: World, device: str
+) -> dict[str, _Result]:
+    """The scores of a method and its student, or how they diverged.
+
+    That is part of the result, not an accident: a method may diverge with some settings.
+    """
+    distilled = method
+    if entry.student:
+        student = build_network(settings.network, world.dataset, student=True)
+        distilled = Distilled(method, student, settings.distillation, device)
+    try:
+        return _scored(one, distilled, entry, settings, world)
+    except (DivergedError, ImproperPoolError) as error:
+        failed = {
+            label: _Result({"nll": math.nan}, error=str(error))
+            for label in _labels(one.label, student=entry.student)
+        }
+        if not entry.student:
+            return failed
+    # It may have been the student alone; the sites' fits are there.
+    alone = _attempt(one, method, replace(entry, student=False), settings, world, device)
+    return failed | alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +247,21 @@ class _Result:
     details: dict[str, float] = field(default_factory=dict)
     reliability: dict[str, list[float]] | None = None
     losses: Tensor | None = None
+    error: str = ""
 
 
 def _scored(
-    one: Run, state: Any, world: World, settings: Settings, *, student: bool
+    one: Run, method: Any, entry: MethodSettings, settings: Settings, world: World
 ) -> dict[str, _Result]:
+    state = run(
+        method,
+        InProcess(world.sites, one.seed),
+        world.reference,
+        seed=one.seed,
+        num_rounds=entry.num_rounds,
+    )
     results = {}
-    for label, predictive in _outputs(one.label, state, world, student=student).items():
+    for label, predictive in _outputs(one.label, state, world, student=entry.student).items():
         figures = scores.score(
             predictive,
             world.targets,
@@ -202,8 +282,15 @@ def _scored(
 def _outputs(label: str, state: Any, world: World, *, student: bool) -> dict[str, Predictive]:
     """The predictives to score, on the evaluation rows."""
     rows = world.reference.evaluate
+    teacher = state.teacher if student else state
+    predictive = getattr(teacher, "predictive", None)
+    num = len(world.reference.inputs)
+    if not isinstance(predictive, Categorical | Gaussian) or len(predictive) != num:
+        raise ExperimentError(
+            f"{label}: what finish returns must have a `predictive` on all {num} reference rows"
+        )
     if not student:
-        return {label: state.predictive[rows]}
+        return {label: predictive[rows]}
     return {
         label: state.teacher.predictive[rows],
         label + STUDENT: state.student.predict(world.reference.inputs[rows]),
@@ -227,8 +314,19 @@ def _details(state: Any) -> dict[str, float]:
 
 
 def _key(config: dict[str, Any], label: str, seed: int) -> str:
-    content = {"config": config, "label": label, "seed": seed, "version": predbayes.__version__}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    """What is computed, and by which code: two hashes, so that the first can be told alone."""
+    settings = {name: value for name, value in config.items() if name != "code-sha256"}
+    code = {"code": config["code-sha256"], "version": predbayes.__version__}
+    return f"{_hash({'config': settings, 'label': label, 'seed': seed})}-{_hash(code)}"
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def settings_part(key: str) -> str:
+    """The part of a key that does not depend on the code."""
+    return key.partition("-")[0]
 
 
 @cache

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from predbayes.data.files import ROOT_VARIABLE
 from predbayes.errors import ExperimentError
@@ -30,7 +29,7 @@ from predbayes.experiments.records import (
     open_writer,
     read_records,
 )
-from predbayes.experiments.run import Run, plan, run_methods
+from predbayes.experiments.run import Run, plan, run_methods, settings_part
 from predbayes.optional import require
 
 Losses = np.ndarray[Any, np.dtype[np.float32]]
@@ -46,6 +45,7 @@ def sweep(
     num_workers: int = 1,
     address: str | None = None,
     device: str = "cpu",
+    any_code: bool = False,
     report: Report | None = None,
 ) -> list[Record]:
     """Do what is missing; return the records of the whole experiment.
@@ -57,14 +57,18 @@ def sweep(
         num_workers: Processes; 1 runs here, without Ray.
         address: A Ray cluster to use, whatever its size, instead of processes on this machine.
         device: Where networks train.
+        any_code: Whether a record counts that other code has made with the same settings.
         report: Told of each record.
     """
-    runs = plan(experiment, experiment.seeds if seeds is None else seeds)
-    wanted = {key for one in runs for key in one.keys.values()}
+    runs = plan(experiment, experiment.seeds if seeds is None else seeds, device=device)
+    name = settings_part if any_code else _whole
+    wanted = {name(key) for one in runs for key in one.keys.values()}
     path = out / RECORDS_FILE
     with open_writer(path) as writer:
-        done = {record.key for record in read_records(path)} & wanted
-        jobs = _jobs(one for one in runs if not done.issuperset(one.keys.values()))
+        there = [record for record in read_records(path) if name(record.key) in wanted]
+        done = {name(record.key) for record in there}
+        missing = [one for one in runs if not done.issuperset(map(name, one.keys.values()))]
+        jobs = _jobs(missing)
         remote = num_workers > 1 or address is not None
         results = (
             _on_ray(experiment, jobs, num_workers, address, device)
@@ -72,15 +76,19 @@ def sweep(
             else _here(experiment, jobs, device)
         )
         for record, losses in results:
-            if record.key in done:
+            if name(record.key) in done:
                 continue  # a method is repeated for its student; its own record is there
             if losses is not None:
                 _save_losses(out / LOSSES_FOLDER, record.key, losses)
             writer.append(record)
-            done.add(record.key)
+            done.add(name(record.key))
             if report is not None:
                 report(record, len(done), len(wanted))
-    return [record for record in read_records(path) if record.key in wanted]
+    return [record for record in read_records(path) if name(record.key) in wanted]
+
+
+def _whole(key: str) -> str:
+    return key
 
 
 def _jobs(runs: Iterable[Run]) -> list[list[Run]]:
@@ -131,7 +139,6 @@ def _on_ray(
 def _work(
     experiment: Experiment, runs: Sequence[Run], device: str
 ) -> Iterator[tuple[Record, Losses | None]]:
-    torch.set_num_threads(1)  # as many workers as cores, so one thread each
     yield from _here(experiment, [runs], device)
 
 

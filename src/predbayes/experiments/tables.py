@@ -183,11 +183,25 @@ def best_table(
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """One record per cell, method and seed: the last written, in the place of the first."""
+    """One record per cell, method and seed: the last written, in the place of the first.
+
+    Of each cell and method only those count that were made with the settings of its last record:
+    a mean over runs of different settings would be the mean of nothing.
+    """
     found: dict[tuple[str, str, int], Record] = {}
+    settings: dict[tuple[str, str], dict[str, Any]] = {}
     for record in records:
         found[cell_label(record.cell), record.method, record.seed] = record
-    return list(found.values())
+        settings[cell_label(record.cell), record.method] = _settings(record)
+    return [
+        record
+        for (cell, method, _seed), record in found.items()
+        if _settings(record) == settings[cell, method]
+    ]
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    return {name: value for name, value in record.config.items() if name != "code-sha256"}
 
 
 def scored(records: Iterable[Record], metric: str) -> list[Record]:
@@ -196,7 +210,12 @@ def scored(records: Iterable[Record], metric: str) -> list[Record]:
     if not current:
         raise ExperimentError("there are no records yet; run the experiment first")
     _require("metric", [metric], _unique(name for record in current for name in record.scores))
-    return [record for record in current if metric in record.scores]
+    # A run that diverged has no score, and must not make its method's mean better by that.
+    return [
+        replace(record, scores={metric: math.nan}) if record.error else record
+        for record in current
+        if metric in record.scores or record.error
+    ]
 
 
 def cell_label(cell: Mapping[str, Any]) -> str:
@@ -220,9 +239,11 @@ def split_label(label: str) -> tuple[str, str]:
     Examples:
         >>> split_label("fedavg[optimizer.lr=0.1]"), split_label("fedavg")
         (('fedavg', 'optimizer.lr=0.1'), ('fedavg', ''))
+        >>> split_label("beta[sampler.step-size=0.1] student")
+        ('beta student', 'sampler.step-size=0.1')
     """
-    base, _, variant = label.partition("[")
-    return base, variant.removesuffix("]")
+    found = re.fullmatch(r"(.*?)\[(.*)\](.*)", label)
+    return (found[1] + found[3], found[2]) if found else (label, "")
 
 
 def loss(value: float, aim: float) -> float:
@@ -432,7 +453,7 @@ def _parts(table: Table, row: str, column: str) -> tuple[str, str, str, bool, bo
     if summary.num < max(e.summary.num for e in table.entries.values()):
         notes.append(f"n={summary.num}")
     note = f" ({'; '.join(notes)})" if notes else ""
-    marked = entry.comparison is not None and not entry.comparison.p_holm <= SIGNIFICANT
+    marked = entry.comparison is not None and entry.comparison.p_holm > SIGNIFICANT
     return f"{summary.mean:.{digits}f}", spread, note, row in table.best(column), marked
 
 

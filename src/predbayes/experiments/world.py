@@ -99,7 +99,7 @@ def _deal(dataset: Dataset, rest: Tensor, settings: PartitionSettings, seed: int
         ),
         "dirichlet": lambda: partition.dirichlet(targets, num, settings.concentration, rng=rng),
         "sorted": lambda: partition.sorted_by(
-            _require(dataset.sort_feature, dataset, "a feature to sort by")[rest], num
+            _require(dataset.sort_feature, dataset, "feature to sort by")[rest], num
         ),
         "groups": lambda: partition.by_group(
             _require(dataset.train_groups, dataset, "natural groups")[rest]

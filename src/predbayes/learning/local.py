@@ -209,6 +209,8 @@ class OptimizerSettings:
             raise TrainingError(f"optimizer must be 'sgd' or 'adam', not {self.optimizer!r}")
         if min(self.num_epochs, self.batch_size) < 1:
             raise TrainingError("epochs and batch size must be at least 1")
+        if not self.lr >= 0:
+            raise TrainingError(f"lr must not be negative, as {self.lr} is")
 
     def epochs_for(self, num_batches: int) -> int:
         """How often to pass over this many batches."""

@@ -24,13 +24,18 @@ class Shared:
     """A learner whose fits to some sites' rows are kept.
 
     A fit is taken from memory when rows, generator state and start are the same; the generator is
-    left where the fit would have left it. Other rows, and fits under a penalty, are not kept.
+    left where the fit would have left it. Other rows, and fits with further options, are not kept.
     """
 
     def __init__(self, learner: Any, sites: Iterable[Rows]) -> None:
         self._learner = learner
         self._sites = {id(rows): rows for rows in sites}  # holds them, so that ids stay theirs
         self._fits: dict[tuple[int, str], tuple[Predictor, Tensor]] = {}
+
+    @property
+    def unshared(self) -> Any:
+        """The learner itself."""
+        return self._learner
 
     def __getattr__(self, name: str) -> Any:
         # `network` and `device`, where the learner has them.
@@ -40,7 +45,8 @@ class Shared:
 
     def fit(self, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
         """Learn from a site's rows, or remember having done so."""
-        if id(rows) not in self._sites or options.get("penalty") is not None:
+        special = {name for name, value in options.items() if value is not None} - {"start"}
+        if id(rows) not in self._sites or special:
             return self._learner.fit(rows, rng=rng, **options)
         key = (id(rows), _digest(rng, options.get("start")))
         if key not in self._fits:

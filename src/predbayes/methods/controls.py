@@ -12,13 +12,14 @@ of posterior samples are a learner, `DeepEnsemble`, for any method.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from predbayes.errors import TrainingError
+from predbayes.errors import ImproperPoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner
@@ -137,9 +138,13 @@ class BestSite:
     ) -> BestSiteState:
         """Choose on the labelled rows; of equal sites the first by name."""
         rows, targets = reference.labelled, reference.targets
-        site, predictive = min(
-            total.items, key=lambda item: (metrics.nll(item[1][rows], targets), item[0])
-        )
+        scored = [(metrics.nll(p[rows], targets), site, p) for site, p in total.items]
+        finite = [entry for entry in scored if math.isfinite(entry[0])]
+        if not finite:
+            raise ImproperPoolError(
+                "no site predicts the labelled reference rows with a finite NLL"
+            )
+        _nll, site, predictive = min(finite, key=lambda entry: entry[:2])
         return replace(state, site=site, pooled=predictive)
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.learning.local import NetworkLearner
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import ModelState, first_model, predict_with
@@ -74,7 +75,7 @@ class EPMCMC:
                 f"site {upload.info.site!r} sent one sample, which has no variance; sample more"
             )
         # No site knows less than the prior.
-        prec = 1 / parameters.var(0).clamp(_MIN_VAR, self.prior_std**2)
+        prec = (1 / parameters.var(0).clamp_min(_MIN_VAR)).maximum(self._prior_prec(state))
         return TensorSum(
             {
                 "sites": torch.tensor(1.0),
@@ -88,10 +89,19 @@ class EPMCMC:
         self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> ModelState:
         """Divide the prior out; draw networks; average their predictives."""
-        prec = total["prec"] - (total["sites"] - 1) / self.prior_std**2
+        prec = total["prec"] - (total["sites"] - 1) * self._prior_prec(state)
         mean = total["prec_mean"] / prec
         noise = torch.randn(self.num_samples, len(mean), generator=rng, dtype=mean.dtype)
         buffers = total["buffers"] / total["sites"]
         drawn = state.weights.from_vectors(mean + noise / prec.sqrt(), buffers)
         weights = state.weights.from_vectors(mean.unsqueeze(0), buffers)
         return replace(state, weights=weights, pooled=predict_with(self.learner, drawn, reference))
+
+    def _prior_prec(self, state: ModelState) -> Tensor:
+        """The prior's precision of each parameter; the learnt noise is no weight and has none."""
+        weights = state.weights
+        ones = {
+            name: torch.full_like(value, float(name != NOISE_PARAMETER))
+            for name, value in weights.parameters.items()
+        }
+        return replace(weights, parameters=ones).vectors()[0][-1] / self.prior_std**2

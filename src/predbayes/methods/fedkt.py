@@ -17,11 +17,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from predbayes.errors import TrainingError
+from predbayes.errors import ImproperPoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner, NetworkPredictor
 from predbayes.learning.training import Rows, gather
+from predbayes.methods.global_model import require_network
 from predbayes.methods.pooled import check_targets, require_round
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Predictive
@@ -63,6 +64,7 @@ class FedKT:
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> FedKTState:
         """How many of the reference inputs may be trained on."""
+        require_network(self.learner, "FedKT")
         check_targets(self.learner, reference)
         return FedKTState(reference.distillation.stop)
 
@@ -99,7 +101,7 @@ class FedKT:
         votes = total["votes"]
         voted = votes.sum(-1) > 0
         if not bool(voted.any()):
-            raise TrainingError(
+            raise ImproperPoolError(
                 "no site's students agree on any reference row; set consistent=False"
             )
         inputs = reference.inputs[: state.num_inputs][voted]

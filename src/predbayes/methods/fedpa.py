@@ -5,8 +5,8 @@ From samples x_1..x_l of its posterior, a site sends (FedPA: sec. 4)
     delta = Sigma^-1 (w - mean),   Sigma = rho_l I + (1 - rho_l) S,   rho_l = 1 / (1 + (l - 1) rho)
 
 with S the samples' covariance, and the server steps along minus the row-weighted mean of the
-deltas. Sigma is P x P and never built: with Sigma = rho_l A_l, the matrices A_t = I + rho (t -
-1) S_t grow by rank one,
+deltas, by SGD with momentum or by Adam. Sigma is P x P and never built: with Sigma = rho_l A_l, the
+matrices A_t = I + rho (t - 1) S_t grow by rank one,
 
     A_t = A_{t-1} + g_t u_t u_t',     u_t = x_t - mean_{t-1},     g_t = rho (t - 1) / t
 
@@ -22,8 +22,8 @@ that their delta is not the solution of this system.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -39,13 +39,17 @@ from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
+_FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999  # of the server's optimiser
+
 
 @dataclass(frozen=True, slots=True)
 class PosteriorAveragingState:
-    """The global model and the server's velocity."""
+    """The global model and the server optimiser's memory."""
 
     weights: WeightSamples  # M = 1
-    velocity: Tensor  # (P,)
+    first_moment: Tensor  # (P,); the velocity of SGD
+    second_moment: Tensor  # (P,); of Adam
+    num_steps: int = 0
     pooled: Predictive | None = None
 
     @property
@@ -56,19 +60,19 @@ class PosteriorAveragingState:
 
 @dataclass(frozen=True, slots=True)
 class FedPA:
-    """Average the sites' whitened changes; step with momentum.
+    """Average the sites' whitened changes; take a step of the server's optimiser.
 
     Args:
         learner: A sampler.
         shrinkage: rho; the larger, the less the sample covariance is shrunk to the identity.
         server_lr: Step size at the server.
-        server_momentum: Momentum at the server, without effect in the first round.
+        server_optimizer: SGD with momentum .9, or Adam.
     """
 
     learner: NetworkLearner
     shrinkage: float = 0.4
     server_lr: float = 1.0
-    server_momentum: float = 0.9
+    server_optimizer: Literal["sgd", "adam"] = "sgd"
 
     families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
     streams: ClassVar[bool] = True
@@ -76,11 +80,16 @@ class FedPA:
     def __post_init__(self) -> None:
         if self.shrinkage < 0:
             raise TrainingError(f"shrinkage must not be negative, as {self.shrinkage} is")
+        if self.server_optimizer not in ("sgd", "adam"):
+            raise TrainingError(
+                f"server_optimizer must be 'sgd' or 'adam', not {self.server_optimizer!r}"
+            )
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PosteriorAveragingState:
         """The weights that every site starts from."""
         weights = first_model(self.learner, reference, rng=rng).weights
-        return PosteriorAveragingState(weights, torch.zeros_like(weights.vectors()[0][-1]))
+        zeros = torch.zeros_like(weights.vectors()[0][-1])
+        return PosteriorAveragingState(weights, zeros, zeros)
 
     def learn(
         self, state: PosteriorAveragingState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
@@ -105,11 +114,22 @@ class FedPA:
         rng: torch.Generator,
     ) -> PosteriorAveragingState:
         """One step along minus the mean delta."""
-        velocity = self.server_momentum * state.velocity + mean_of(total, "parameters")
-        moved = state.weights.vectors()[0][-1] - self.server_lr * velocity
+        first, second, step = self._step(state, mean_of(total, "parameters"))
+        moved = state.weights.vectors()[0][-1] - self.server_lr * step
         weights = state.weights.from_vectors(moved.unsqueeze(0), mean_of(total, "buffers"))
         pooled = predict_with(self.learner, weights, reference)
-        return replace(state, weights=weights, velocity=velocity, pooled=pooled)
+        return PosteriorAveragingState(weights, first, second, state.num_steps + 1, pooled)
+
+    def _step(self, state: PosteriorAveragingState, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The optimiser's new memory, and the direction to step in."""
+        if self.server_optimizer == "sgd":
+            velocity = _FIRST_DECAY * state.first_moment + delta
+            return velocity, state.second_moment, velocity
+        first = _FIRST_DECAY * state.first_moment + (1 - _FIRST_DECAY) * delta
+        second = _SECOND_DECAY * state.second_moment + (1 - _SECOND_DECAY) * delta.square()
+        count = state.num_steps + 1
+        unbiased = (second / (1 - _SECOND_DECAY**count)).sqrt() + 1e-8
+        return first, second, first / (1 - _FIRST_DECAY**count) / unbiased
 
 
 def whitened(start: Tensor, samples: Tensor, shrinkage: float) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import Network, NetworkPredictor
+from predbayes.learning.local import NetworkLearner, NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import ModelState, average_model, first_model, row_weighted
 from predbayes.posterior.samples import WeightSamples
@@ -27,18 +27,8 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
 
-class PenalisedLearner(Protocol):
+class PenalisedLearner(NetworkLearner, Protocol):
     """A network learner whose fit takes a penalty: `SGDLearner`."""
-
-    @property
-    def network(self) -> Network:
-        """The network."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where to train."""
-        ...
 
     def fit(
         self,

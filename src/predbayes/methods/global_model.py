@@ -15,11 +15,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.pooled import check_targets, require_round
+from predbayes.methods.pooled import check_targets, learner_name, require_round
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.summand import TensorSum
@@ -42,6 +43,7 @@ def first_model(
     learner: NetworkLearner, reference: ReferenceRows, *, rng: torch.Generator
 ) -> ModelState:
     """A freshly initialised global model."""
+    require_network(learner, "a method that combines weights")
     check_targets(learner, reference)
     return ModelState(WeightSamples.of(learner.network.create(rng)))
 
@@ -53,6 +55,15 @@ class HasWeights(Protocol):
     def weights(self) -> WeightSamples:
         """One sample."""
         ...
+
+
+def require_network(learner: object, what: str) -> None:
+    """Refuse learners without weights before any site trains."""
+    if not isinstance(learner, NetworkLearner):
+        raise TrainingError(
+            f"{what} needs a network: {learner_name(learner)} has none; use SGDLearner or "
+            "SGHMCLearner, or a method that pools predictions"
+        )
 
 
 def learn_from(

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from predbayes.errors import TrainingError
 from predbayes.exchange.federation import Federation, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
@@ -61,6 +62,18 @@ class Method(Protocol[State, Total]):
         ...
 
 
+def _require_method(method: object) -> None:
+    """Refuse what is no method before any site trains."""
+    if isinstance(method, type):
+        raise TrainingError(f"{method.__name__} is a class; give an instance of it")
+    for part in ("families", "streams", "init", "learn", "lift", "finish"):
+        if not hasattr(method, part):
+            raise TrainingError(
+                f"{type(method).__name__} has no {part}; a method has families, streams, init, "
+                "learn, lift and finish"
+            )
+
+
 def run(
     method: Method[State, Total],
     federation: Federation,
@@ -70,6 +83,9 @@ def run(
     num_rounds: int = 1,
 ) -> State:
     """Run a method over a federation, folding uploads as they arrive."""
+    _require_method(method)
+    if num_rounds < 1:
+        raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
     state = method.init(reference, rng=generator(seed, "init"))
     for index in range(num_rounds):
         task = Task(method, state, reference.inputs, index)

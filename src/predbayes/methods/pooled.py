@@ -53,6 +53,11 @@ def require_round(pooled: Predictive | None) -> Predictive:
     return pooled
 
 
+def learner_name(learner: object) -> str:
+    """The name of a learner for a message, also of one that is `Shared`."""
+    return type(getattr(learner, "unshared", learner)).__name__
+
+
 def require_choices(send: object, prior: object) -> None:
     """Refuse misspelt options at once, not after the sites have trained."""
     if send not in get_args(Send):
@@ -101,14 +106,14 @@ def send_predictive(
         predictive = predictor.predict(inputs)
         if not isinstance(predictive, Categorical | Gaussian):
             raise TrainingError(
-                f"{type(learner).__name__} predicts {type(predictive).__name__}; it must "
+                f"{learner_name(learner)} predicts {type(predictive).__name__}; it must "
                 "return a Categorical or a Gaussian"
             )
         return Upload.of_predictions(predictive, num_rows=count_rows(rows))
     samples = getattr(predictor, "samples", None)
     if not isinstance(samples, WeightSamples):
         raise TrainingError(
-            f"{type(learner).__name__} has no weights to send; use send='predictions'"
+            f"{learner_name(learner)} has no weights to send; use send='predictions'"
         )
     return Upload.of_weights(samples, num_rows=count_rows(rows))
 

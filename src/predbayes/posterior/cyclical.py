@@ -109,8 +109,12 @@ class SamplerSettings:
     def __post_init__(self) -> None:
         if min(self.num_epochs, self.batch_size, self.max_samples) < 1:
             raise TrainingError("epochs, batch size and number of samples must be at least 1")
+        if not (self.step_size > 0 and self.prior_std > 0 and 0 < self.friction <= 1):
+            raise TrainingError("step size and prior must be positive, friction in (0, 1]")
         if isinstance(self.temperature, str) and self.temperature != "1/rows":
             raise TrainingError(f"temperature is a number or '1/rows', not {self.temperature!r}")
+        if not isinstance(self.temperature, str) and not self.temperature >= 0:
+            raise TrainingError(f"temperature must not be negative, as {self.temperature} is")
 
     def schedule(self, num_steps: int) -> CyclicalSchedule:
         """The schedule of a run of ``num_steps`` batches."""
@@ -127,7 +131,7 @@ PRESETS: dict[str, SamplerSettings] = {
     # The paper's appendix: five cycles of two samples, six kept, momentum .1, a flat prior.
     "paper": SamplerSettings(),
     # Momentum .9, so that networks are trained to the end in as many epochs, fewer restarts, and a
-    # prior that holds them back; chosen on reference rows by `python -m benchmarks presets`.
+    # prior that holds them back; chosen on validation rows by the experiment `presets`.
     "tuned": SamplerSettings(
         friction=0.1, prior_std=0.3, num_cycles=2, samples_per_cycle=3, exploration=0.9
     ),

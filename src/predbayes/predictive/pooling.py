@@ -26,7 +26,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 import torch
 from torch import Tensor
 
-from predbayes.errors import PoolError
+from predbayes.errors import ImproperPoolError, PoolError
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
 
 P = TypeVar("P", bound=Predictive)
@@ -241,7 +241,7 @@ class PredictiveSum(Generic[P]):
 
     def _proper(self, natural: Tensor) -> Tensor:
         if not self.family.is_proper(natural):
-            raise PoolError(
+            raise ImproperPoolError(
                 "this pool is not a distribution at some input; give the clients a prior, or keep "
                 "beta between 0 and 1"
             )
