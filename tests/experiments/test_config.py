@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from predbayes.errors import ExperimentError
+from predbayes.errors import ExperimentError, PredbayesError
 from predbayes.experiments.config import load_experiment, parse_seeds, resolved, shipped
 from predbayes.experiments.methods import find_method
 from predbayes.posterior.cyclical import PRESETS
@@ -93,6 +93,8 @@ def test_an_assignment_to_an_axis_leaves_those_values(write):
 
 def test_overrides_see_defaults_and_the_command_line(write):
     text = """
+    [data]
+    name = "wine"
     [methods.fedavg]
     [[override]]
     where = { "partition.num-clients" = 5 }
@@ -115,7 +117,7 @@ def test_presets_are_the_base_of_the_sampler(write):
 
 def test_grids_make_variants(write):
     grid = 'grid = { "optimizer.lr" = [0.1, 0.01], "options.proximal" = [1.0, 2.0] }'
-    experiment = load_experiment(write(f"[methods.fedprox]\n{grid}\n"))
+    experiment = load_experiment(write(f"[data]\nname='wine'\n[methods.fedprox]\n{grid}\n"))
     assert list(experiment.methods) == [
         "fedprox[optimizer.lr=0.1,options.proximal=1.0]",
         "fedprox[optimizer.lr=0.1,options.proximal=2.0]",
@@ -150,28 +152,42 @@ def test_overrides_for_a_method_hold_for_its_variants(write):
     ("text", "message"),
     [
         ("title = 'x'\n", "no methods"),
+        ("[methods.beta]\n", "data needs name"),
+        ("[data]\nname = 'vine'\n[methods.beta]\n", "no dataset 'vine'; did you mean 'wine'"),
+        ("[data]\nname = 'wine'\n[methods.beta]\nnum-rounds = 2\n", "beta is run in one round"),
+        ("[methods.beta]\nnum-rounds = 0\n", "num-rounds must be at least 1"),
+        (
+            "[methods.beta]\ngrid = { 'optimizer.lr' = [] }\n",
+            "grid of 'optimizer.lr' has no values",
+        ),
         ("[method.beta]\n", r"trial\.toml: no key 'method'; did you mean 'methods'"),
         ("[methods.beta]\nstudents = true\n", "no key 'methods.beta.students'; did you mean"),
         ("seeds = 0\n[methods.beta]\n", "seeds must be"),
         ("seeds = ['a']\n[methods.beta]\n", "seeds must be"),
         ("[methods.beta]\n[axes]\n'data.name' = 'wine'\n", "needs a list"),
         ("[methods.beta]\n[axes]\n'data.nam' = ['wine']\n", "no key 'data.nam'; did you mean"),
-        ("[methods.beta]\n[sampler]\npreset = 'tunde'\n", "no preset 'tunde'; did you mean"),
-        ("[methods.beta]\n[reference]\nfraction = 2.0\n", "fraction must be between 0 and 1"),
-        ("evaluate = 'tset'\n[methods.beta]\n", "evaluate = 'tset'"),
         (
-            "[methods.beta]\n[[override]]\nwhere={}\nset={}\nmethods=['bta']\n",
+            "[data]\nname='wine'\n[methods.beta]\n[sampler]\npreset = 'tunde'\n",
+            "no preset 'tunde'; did you mean",
+        ),
+        (
+            "[data]\nname='wine'\n[methods.beta]\n[reference]\nfraction = 2.0\n",
+            "fraction must be between 0 and 1",
+        ),
+        ("evaluate = 'tset'\n[data]\nname='wine'\n[methods.beta]\n", "evaluate = 'tset'"),
+        (
+            "[data]\nname='wine'\n[methods.beta]\n[[override]]\nwhere={}\nset={}\nmethods=['bta']\n",
             "override: no method 'bta'; did you mean 'beta'",
         ),
-        ("[methods.beta]\n[[override]]\nset={}\n", "override is incomplete"),
+        ("[data]\nname='wine'\n[methods.beta]\n[[override]]\nset={}\n", "override needs where"),
         (
-            "[methods.beta]\n[[override]]\nwhere={'data.nme'='wine'}\nset={}\n",
+            "[data]\nname='wine'\n[methods.beta]\n[[override]]\nwhere={'data.nme'='wine'}\nset={}\n",
             "override: no setting 'data.nme'; did you mean 'data.name'",
         ),
     ],
 )
 def test_mistakes_show_before_the_first_run(write, text, message):
-    with pytest.raises(ExperimentError, match=message):
+    with pytest.raises(PredbayesError, match=message):
         load_experiment(write(text))
 
 
@@ -219,6 +235,7 @@ def test_seeds_are_numbers_and_ranges(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-def test_seeds_that_are_none_are_refused():
+@pytest.mark.parametrize("text", ["a", "", "5-2", "-1", "0-99999999999", "1.5"])
+def test_seeds_that_are_none_are_refused(text):
     with pytest.raises(ExperimentError, match="seeds are given like"):
-        parse_seeds("a")
+        parse_seeds(text)

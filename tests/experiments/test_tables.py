@@ -347,3 +347,63 @@ class TestRendering:
 )
 def test_decimals_follow_the_standard_error(standard_error, digits):
     assert decimals(standard_error) == digits
+
+
+class TestWhatMayStandInOneTable:
+    def run(self, method="beta", seed=0, nll=1.0, error="", **config):
+        scores = {"nll": nll} if error else {"nll": nll, "accuracy": 0.5}
+        return Record(
+            f"{method}{seed}{nll}", "trial", {}, method, seed, scores, config=config, error=error
+        )
+
+    def test_runs_of_one_setting_only_the_last_one(self):
+        old = [self.run(seed=s, nll=9.0, lr=0.1) for s in range(10)]
+        new = [self.run(seed=s, nll=1.0, lr=0.2) for s in range(3)]
+        summary = build_table([*old, *new], "nll").entries["beta", "all"].summary
+        assert (summary.mean, summary.num) == (1.0, 3)
+
+    def test_other_code_is_no_other_setting(self):
+        records = [self.run(seed=s, nll=float(s), **{"code-sha256": str(s)}) for s in range(3)]
+        assert build_table(records, "nll").entries["beta", "all"].summary.num == 3
+
+    def test_validation_is_said_and_not_mixed_with_test(self):
+        held = [self.run(seed=s, evaluate="validation") for s in range(2)]
+        assert "validation split" in to_markdown(build_table(held, "nll"))
+        with pytest.raises(ExperimentError, match="folders of their own"):
+            build_table([*held, self.run("fedavg", evaluate="test")], "nll")
+
+    @pytest.mark.parametrize("metric", ["nll", "accuracy"])
+    def test_a_run_that_diverged_counts_in_every_metric(self, metric):
+        records = [self.run(), self.run(seed=1, nll=math.nan, error="training diverged")]
+        table = build_table(
+            [*records, self.run("fedavg"), self.run("fedavg", 1)], metric, against="fedavg"
+        )
+        assert math.isnan(table.entries["beta", "all"].summary.mean)
+        text = to_markdown(table)
+        assert "| beta | diverged |" in text
+        assert "†" not in text.split("\n")[4]
+        assert "+nan" not in text
+        assert "& diverged" in to_latex(table)
+
+    def test_students_of_variants_are_apart_from_their_teachers(self):
+        records = [
+            self.run(f"beta[lr={lr}]{student}", seed, nll=lr + (0.0 if student else 0.5))
+            for lr in (1.0, 2.0)
+            for student in ("", " student")
+            for seed in range(2)
+        ]
+        table = best_table(records, "nll")
+        assert table.rows == ("beta", "beta student")
+        assert table.entries["beta", "all"].variant == "lr=1.0"
+        assert table.entries["beta student", "all"].summary.mean == 1.0
+
+    def test_the_best_variants_are_compared(self):
+        records = [
+            self.run(f"{method}[lr={lr}]", seed, nll=lr + offset)
+            for method, offset in (("beta", 0.0), ("fedavg", 0.25))
+            for lr in (1.0, 2.0)
+            for seed in range(3)
+        ]
+        table = best_table(records, "nll", against="beta")
+        assert table.entries["fedavg", "all"].comparison.difference == 0.25
+        assert table.entries["fedavg", "all"].variant == "lr=1.0"

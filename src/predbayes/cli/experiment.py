@@ -70,7 +70,7 @@ def run_experiment(
     from predbayes.experiments.sweep import sweep
 
     experiment = _load(config, assignments, methods)
-    chosen = parse_seeds(seeds) if seeds else experiment.seeds[:1]
+    chosen = experiment.seeds[:1] if seeds is None else parse_seeds(seeds)
     with tempfile.TemporaryDirectory() as folder, _progress() as report:
         records = sweep(experiment, Path(folder), seeds=chosen, device=device, report=report)
     _print_scores(records)
@@ -102,7 +102,7 @@ def sweep_experiment(
         records = sweep(
             experiment,
             folder,
-            seeds=parse_seeds(seeds) if seeds else None,
+            seeds=None if seeds is None else parse_seeds(seeds),
             num_workers=workers or os.cpu_count() or 1,
             address=address,
             device=device,
@@ -129,15 +129,16 @@ def make_table(
     out: Annotated[Path | None, typer.Option(help="A file; its suffix is the format.")] = None,
 ) -> None:
     """A table of means and standard errors, with paired tests."""
+    from predbayes.errors import ExperimentError
     from predbayes.experiments.records import LOSSES_FOLDER
     from predbayes.experiments.tables import best_table, build_table, render
 
     found, folder = _read(records)
-    if best:
-        table = best_table(found, metric)
-    else:
-        losses = folder / LOSSES_FOLDER if rows else None
-        table = build_table(found, metric, against=against, losses=losses)
+    if rows and against is None:
+        raise ExperimentError("--rows adds to comparisons; say with what: --against METHOD")
+    losses = folder / LOSSES_FOLDER if rows else None
+    make = best_table if best else build_table
+    table = make(found, metric, against=against, losses=losses)
     text = render(table, out.suffix.removeprefix(".") if out else format)
     if out:
         out.write_text(text)

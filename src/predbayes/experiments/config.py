@@ -20,12 +20,14 @@ for that method, then of its `grid`, then of the command line:
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from predbayes.data.registry import lookup
 from predbayes.errors import ExperimentError, no_such
 from predbayes.experiments.decode import (
     convert,
@@ -54,7 +56,7 @@ PARTITIONS = (
 class DataSettings:
     """Which dataset, and how it is prepared."""
 
-    name: str = "mnist"
+    name: str
     variant: Literal["default", "released"] = "default"
 
 
@@ -174,6 +176,13 @@ class MethodSettings:
     set: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, list[Any]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.num_rounds < 1:
+            raise ExperimentError(f"num-rounds must be at least 1, not {self.num_rounds}")
+        for key, values in self.grid.items():
+            if not values:
+                raise ExperimentError(f"the grid of {key!r} has no values")
+
     def variants(self, label: str) -> Iterator[tuple[str, MethodSettings]]:
         """One method for each combination of the grid's values, or itself."""
         for values in itertools.product(*self.grid.values()):
@@ -256,6 +265,8 @@ class Experiment:
 
 
 _OPTIONS = "options."
+_MAX_SEEDS = 10_000
+_SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
 _SETTINGS = (
     "data",
     "partition",
@@ -321,11 +332,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        try:
-            seeds += range(int(first), int(last if dash else first) + 1)
-        except ValueError as error:
-            raise ExperimentError(f"seeds are given like 0-9 or 0,3,5, not {text!r}") from error
+        found = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not 0 <= last - first < _MAX_SEEDS:
+            raise ExperimentError(f"seeds are given like 0-9 or 0,3,5, not {text!r}")
+        seeds += range(first, last + 1)
     return tuple(seeds)
 
 
@@ -373,9 +384,12 @@ def _check(experiment: Experiment, known: Sequence[str]) -> None:
     for axis, values in experiment.axes.items():
         if not isinstance(values, list) or not values:
             raise ExperimentError(f"axis {axis!r} needs a list of values, not {values!r}")
-    for cell in experiment.cells():
-        for label in experiment.methods:
-            experiment.settings(cell, label)
+    for label in experiment.methods:
+        for cell in experiment.cells():
+            lookup(experiment.settings(cell, label).data.name)
+        method = experiment.method(experiment.cells()[0], label)
+        if method.num_rounds > 1 and ":" not in method.method:
+            _require_rounds(label, method.method)
     settings = experiment._decoded(experiment.cells()[0])
     for override in experiment.overrides:
         for key in override.where:
@@ -386,6 +400,14 @@ def _check(experiment: Experiment, known: Sequence[str]) -> None:
         for label in override.methods:
             if label not in known:
                 raise ExperimentError(f"override: {no_such('method', label, known)}")
+
+
+def _require_rounds(label: str, method: str) -> None:
+    if method not in _SEVERAL_ROUNDS:
+        raise ExperimentError(
+            f"methods.{label}: {method} is run in one round; {', '.join(_SEVERAL_ROUNDS)} go on "
+            "from the last round's model"
+        )
 
 
 def _dotted(tables: Mapping[str, Any]) -> list[str]:

@@ -32,10 +32,11 @@ def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | No
         if key not in fields:
             raise ExperimentError(no_such("key", place, [_join(where, name) for name in fields]))
         given[key.replace("-", "_")] = convert(fields[key], value, place)
+    missing = [name for name in _required(cls) if name not in given and base is None]
+    if missing:
+        raise ExperimentError(f"{where or 'the config'} needs {', '.join(missing)}")
     try:
         return dataclasses.replace(base, **given) if base is not None else cls(**given)  # type: ignore[type-var]
-    except TypeError as error:
-        raise ExperimentError(f"{where or 'the config'} is incomplete: {error}") from error
     except PredbayesError as error:
         raise ExperimentError(f"{where}: {error}") from error
 
@@ -108,6 +109,12 @@ def with_dotted(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
 
 def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(cls)
+
+
+def _required(cls: type[Any]) -> list[str]:
+    missing = dataclasses.MISSING
+    fields = _fields(cls)
+    return [f.name for f in fields if f.default is missing and f.default_factory is missing]
 
 
 def _join(where: str, name: str) -> str:

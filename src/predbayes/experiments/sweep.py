@@ -68,6 +68,8 @@ def sweep(
         there = [record for record in read_records(path) if name(record.key) in wanted]
         done = {name(record.key) for record in there}
         missing = [one for one in runs if not done.issuperset(map(name, one.keys.values()))]
+        for record in _overtaken(read_records(path), there):
+            writer.append(record)  # tables show the last record of a method: that of these settings
         jobs = _jobs(missing)
         remote = num_workers > 1 or address is not None
         results = (
@@ -84,7 +86,14 @@ def sweep(
             done.add(name(record.key))
             if report is not None:
                 report(record, len(done), len(wanted))
-    return [record for record in read_records(path) if name(record.key) in wanted]
+    found = {name(record.key): record for record in read_records(path)}
+    return [found[key] for key in found if key in wanted]
+
+
+def _overtaken(records: Sequence[Record], wanted: Sequence[Record]) -> list[Record]:
+    """Wanted records after which others of the same cell, method and seed were written."""
+    last = {repr((r.cell, r.method, r.seed)): r.key for r in records}
+    return [r for r in wanted if last[repr((r.cell, r.method, r.seed))] != r.key]
 
 
 def _whole(key: str) -> str:

@@ -39,6 +39,7 @@ SIGNIFICANT = 0.05
 _HIGHER = ("accuracy", "auroc", "auprc", "f1", "r2")
 _MISSING = "—"
 _MARK = "†"
+_DIVERGED = "diverged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Table:
     columns: tuple[str, ...]  # cells
     entries: Mapping[tuple[str, str], Entry]  # by row and column; a missing one has no record
     against: str | None = None  # the baseline of the comparisons
+    validation: bool = False  # whether scored on a validation split
 
     def best(self, column: str) -> set[str]:
         """The methods whose mean is nearest to the aim."""
@@ -75,8 +77,10 @@ class Table:
         lines = [
             f"{self.metric}: mean ± standard error over {_num_seeds(self)}; bold: {self._bold}"
         ]
+        if self.validation:
+            lines.append("Scored on a validation split, not on the test rows.")
         if any(math.isnan(entry.summary.mean) for entry in self.entries.values()):
-            lines.append("nan: at least one run diverged; its record says how.")
+            lines.append("diverged: at least one run did; its record says how.")
         if any(entry.variant for entry in self.entries.values()):
             lines.append(
                 "Of each method the variant with the best mean is shown; it was chosen on the rows "
@@ -153,6 +157,7 @@ def build_table(
         columns=tuple(chosen),
         entries=entries,
         against=against,
+        validation=_on_validation(records),
     )
 
 
@@ -160,23 +165,44 @@ def best_table(
     records: Iterable[Record],
     metric: str,
     *,
+    against: str | None = None,
     columns: Sequence[str] | None = None,
     higher_is_better: bool | None = None,
+    losses: Path | None = None,
 ) -> Table:
     """The best variant of every method on every cell, for grid searches.
 
     ``fedavg[optimizer.lr=0.1]`` is a variant of ``fedavg``. The best one has the best mean of
-    the same metric.
+    the same metric; comparisons are between the best ones.
     """
-    table = build_table(records, metric, columns=columns, higher_is_better=higher_is_better)
-    entries: dict[tuple[str, str], Entry] = {}
-    for (label, column), entry in table.entries.items():
-        base, variant = split_label(label)
-        held = entries.get((base, column))
-        if held is None or _is_better(entry.summary.mean, held.summary.mean, table.aim):
-            entries[base, column] = replace(entry, variant=variant)
-    rows = _unique(split_label(label)[0] for label in table.rows)
-    return replace(table, rows=tuple(rows), entries=entries)
+    records = list(records)
+    every = build_table(records, metric, columns=columns, higher_is_better=higher_is_better)
+    chosen: dict[tuple[str, str], str] = {}
+    for label, column in every.entries:
+        base = split_label(label)[0]
+        held = chosen.get((base, column))
+        mean = every.entries[label, column].summary.mean
+        if held is None or _is_better(mean, every.entries[held, column].summary.mean, every.aim):
+            chosen[base, column] = label
+    best = [
+        replace(record, method=split_label(record.method)[0])
+        for record in records
+        if record.method
+        == chosen.get((split_label(record.method)[0], cell_label(record.cell)), record.method)
+    ]
+    table = build_table(
+        best,
+        metric,
+        against=against,
+        columns=columns,
+        higher_is_better=higher_is_better,
+        losses=losses,
+    )
+    entries = {
+        (base, column): replace(entry, variant=split_label(chosen[base, column])[1])
+        for (base, column), entry in table.entries.items()
+    }
+    return replace(table, entries=entries)
 
 
 # Reading records
@@ -198,6 +224,16 @@ def latest(records: Iterable[Record]) -> list[Record]:
         for (cell, method, _seed), record in found.items()
         if _settings(record) == settings[cell, method]
     ]
+
+
+def _on_validation(records: Sequence[Record]) -> bool:
+    kinds = {record.config.get("evaluate", "test") for record in records}
+    if len(kinds) > 1:
+        raise ExperimentError(
+            "some records are scored on validation rows and some on test rows; sweep them into "
+            "folders of their own"
+        )
+    return kinds == {"validation"}
 
 
 def _settings(record: Record) -> dict[str, Any]:
@@ -447,6 +483,8 @@ def _parts(table: Table, row: str, column: str) -> tuple[str, str, str, bool, bo
     """Of a present entry: mean, standard error or nothing, note, whether bold, whether marked."""
     entry = table.entries[row, column]
     summary = entry.summary
+    if math.isnan(summary.mean):
+        return _DIVERGED, "", "", False, False
     digits = decimals(summary.standard_error)
     spread = "" if math.isnan(summary.standard_error) else f"{summary.standard_error:.{digits}f}"
     notes = [entry.variant] if entry.variant else []
@@ -469,6 +507,8 @@ def _latex_entry(table: Table, row: str, column: str) -> str:
     if (row, column) not in table.entries:
         return "---"
     mean, spread, note, bold, marked = _parts(table, row, column)
+    if mean == _DIVERGED:
+        return mean
     number = f"{mean} \\pm {spread}" if spread else mean
     body = f"\\mathbf{{{number}}}" if bold else number
     mark = r"^\dagger" if marked else ""
@@ -486,6 +526,8 @@ def _comparison_rows(table: Table) -> list[list[str]]:
         for row in table.rows:
             entry = table.entries.get((row, column))
             if entry is None or entry.comparison is None:
+                continue
+            if math.isnan(entry.comparison.difference):
                 continue
             line = [column, row, *_comparison_cells(entry.comparison)]
             if _has_rows(table):
