@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -64,6 +65,8 @@ class TestErrors:
             (["experiment", "table", "nowhere"], "there is no nowhere/records.jsonl"),
             (["experiment", "run", "regression", "--set", "x"], "not of the form key=value"),
             (["experiment", "run", "regression", "-m", "bta"], "no method 'bta'; did you mean"),
+            (["experiment", "sweep", "regression", "--out", "/proc/x"], "/proc/x"),
+            (["experiment", "run", "regression", "--seeds", "5-2"], "seeds are given like"),
             (["data", "check", "mnits"], "no dataset 'mnits'; did you mean 'mnist'?"),
         ],
     )
@@ -85,6 +88,24 @@ class TestExperiment:
         for name in ("regression", "classification", "cifar", "heart", "grid-regression"):
             assert name in done.stdout
 
+    def test_show_prints_a_config(self, config):  # noqa: F811
+        assert predbayes("experiment", "show", config).stdout == config.read_text()
+
+    def test_ctrl_c_says_how_to_go_on(self, config, tmp_path):  # noqa: F811
+        out = tmp_path / "out"
+        command = [sys.executable, "-m", "predbayes", "experiment", "sweep", str(config)]
+        command += ["--workers", "1", "--seeds", "0-99", "--out", str(out)]
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=os.environ
+        ) as process:
+            assert process.stderr is not None
+            process.stderr.readline()  # the first record is there
+            process.send_signal(signal.SIGINT)
+            rest = process.stderr.read()
+        assert process.returncode == 130
+        assert rest.endswith("stopped; the same command goes on from here\n")
+        assert read_records(out / RECORDS_FILE)
+
     def test_run_prints_scores_and_keeps_nothing(self, config, tmp_path):  # noqa: F811
         done = predbayes("experiment", "run", config, "-m", "mixture", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -97,7 +118,7 @@ class TestExperiment:
         assert done.returncode == 0, done.stderr
         assert "8 records in results/small" in done.stdout
         assert "1/8 mixture seed 0: nll " in done.stderr
-        assert "min left" in done.stderr
+        assert " s left" in done.stderr
         out = tmp_path / "results" / "small"
         assert len(read_records(out / RECORDS_FILE)) == 8
 
@@ -113,12 +134,13 @@ class TestExperiment:
         assert done.returncode == 2
         assert "did you mean 'nll'" in done.stderr
 
-        figure = tmp_path / "figure.png"
-        done = predbayes(
-            "experiment", "figure", out, "--out", figure, "--metrics", "nll", "--x", "data.name"
-        )
-        assert done.returncode == 2  # this experiment has no axes
-        assert "data.name" in done.stderr
+        done = predbayes("experiment", "figure", out, "--out", tmp_path / "figure.png")
+        assert done.returncode == 2
+        assert "has no axes to draw against" in done.stderr
+        done = predbayes("experiment", "figure", out, "--out", tmp_path / "f.png", "-m", "betta")
+        assert "no method 'betta'; did you mean 'beta'" in done.stderr
+        done = predbayes("experiment", "table", out, "--rows")
+        assert "--against METHOD" in done.stderr
 
     def test_a_grid_search_names_the_best_variant(self, config, tmp_path):  # noqa: F811
         text = config.read_text().split("[methods.mixture]")[0]

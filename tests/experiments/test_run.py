@@ -351,6 +351,32 @@ class TestMethods:
         assert callable(import_object(METHODS[name].target))
         assert code_digest(METHODS[name].target)
 
+    def test_methods_are_for_their_families(self, config):
+        config.write_text("[data]\nname='wine'\n[methods.fedkt]\n")
+        with pytest.raises(ExperimentError, match="wine is a regression; fedkt is for Categorical"):
+            all_records(load_experiment(str(config)))
+
+    def test_states_without_a_predictive_are_refused(self, config, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "silent.py").write_text(
+            "from predbayes.methods.controls import ServerOnly\n"
+            "class Silent:\n"
+            "    def __init__(self, learner):\n"
+            "        self.inner = ServerOnly(learner)\n"
+            "    def __getattr__(self, name):\n"
+            "        return getattr(self.inner, name)\n"
+            "    def finish(self, state, total, reference, *, rng):\n"
+            "        return None\n"
+        )
+        config.write_text("[data]\nname='wine'\n[methods.silent]\nmethod='silent:Silent'\n")
+        with pytest.raises(ExperimentError, match="silent: what finish returns must have"):
+            all_records(load_experiment(str(config)))
+
+    def test_devices_that_are_not_there_are_one_line(self, config):
+        experiment = load_experiment(str(config), methods=["fedavg"])
+        with pytest.raises(ExperimentError, match="device 'nonsense' cannot be used"):
+            list(run_methods(experiment, plan(experiment, [0]), device="nonsense"))
+
     def test_mistakes_are_one_line(self, config):
         with pytest.raises(ExperimentError, match="no method 'fedvag'; did you mean 'fedavg'"):
             find_method("fedvag")

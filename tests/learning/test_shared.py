@@ -83,6 +83,19 @@ def test_foreign_rows_and_penalties_are_not_kept(rows):
     assert counting.num_fits == 4
 
 
+def test_options_that_are_not_known_are_not_ignored(rows):
+    class Scaled(Counting):
+        def fit(self, rows, *, rng, scale=1.0):
+            self.num_fits += 1
+            return LEARNER.fit(rows, rng=rng)
+
+    scaled = Scaled()
+    shared = Shared(scaled, [rows])
+    for scale in (1.0, 2.0, 2.0):
+        shared.fit(rows, rng=generator(1), scale=scale)
+    assert scaled.num_fits == 3
+
+
 def test_predictions_on_the_same_inputs_are_made_once(rows):
     fitted = Shared(LEARNER, [rows]).fit(rows, rng=generator(1))
     first = fitted.predict(rows[0])

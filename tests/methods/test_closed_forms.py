@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from predbayes.errors import PoolError, TrainingError, UploadError
+from predbayes.errors import ImproperPoolError, PoolError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
@@ -33,7 +33,7 @@ from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.released import released_beta, released_nll
 from predbayes.predictive.tuning import tune_temperature
 from predbayes.seeding import generator
-from predbayes.summand import TensorSum, fold
+from predbayes.summand import Kept, TensorSum, fold
 
 LINE = Network(lambda: nn.Linear(1, 1), FixedNoise(train_var=1.0, predict_var=0.25))
 CLASSES = Network(lambda: nn.Linear(2, 3), Softmax(3))
@@ -111,6 +111,61 @@ class TestFedAvg:
         assert state.weights.buffers["1.num_batches_tracked"].dtype == torch.int64
         assert state.weights.buffers["1.num_batches_tracked"].tolist() == [2]
         assert not torch.equal(state.weights.buffers["1.running_mean"], torch.zeros(1, 2))
+
+    def test_a_samplers_last_sample_is_what_is_sent(self):
+        """The end of the training, whatever was kept on the way."""
+        state = run_on(FedAvg(Known({1: weights([9.0, 9.0], [0.0, 4.0]), 3: TWO[3]})))
+        assert vector(state).tolist() == [1.5, 1.0]
+
+
+BATCH_NORM = Network(
+    lambda: nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)), FixedNoise()
+)
+
+
+@pytest.mark.parametrize("build", [FedAvg, FedYogi, FedPA, EPMCMC, FedBE])
+def test_buffers_of_the_global_model_are_the_sites_mean(build):
+    """Of equal sites: whatever is done to the weights, running statistics are averaged."""
+    samples = WeightSamples.of(BATCH_NORM.create(generator(0)))
+    moved = replace(
+        samples,
+        buffers={name: value + 3 for name, value in samples.buffers.items()},
+    )
+    both = WeightSamples.concat([moved, moved])
+    state = run_on(build(Known({1: both, 3: both}, BATCH_NORM)))
+    for name, value in moved.buffers.items():
+        torch.testing.assert_close(state.weights.buffers[name], value)
+
+
+@pytest.mark.parametrize(
+    "build", [FedAvg, FedProx, FedYogi, FedPA, EPMCMC, FedBE, OneShotFL, FedKT]
+)
+def test_methods_of_weights_refuse_learners_without(build):
+    class Bare:
+        def fit(self, rows, *, rng):
+            raise AssertionError
+
+    with pytest.raises(TrainingError, match=r"needs a network: Bare has none"):
+        build(Bare()).init(REFERENCE, rng=generator(0))
+
+
+class TestRun:
+    def test_what_is_no_method_is_refused_before_any_site_trains(self):
+        class NoLift:
+            families, streams = frozenset(), True
+
+            def init(self, reference, *, rng):
+                raise AssertionError
+
+            learn = finish = init
+
+        for method, message in ((NoLift(), "NoLift has no lift"), (FedAvg, "FedAvg is a class")):
+            with pytest.raises(TrainingError, match=message):
+                run_on(method)
+
+    def test_there_is_at_least_one_round(self):
+        with pytest.raises(TrainingError, match="at least one round"):
+            run_on(FedAvg(Known(TWO)), num_rounds=0)
 
 
 class TestFedProx:
@@ -411,6 +466,43 @@ class TestFedKT:
         state = run_on(FedKT(learner, num_parts=2), sites, reference)
         assert state.predictive.log_probs.argmax(-1).tolist() == [2] * 20
 
+    def test_evaluation_inputs_train_nothing(self):
+        x = torch.randn(60, 2, generator=generator(0))
+        learner = SGDLearner(CLASSES, OptimizerSettings(num_epochs=2, batch_size=10))
+        method = FedKT(learner, num_parts=2)
+        rows = (x[20:], (x[20:, 0] > 0).long())
+        uploads, finals = [], []
+        for evaluate in (x[:5], -x[:5]):
+            reference = ReferenceRows.of((x[:20], torch.zeros(20).long()), evaluate=evaluate)
+            state = method.init(reference, rng=generator(0))
+            upload = method.learn(state, rows, reference.inputs, rng=generator(1))
+            total = method.lift(state, upload, reference.inputs)
+            final = method.finish(state, total, reference, rng=generator(2))
+            uploads.append(upload.digest())
+            finals.append(final.predictive.natural()[:20])
+        assert uploads[0] == uploads[1]
+        assert torch.equal(*finals)
+
+    def test_cuts_are_random(self):
+        """Two students of one site come from different cuts, so they differ."""
+        x = torch.randn(40, 2, generator=generator(0))
+        fitted = []
+
+        class Recording(SGDLearner):
+            def fit(self, rows, **options):
+                fitted.append(rows[0])
+                return SGDLearner.fit(self, rows, **options)
+
+        learner = Recording(CLASSES, OptimizerSettings(num_epochs=1))
+        reference = ReferenceRows.of((x[:10], torch.zeros(10).long()))
+        method = FedKT(learner, num_parts=2)
+        state = method.init(reference, rng=generator(0))
+        method.learn(state, (x, torch.zeros(40).long()), reference.inputs, rng=generator(1))
+        assert len(fitted) == 6  # twice two teachers and a student
+        assert not torch.equal(fitted[0], fitted[3])
+        for parts in (fitted[:2], fitted[3:5]):
+            assert len(torch.cat(parts).unique(dim=0)) == 40
+
     def test_refuses_sites_that_cannot_be_cut_and_rounds_without_votes(self, rng):
         learner, _sites, reference = class_world(rng)
         method = FedKT(learner)
@@ -444,6 +536,32 @@ class TestControls:
             scores = {site: metrics.nll(p[:6], labels) for site, p in own.items()}
             assert state.site == min(scores, key=scores.get)
             assert torch.equal(state.predictive.natural(), own[state.site].natural())
+
+    def test_of_equal_sites_the_first_by_name_is_taken(self, rng):
+        _learner, _sites, reference = class_world(rng)
+        same = class_samples(rng)
+        learner = Known({1: same, 3: same}, CLASSES)
+        sites = {"zurich": rows_of(1), "basel": rows_of(3)}
+        assert run_on(BestSite(learner), sites, reference).site == "basel"
+
+    def test_a_site_without_finite_predictions_is_not_the_best(self, rng):
+        learner, sites, reference = class_world(rng)
+        broken = WeightSamples(
+            {
+                name: torch.full_like(value, math.inf)
+                for name, value in learner.results[1].parameters.items()
+            },
+            {},
+        )
+        method = BestSite(replace(learner, results=learner.results | {1: broken}))
+        state = method.init(reference, rng=rng)
+        lifted = [
+            Kept((site, CLASSES.predict(method.learner.results[int(site)], reference.inputs)))
+            for site in sites
+        ]
+        assert method.finish(state, fold(lifted), reference, rng=rng).site in {"3", "4"}
+        with pytest.raises(ImproperPoolError, match="finite NLL"):
+            method.finish(state, lifted[0].__class__(lifted[0].items[0]), reference, rng=rng)
 
     def test_sites_of_the_control_send_no_array(self, rng):
         learner, sites, reference = class_world(rng)

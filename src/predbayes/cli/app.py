@@ -10,10 +10,14 @@ import sys
 from typing import Annotated
 
 import typer
+import typer.core
 
 import predbayes
 from predbayes.cli import data, experiment
 from predbayes.errors import PredbayesError
+
+# Plain help appears in half the time; rich's brackets would be escaped in it all the same.
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     name="predbayes",
@@ -48,4 +52,7 @@ def main() -> None:
         app()
     except PredbayesError as error:
         typer.echo(f"predbayes: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:  # a path that cannot be written or read
+        typer.echo(f"predbayes: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)

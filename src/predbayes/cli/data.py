@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import typer
 
-app = typer.Typer(
-    help="List, fetch and check datasets.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="List, fetch and check datasets.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -52,6 +50,8 @@ def check_dataset(name: str) -> None:
     from rich.table import Table
 
     from predbayes.data.fetch import check
+    from predbayes.data.files import data_root
+    from predbayes.data.registry import lookup
     from predbayes.errors import DataError
 
     report = check(name)
@@ -61,6 +61,7 @@ def check_dataset(name: str) -> None:
         table.add_row(found.file, size, found.state)
     console = Console(soft_wrap=True)
     console.print(table)
+    console.print(f"folder: {data_root() / lookup(name).folder}")
     for note in report.notes:
         console.print(f"note: {note}")
     if report.fingerprint is not None:
@@ -68,4 +69,4 @@ def check_dataset(name: str) -> None:
             if key != "note":
                 console.print(f"{key}: {value}")
     if not report.ok:
-        raise DataError(f"{name}: {report.problem}")
+        raise DataError(f"{name}: {report.problem}; run `predbayes data fetch {name}`")

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from predbayes.experiments.records import Record
     from predbayes.experiments.sweep import Report
 
-app = typer.Typer(
-    help="Run and compare methods: the paper, reproduced.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = typer.Typer(help="Run and compare methods: the paper, reproduced.", no_args_is_help=True)
 
 Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped name, or a TOML file.")]
 Records = Annotated[str, typer.Argument(metavar="RECORDS", help="A folder with records.jsonl.")]
@@ -53,6 +49,14 @@ def list_experiments() -> None:
         counts = (len(experiment.cells()), len(experiment.methods), len(experiment.seeds))
         table.add_row(name, *map(str, counts), experiment.title)
     Console().print(table)
+
+
+@app.command("show")
+def show_experiment(config: Source) -> None:
+    """The config itself: copy it to make your own."""
+    from predbayes.experiments.config import find_config
+
+    typer.echo(find_config(config).read_text(), nl=False)
 
 
 @app.command("run")
@@ -98,7 +102,7 @@ def sweep_experiment(
 
     experiment = _load(config, assignments, methods)
     folder = out or Path("results") / experiment.name
-    with _progress() as report:
+    with _progress() as report, _stoppable():
         records = sweep(
             experiment,
             folder,
@@ -140,18 +144,23 @@ def make_table(
     make = best_table if best else build_table
     table = make(found, metric, against=against, losses=losses)
     text = render(table, out.suffix.removeprefix(".") if out else format)
-    if out:
-        out.write_text(text)
-    else:
+    if out is None:
         typer.echo(text)
+    else:
+        out.write_text(text)
+        typer.echo(f"wrote {out}")
 
 
 @app.command("figure")
 def make_figure(
     records: Records,
     out: Annotated[Path, typer.Option(help="A png, svg or pdf file.")],
-    metrics: Annotated[str, typer.Option(help="Separated by commas.")] = "nll,ece",
-    x: Annotated[str, typer.Option(help="The axis to draw against.")] = "partition.heterogeneity",
+    metrics: Annotated[
+        str | None, typer.Option(help="Separated by commas; nll, and ece if there is one.")
+    ] = None,
+    x: Annotated[
+        str | None, typer.Option(help="The axis to draw against; one of numbers if there is one.")
+    ] = None,
     reliability: Annotated[
         bool, typer.Option("--reliability", help="Reliability diagrams instead.")
     ] = False,
@@ -171,14 +180,16 @@ def make_figure(
     if reliability:
         figures.reliability(found, out)
     else:
-        figures.lines(found, metrics.split(","), x, out)
+        chosen = metrics.split(",") if metrics else figures.default_metrics(found)
+        figures.lines(found, chosen, x or figures.default_axis(found), out)
     typer.echo(f"wrote {out}")
 
 
 def _load(config: str, assignments: list[str] | None, methods: list[str] | None) -> Experiment:
-    from predbayes.experiments.config import load_experiment
+    from predbayes.experiments.config import find_config, load_experiment
 
-    sys.path.insert(0, str(Path.cwd()))  # methods of one's own need no installation
+    # Methods of one's own need no installation: they lie here, or beside the config.
+    sys.path[:0] = [str(Path.cwd()), str(find_config(config).resolve().parent)]
     return load_experiment(config, assignments=assignments or (), methods=methods or ())
 
 
@@ -205,6 +216,15 @@ def _print_scores(records: list[Record]) -> None:
         figures = [f"{record.scores[name]:.4f}" if name in record.scores else "" for name in names]
         table.add_row(cell, record.method, str(record.seed), *figures)
     Console().print(table)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
 
 
 @contextmanager
@@ -237,11 +257,15 @@ def _lines() -> Report:
         outcome = record.error or f"nll {record.scores['nll']:.4f}"
         left = (time.monotonic() - began) / fresh * (total - done)
         typer.echo(
-            f"{done}/{total} {_describe(record)}: {outcome}, about {left / 60:.0f} min left",
+            f"{done}/{total} {_describe(record)}: {outcome}, about {_duration(left)} left",
             err=True,
         )
 
     return report
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _describe(record: Any) -> str:

@@ -291,7 +291,7 @@ def load_experiment(
         assignments: ``key=value``; a value for an axis leaves that value of it only.
         methods: Labels to keep; all if empty.
     """
-    path = _find(source)
+    path = find_config(source)
     tables = read_toml(path)
     for key in tables:
         if key not in _KEYS:
@@ -346,7 +346,8 @@ def resolved(settings: Settings) -> dict[str, Any]:
     return {name: part if isinstance(part, str) else encode(part) for name, part in parts.items()}
 
 
-def _find(source: str) -> Path:
+def find_config(source: str) -> Path:
+    """The file of a shipped config, or a file of one's own."""
     if source in shipped():
         return shipped()[source]
     path = Path(source)

@@ -84,6 +84,24 @@ def lines(records: Iterable[Record], metrics: Sequence[str], x: str, out: Path) 
     return figure
 
 
+def default_metrics(records: Sequence[Record]) -> list[str]:
+    """The NLL, and the calibration error of a classification."""
+    return ["nll", *(["ece"] if any("ece" in record.scores for record in records) else [])]
+
+
+def default_axis(records: Sequence[Record]) -> str:
+    """An axis of numbers with several values, or any with several values, or any at all."""
+    values: dict[str, list[Any]] = {}
+    for record in records:
+        for axis, value in record.cell.items():
+            values.setdefault(axis, []).append(value)
+    if not values:
+        raise ExperimentError("this experiment has no axes to draw against; see --reliability")
+    several = [axis for axis, found in values.items() if len(set(map(str, found))) > 1]
+    numbers = [axis for axis in several if _are_numbers(values[axis])]
+    return [*numbers, *several, *values][0]
+
+
 def reliability(
     records: Iterable[Record], out: Path, methods: Sequence[str] | None = None
 ) -> Figure:

@@ -428,7 +428,9 @@ def to_json(table: Table) -> str:
         {"row": row, "column": column, **asdict(entry)}
         for (row, column), entry in table.entries.items()
     ]
-    fields = {name: getattr(table, name) for name in ("title", "metric", "aim", "against")}
+    fields = {
+        name: getattr(table, name) for name in ("title", "metric", "aim", "against", "validation")
+    }
     content = {**fields, "rows": table.rows, "columns": table.columns, "entries": entries}
     return json.dumps(_jsonable(content), indent=2, allow_nan=False) + "\n"
 
@@ -446,6 +448,7 @@ def from_json(text: str) -> Table:
             columns=tuple(content["columns"]),
             entries=entries,
             against=content["against"],
+            validation=content["validation"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ExperimentError(f"this is not a table: {error}") from error
