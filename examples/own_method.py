@@ -59,10 +59,10 @@ def main() -> None:
     network = pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
-    for method in (Median(learner), pb.mixture(learner)):
+    for name, method in {"median": Median(learner), "mixture": pb.mixture(learner)}.items():
         state = pb.run(method, pb.InProcess(sites, seed=0), reference, seed=0)
         predicted = state.predictive[reference.evaluate]
-        print(f"{type(method).__name__}: NLL {metrics.nll(predicted, y[2500:]):.3f}")
+        print(f"{name}: NLL {metrics.nll(predicted, y[2500:]):.3f}")
     # --8<-- [end:run]
 
 
