@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from predbayes.errors import ExperimentError
@@ -28,6 +30,17 @@ def test_reading_undoes_writing(path):
     assert found[1] == records[1]
     assert found[0].details == {"beta": 0.25}
     assert found[0].config == {"a": {"b": [1]}}
+
+
+def test_scores_that_are_nan_and_settings_that_are_infinite_can_be_kept(path):
+    one = record(config={"sampler": {"prior-std": math.inf}}, error="training diverged")
+    one.scores["nll"] = math.nan
+    with open_writer(path) as writer:
+        writer.append(one)
+    (found,) = read_records(path)
+    assert math.isnan(found.scores["nll"])
+    assert found.config == one.config
+    assert '"nll": null' in path.read_text()
 
 
 def test_no_file_has_no_records(path):

@@ -43,10 +43,10 @@ class Record:
     error: str = ""  # why a run that diverged has no scores; its NLL is NaN
 
     def line(self) -> str:
-        """The record as one line of JSON, which knows no NaN: null stands for it."""
+        """The record as one line of JSON; null stands for a score that is NaN."""
         fields = asdict(self)
         scores = {name: None if math.isnan(v) else v for name, v in self.scores.items()}
-        return json.dumps(fields | {"scores": scores}, sort_keys=True, allow_nan=False) + "\n"
+        return json.dumps(fields | {"scores": scores}, sort_keys=True) + "\n"
 
     @classmethod
     def parse(cls, line: str) -> Record:
