@@ -1,4 +1,4 @@
-"""The committed results: every table is what its records give, and the docs' claims hold in them."""
+"""The committed results: every table is what its records give."""
 
 from __future__ import annotations
 
