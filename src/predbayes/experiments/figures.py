@@ -33,6 +33,7 @@ FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "os^Dv<>pX*"
 _INK, _GRID = "#333333", "#DDDDDD"
+_CROWDED = 24  # letters under one panel that stand side by side
 _SMALL, _MEDIUM = 8, 9  # points
 _NAMES = {
     "nll": "NLL (nats per row)",
@@ -224,8 +225,10 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
     for method, by_x in panel.values.items():
         style = methods.index(method)
         ordered = sorted(by_x.items(), key=lambda item: positions[item[0]])
+        # Names have room beside them, so that methods need not stand on each other.
+        shift = 0.0 if _are_numbers(positions) else 0.7 * ((style + 0.5) / len(methods) - 0.5)
         axes.errorbar(
-            [positions[value] for value, _ in ordered],
+            [positions[value] + shift for value, _ in ordered],
             [summary.mean for _, summary in ordered],
             yerr=np.nan_to_num([summary.standard_error for _, summary in ordered]),
             label=method,
@@ -243,7 +246,8 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
     _scale(axes, means)
     _ticks(axes, positions)
     _plain(axes)
-    axes.set_title(fill(panel.group, 36), fontsize=_MEDIUM, color=_INK)
+    if panel.group != cell_label({}):
+        axes.set_title(fill(panel.group, 36), fontsize=_MEDIUM, color=_INK)
     name = "dataset" if x == DATASET else x.rpartition(".")[2].replace("_", " ")
     axes.set_xlabel(name, fontsize=_SMALL, color=_INK)
     axes.set_ylabel(metric_name(panel.metric), fontsize=_SMALL, color=_INK)
@@ -287,7 +291,11 @@ def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
     if not numbers or len(places) <= 6:
         axes.xaxis.set_minor_locator(ticker.NullLocator())
         ordered = sorted(positions.items(), key=lambda item: item[1])
-        axes.set_xticks(places, [f"{v:g}" if numbers else str(v) for v, _ in ordered])
+        names = [f"{v:g}" if numbers else str(v) for v, _ in ordered]
+        crowded = not numbers and sum(map(len, names)) > _CROWDED
+        axes.set_xticks(places, names)
+        if crowded:
+            axes.tick_params(axis="x", labelrotation=30)
 
 
 def _scale(axes: Axes, means: Sequence[float]) -> None:
