@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from predbayes.experiments.records import RECORDS_FILE, read_records
-from predbayes.experiments.tables import build_table, to_markdown
+from predbayes.experiments.rendering import to_markdown
+from predbayes.experiments.tables import build_table
 
 pytestmark = pytest.mark.data
 ROOT = Path(__file__).parents[2]

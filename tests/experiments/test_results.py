@@ -9,7 +9,8 @@ import pytest
 
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import RECORDS_FILE, read_records
-from predbayes.experiments.tables import best_table, build_table, to_markdown
+from predbayes.experiments.rendering import to_markdown
+from predbayes.experiments.tables import best_table, build_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLES = sorted(RESULTS.glob("*/*.md"))

@@ -16,8 +16,9 @@ import predbayes
 from predbayes.errors import ExperimentError, MissingPackageError
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
+from predbayes.experiments.rendering import to_markdown
 from predbayes.experiments.sweep import sweep
-from predbayes.experiments.tables import build_table, to_markdown
+from predbayes.experiments.tables import build_table
 
 LABELS = {"mixture", "beta", "beta student", "fedavg"}
 

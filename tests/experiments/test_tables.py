@@ -10,6 +10,15 @@ import pytest
 
 from predbayes.errors import ExperimentError
 from predbayes.experiments.records import Record
+from predbayes.experiments.rendering import (
+    decimals,
+    from_json,
+    render,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+)
 from predbayes.experiments.statistics import compare, paired_examples
 from predbayes.experiments.tables import (
     Entry,
@@ -18,14 +27,7 @@ from predbayes.experiments.tables import (
     best_table,
     build_table,
     cell_label,
-    decimals,
-    from_json,
     latest,
-    render,
-    to_csv,
-    to_json,
-    to_latex,
-    to_markdown,
 )
 
 

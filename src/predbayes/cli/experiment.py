@@ -135,7 +135,8 @@ def make_table(
     """A table of means and standard errors, with paired tests."""
     from predbayes.errors import ExperimentError
     from predbayes.experiments.records import LOSSES_FOLDER
-    from predbayes.experiments.tables import best_table, build_table, render
+    from predbayes.experiments.rendering import render
+    from predbayes.experiments.tables import best_table, build_table
 
     found, folder = _read(records)
     if rows and against is None:

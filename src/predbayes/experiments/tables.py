@@ -1,8 +1,7 @@
 """Tables of methods by cells, from the records of an experiment.
 
-`build_table` makes a value, `Table`: what is known of every method on every cell. Renderers are
-pure functions from a table to text. Markdown and LaTeX show means with their standard errors and,
-in a second section, the comparisons with a baseline; CSV and JSON hold every number in full.
+`build_table` makes a value, `Table`: what is known of every method on every cell.
+`predbayes.experiments.rendering` makes text of it.
 
 What is good depends on the metric. Each has an *aim*: plus infinity for an accuracy, 0.95 for the
 coverage of 95 % intervals, minus infinity for all others. The best mean is the nearest to it.
@@ -10,13 +9,10 @@ coverage of 95 % intervals, minus infinity for all others. The best mean is the 
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +33,7 @@ from predbayes.experiments.statistics import (
 DATASET = "data.name"  # the one axis whose value needs no name beside it
 SIGNIFICANT = 0.05
 _HIGHER = ("accuracy", "auroc", "auprc", "f1", "r2")
-_MISSING = "—"
-_MARK = "†"
-_DIVERGED = "diverged"
+MARK = "†"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +93,7 @@ class Table:
     @property
     def _test(self) -> str:
         return (
-            f"{_MARK} not significantly different from {self.against} at {SIGNIFICANT:g}: "
+            f"{MARK} not significantly different from {self.against} at {SIGNIFICANT:g}: "
             "two-sided Wilcoxon signed-rank test of the differences paired by seed, Holm's "
             "correction over the methods of a column."
         )
@@ -370,215 +364,6 @@ def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-# Rendering
-
-
-def to_markdown(table: Table) -> str:
-    """The table, its legend, and the comparisons."""
-    head = ["", *map(_pipes, table.columns)]
-    body = [
-        [_pipes(row), *(_markdown_entry(table, row, column) for column in table.columns)]
-        for row in table.rows
-    ]
-    parts = [f"### {table.title}", _markdown_grid(head, body), *table.legend()]
-    compared = _comparison_rows(table)
-    if compared:
-        parts += [
-            f"#### Differences from {table.against}",
-            _markdown_grid(_comparison_head(table), [[*map(_pipes, row)] for row in compared]),
-            _comparison_legend(table),
-        ]
-    return "\n\n".join(parts) + "\n"
-
-
-def to_latex(table: Table) -> str:
-    """The same as a LaTeX table; needs the package booktabs."""
-    head = ["", *map(_latex_escape, table.columns)]
-    body = [
-        [_latex_escape(row), *(_latex_entry(table, row, column) for column in table.columns)]
-        for row in table.rows
-    ]
-    parts = [_latex_grid(head, body, table.title, table.legend())]
-    compared = _comparison_rows(table)
-    if compared:
-        parts.append(
-            _latex_grid(
-                [*map(_latex_escape, _comparison_head(table))],
-                [[*map(_latex_escape, row[:2]), *map(_latex_number, row[2:])] for row in compared],
-                f"{table.title}, differences from {table.against}",
-                [_comparison_legend(table)],
-            )
-        )
-    return "\n".join(parts)
-
-
-def to_csv(table: Table) -> str:
-    """One line per method and cell, all numbers in full; what is missing is empty."""
-    text = io.StringIO()
-    lines = [_flat(table, row, column) for column in table.columns for row in table.rows]
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
-
-
-def to_json(table: Table) -> str:
-    """All of the table, readable by `from_json`; numbers that are not finite are strings."""
-    entries = [
-        {"row": row, "column": column, **asdict(entry)}
-        for (row, column), entry in table.entries.items()
-    ]
-    fields = {
-        name: getattr(table, name) for name in ("title", "metric", "aim", "against", "validation")
-    }
-    content = {**fields, "rows": table.rows, "columns": table.columns, "entries": entries}
-    return json.dumps(_jsonable(content), indent=2, allow_nan=False) + "\n"
-
-
-def from_json(text: str) -> Table:
-    """The inverse of `to_json`."""
-    try:
-        content = json.loads(text)
-        entries = {(item["row"], item["column"]): _entry(item) for item in content["entries"]}
-        return Table(
-            title=content["title"],
-            metric=content["metric"],
-            aim=float(content["aim"]),
-            rows=tuple(content["rows"]),
-            columns=tuple(content["columns"]),
-            entries=entries,
-            against=content["against"],
-            validation=content["validation"],
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ExperimentError(f"this is not a table: {error}") from error
-
-
-RENDERERS: dict[str, Callable[[Table], str]] = {
-    "md": to_markdown,
-    "tex": to_latex,
-    "csv": to_csv,
-    "json": to_json,
-}
-
-
-def render(table: Table, suffix: str) -> str:
-    """A table as text, by the suffix of the file that it is for: md, tex, csv or json."""
-    name = suffix.removeprefix(".")
-    if name not in RENDERERS:
-        raise ExperimentError(f"no tables in {name!r}; there is {', '.join(RENDERERS)}")
-    return RENDERERS[name](table)
-
-
-def decimals(standard_error: float) -> int:
-    """So many that the standard error has two digits, at least 3 and at most 6.
-
-    Examples:
-        >>> decimals(0.00012), decimals(0.5), decimals(float("nan"))
-        (5, 3, 3)
-    """
-    if not math.isfinite(standard_error) or standard_error <= 0:
-        return 3
-    return min(6, max(3, 1 - math.floor(math.log10(standard_error))))
-
-
-def _parts(table: Table, row: str, column: str) -> tuple[str, str, str, bool, bool]:
-    """Of a present entry: mean, standard error or nothing, note, whether bold, whether marked."""
-    entry = table.entries[row, column]
-    summary = entry.summary
-    if math.isnan(summary.mean):
-        return _DIVERGED, "", "", False, False
-    digits = decimals(summary.standard_error)
-    spread = "" if math.isnan(summary.standard_error) else f"{summary.standard_error:.{digits}f}"
-    notes = [entry.variant] if entry.variant else []
-    if summary.num < max(e.summary.num for e in table.entries.values()):
-        notes.append(f"n={summary.num}")
-    note = f" ({'; '.join(notes)})" if notes else ""
-    marked = entry.comparison is not None and entry.comparison.p_holm > SIGNIFICANT
-    return f"{summary.mean:.{digits}f}", spread, note, row in table.best(column), marked
-
-
-def _markdown_entry(table: Table, row: str, column: str) -> str:
-    if (row, column) not in table.entries:
-        return _MISSING
-    mean, spread, note, bold, marked = _parts(table, row, column)
-    number = f"{mean} ± {spread}" if spread else mean
-    return (f"**{number}**" if bold else number) + (_MARK if marked else "") + _pipes(note)
-
-
-def _latex_entry(table: Table, row: str, column: str) -> str:
-    if (row, column) not in table.entries:
-        return "---"
-    mean, spread, note, bold, marked = _parts(table, row, column)
-    if mean == _DIVERGED:
-        return mean
-    number = f"{mean} \\pm {spread}" if spread else mean
-    body = f"\\mathbf{{{number}}}" if bold else number
-    mark = r"^\dagger" if marked else ""
-    return f"${body}{mark}$" + _latex_escape(note)
-
-
-def _comparison_head(table: Table) -> list[str]:
-    head = ["cell", "method", "difference", "95 % interval", "p", "Holm p", "pairs"]
-    return [*head, "95 % over test rows"] if _has_rows(table) else head
-
-
-def _comparison_rows(table: Table) -> list[list[str]]:
-    lines = []
-    for column in table.columns:
-        for row in table.rows:
-            entry = table.entries.get((row, column))
-            if entry is None or entry.comparison is None:
-                continue
-            if math.isnan(entry.comparison.difference):
-                continue
-            line = [column, row, *_comparison_cells(entry.comparison)]
-            if _has_rows(table):
-                line.append(_interval(entry.rows, _digits_of(entry.rows)))
-            lines.append(line)
-    return lines
-
-
-def _comparison_cells(comparison: Comparison) -> list[str]:
-    digits = _digits_of(comparison.interval)
-    return [
-        f"{comparison.difference:+.{digits}f}",
-        _interval(comparison.interval, digits),
-        _p_value(comparison.p_value),
-        _p_value(comparison.p_holm),
-        str(comparison.num),
-    ]
-
-
-def _p_value(p: float) -> str:
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
-
-
-def _comparison_legend(table: Table) -> str:
-    legend = (
-        f"Differences are method minus {table.against}, paired by seed; interval: percentile "
-        "bootstrap over seeds."
-    )
-    if _has_rows(table):
-        legend += " Over test rows: bootstrap of the rows, for the models of these seeds."
-    return legend
-
-
-def _has_rows(table: Table) -> bool:
-    return any(entry.rows for entry in table.entries.values())
-
-
-def _digits_of(interval: Interval | None) -> int:
-    """Decimals for an interval, as for a standard error of a quarter of its width."""
-    return decimals((interval[1] - interval[0]) / 4 if interval else math.nan)
-
-
-def _interval(interval: Interval | None, digits: int) -> str:
-    if interval is None or math.isnan(interval[0]):
-        return _MISSING
-    return f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
-
-
 def _num_seeds(table: Table) -> str:
     nums = {entry.summary.num for entry in table.entries.values()}
     return _count(max(nums), "seed") + ("" if len(nums) == 1 else ", or n where given")
@@ -586,108 +371,3 @@ def _num_seeds(table: Table) -> str:
 
 def _count(num: int, noun: str) -> str:
     return f"{num} {noun}{'' if num == 1 else 's'}"
-
-
-def _markdown_grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(head)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))
-
-
-def _pipes(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "—": "---",
-    "†": r"$^\dagger$",
-    "±": r"$\pm$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
-
-
-def _latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _latex_number(text: str) -> str:
-    return "---" if text == _MISSING else f"${text}$"
-
-
-def _latex_grid(
-    head: Sequence[str], body: Sequence[Sequence[str]], title: str, legend: Sequence[str]
-) -> str:
-    lines = [f"{' & '.join(cells)} \\\\" for cells in (head, *body)]
-    caption = " ".join(map(_latex_escape, [f"{title}.", *legend]))
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _flat(table: Table, row: str, column: str) -> dict[str, object]:
-    entry = table.entries.get((row, column))
-    summary = entry.summary if entry else None
-    comparison = entry.comparison if entry else None
-    low, high = comparison.interval if comparison else ("", "")
-    rows_low, rows_high = entry.rows if entry and entry.rows else ("", "")
-    return {
-        "metric": table.metric,
-        "cell": column,
-        "method": row,
-        "variant": entry.variant if entry else "",
-        "mean": summary.mean if summary else "",
-        "standard_error": summary.standard_error if summary else "",
-        "num": summary.num if summary else "",
-        "against": (table.against or "") if comparison else "",
-        "difference": comparison.difference if comparison else "",
-        "low": low,
-        "high": high,
-        "p_value": comparison.p_value if comparison else "",
-        "p_holm": comparison.p_holm if comparison else "",
-        "num_pairs": comparison.num if comparison else "",
-        "rows_low": rows_low,
-        "rows_high": rows_high,
-    }
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {name: _jsonable(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(part) for part in value]
-    return value
-
-
-def _entry(item: Mapping[str, Any]) -> Entry:
-    def numbers(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value if name == "num" else float(value) for name, value in part.items()}
-
-    comparison = None
-    if item["comparison"] is not None:
-        rest = {name: x for name, x in item["comparison"].items() if name != "interval"}
-        interval = _pair(item["comparison"]["interval"])
-        comparison = Comparison(interval=interval, **numbers(rest))
-    over_rows = None if item["rows"] is None else _pair(item["rows"])
-    return Entry(Summary(**numbers(item["summary"])), comparison, over_rows, item["variant"])
-
-
-def _pair(interval: Sequence[float | str]) -> Interval:
-    low, high = map(float, interval)
-    return low, high
