@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from predbayes.errors import ExperimentError, PredbayesError
@@ -129,6 +131,15 @@ def test_grids_make_variants(write):
     assert experiment.settings(cell, last).optimizer.lr == 0.01
     assert experiment.method(cell, last).options == {"proximal": 2.0}
     assert experiment.method(cell, last).method == "fedprox"
+
+
+def test_a_grid_may_be_of_whole_tables(write):
+    grid = "grid.sampler = [{ preset = 'paper' }, { preset = 'tuned', num-cycles = 1 }]"
+    experiment = load_experiment(write(f"[data]\nname='wine'\n[methods.mixture]\n{grid}\n"))
+    first, second = experiment.methods
+    assert (first, second) == ("mixture[preset=paper]", "mixture[preset=tuned,num-cycles=1]")
+    assert experiment.settings({}, first).sampler == PRESETS["paper"]
+    assert experiment.settings({}, second).sampler == replace(PRESETS["tuned"], num_cycles=1)
 
 
 def test_overrides_for_a_method_hold_for_its_variants(write):

@@ -190,7 +190,7 @@ class MethodSettings:
             if not chosen:
                 yield label, self
                 continue
-            name = ",".join(f"{key}={value}" for key, value in chosen.items())
+            name = ",".join(_short(key, value) for key, value in chosen.items())
             single = {key: [value] for key, value in chosen.items()}
             yield f"{label}[{name}]", replace(self, method=self.method or label, grid=single)
 
@@ -414,6 +414,13 @@ def _require_rounds(label: str, method: str) -> None:
 def _dotted(tables: Mapping[str, Any]) -> list[str]:
     parts = {part: table for part, table in tables.items() if isinstance(table, Mapping)}
     return [f"{part}.{name}" for part, table in parts.items() for name in table]
+
+
+def _short(key: str, value: Any) -> str:
+    """A value of a grid in a label; of a whole table, its keys."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={item}" for name, item in value.items())
+    return f"{key}={value}"
 
 
 def _as_list(value: Any) -> list[Any]:
