@@ -80,7 +80,7 @@ def test_settings_that_make_no_sense_are_refused(bad):
 
 
 def test_the_presets_are_what_their_tables_say():
-    """The appendix of the paper; and the choice that `python -m benchmarks presets` explains."""
+    """The appendix of the paper; and the choice that the experiment `presets` explains."""
     assert PRESETS["paper"] == SamplerSettings(
         num_epochs=25,
         batch_size=100,
