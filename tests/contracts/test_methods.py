@@ -225,6 +225,19 @@ class TestMethodContract:
         assert sum(differing) <= 2
 
 
+@pytest.mark.parametrize(
+    ("name", "family"), [case for case in CASES if not case.values[0].startswith("distilled")]
+)
+def test_every_method_can_be_distilled(name, family):
+    sites, reference = world(family)
+    method = Distilled(METHODS[name](family), STUDENTS[family], SHORT)
+    state = run(method, InProcess(sites, 0), reference, seed=0)
+    alone = run(METHODS[name](family), InProcess(sites, 0), reference, seed=0)
+    assert torch.equal(state.teacher.predictive.natural(), alone.predictive.natural())
+    assert isinstance(state.student.predict(reference.inputs), family)
+    assert state.gap >= 0
+
+
 @pytest.mark.parametrize("family", [Categorical, Gaussian], ids=lambda family: family.__name__)
 @pytest.mark.parametrize("name", SEVERAL_ROUNDS)
 def test_rounds_go_on_from_the_state_of_the_last(name, family):
