@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -168,21 +168,13 @@ def make_figure(
     methods: Methods = None,
 ) -> None:
     """Metrics against an axis of the experiment with error bars, or reliability diagrams."""
-    from predbayes.errors import ExperimentError, no_such
     from predbayes.experiments import figures
 
     found, _folder = _read(records)
-    known = {record.method for record in found}
-    for method in methods or ():
-        if method not in known:
-            raise ExperimentError(no_such("method", method, known))
-    if methods:
-        found = [record for record in found if record.method in methods]
     if reliability:
-        figures.reliability(found, out)
+        figures.reliability(found, out, methods)
     else:
-        chosen = metrics.split(",") if metrics else figures.default_metrics(found)
-        figures.lines(found, chosen, x or figures.default_axis(found), out)
+        figures.lines(found, metrics.split(",") if metrics else None, x, out, methods)
     typer.echo(f"wrote {out}")
 
 
@@ -213,9 +205,8 @@ def _print_scores(records: list[Record]) -> None:
     names = list(dict.fromkeys(name for record in records for name in record.scores))
     table = Table("cell", "method", "seed", *names, box=None, header_style="bold")
     for record in records:
-        cell = " ".join(str(value) for value in record.cell.values())
         figures = [f"{record.scores[name]:.4f}" if name in record.scores else "" for name in names]
-        table.add_row(cell, record.method, str(record.seed), *figures)
+        table.add_row(_cell(record), record.method, str(record.seed), *figures)
     Console().print(table)
 
 
@@ -269,6 +260,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _describe(record: Any) -> str:
-    cell = " ".join(str(value) for value in record.cell.values())
-    return f"{cell} {record.method} seed {record.seed}".strip()
+def _describe(record: Record) -> str:
+    return f"{_cell(record)} {record.method} seed {record.seed}".strip()
+
+
+def _cell(record: Record) -> str:
+    return " ".join(str(value) for value in record.cell.values())

@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -38,6 +38,7 @@ from predbayes.experiments.decode import (
     read_toml,
     with_dotted,
 )
+from predbayes.experiments.records import split_label
 from predbayes.learning.distill import PAPER_DISTILLATION
 from predbayes.learning.local import OptimizerSettings
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
@@ -205,7 +206,7 @@ class Override:
 
     def holds(self, tables: Mapping[str, Any], label: str) -> bool:
         """Whether it is meant for a method under these settings."""
-        if self.methods and label.partition("[")[0] not in self.methods:
+        if self.methods and split_label(label)[0] not in self.methods:
             return False
         return all(get_dotted(tables, key) in _as_list(value) for key, value in self.where.items())
 
@@ -255,7 +256,7 @@ class Experiment:
 
     def _assigned(self, cell: Mapping[str, Any], label: str) -> list[tuple[str, Any]]:
         """Keys and values in the order in which they are set."""
-        here = self._decoded(cell)
+        here = self._decoded(cell) if self.overrides else {}
         held = [override for override in self.overrides if override.holds(here, label)]
         steps = [cell, *(override.set for override in held if not override.methods)]
         method = self.methods[label]
@@ -267,17 +268,7 @@ class Experiment:
 _OPTIONS = "options."
 _MAX_SEEDS = 10_000
 _SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
-_SETTINGS = (
-    "data",
-    "partition",
-    "reference",
-    "network",
-    "sampler",
-    "optimizer",
-    "ensemble",
-    "distillation",
-    "evaluate",
-)
+_SETTINGS = tuple(part.name for part in fields(Settings))
 _KEYS = ("title", "seeds", "axes", "override", "methods", *_SETTINGS)
 
 
@@ -391,13 +382,11 @@ def _check(experiment: Experiment, known: Sequence[str]) -> None:
         method = experiment.method(experiment.cells()[0], label)
         if method.num_rounds > 1 and ":" not in method.method:
             _require_rounds(label, method.method)
-    settings = experiment._decoded(experiment.cells()[0])
+    keys = _dotted(experiment._decoded(experiment.cells()[0]))
     for override in experiment.overrides:
         for key in override.where:
-            part, _, name = key.partition(".")
-            names = settings.get(part, {})
-            if key != "evaluate" and name not in names:
-                raise ExperimentError(f"override: {no_such('setting', key, _dotted(settings))}")
+            if key not in keys:
+                raise ExperimentError(f"override: {no_such('setting', key, keys)}")
         for label in override.methods:
             if label not in known:
                 raise ExperimentError(f"override: {no_such('method', label, known)}")
@@ -412,8 +401,11 @@ def _require_rounds(label: str, method: str) -> None:
 
 
 def _dotted(tables: Mapping[str, Any]) -> list[str]:
-    parts = {part: table for part, table in tables.items() if isinstance(table, Mapping)}
-    return [f"{part}.{name}" for part, table in parts.items() for name in table]
+    """Every key of nested tables, as overrides name it."""
+    keys = []
+    for part, table in tables.items():
+        keys += [f"{part}.{name}" for name in table] if isinstance(table, Mapping) else [part]
+    return keys
 
 
 def _short(key: str, value: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -24,11 +25,10 @@ _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | None = None) -> T:
     """A dataclass from a table; fields not given are the defaults, or those of ``base``."""
-    hints = get_type_hints(cls)
-    fields = {field.name.replace("_", "-"): hints[field.name] for field in _fields(cls)}
+    fields: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]  # a type is hashable
     given = {}
     for key, value in table.items():
-        place = f"{where}.{key}" if where else key
+        place = _join(where, key)
         if key not in fields:
             raise ExperimentError(no_such("key", place, [_join(where, name) for name in fields]))
         given[key.replace("-", "_")] = convert(fields[key], value, place)
@@ -46,7 +46,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if get_origin(hint) is tuple and isinstance(value, list):
         value = tuple(value)
     try:
-        return TypeAdapter(hint, config=_STRICT).validate_python(value)
+        return _adapter(hint).validate_python(value)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise ExperimentError(f"{place} = {value!r}: {problem[0].lower()}{problem[1:]}") from error
@@ -107,13 +107,21 @@ def with_dotted(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
     return {**table, head: with_dotted(inner, rest, value)}
 
 
-def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cls)
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The type of each key of a dataclass's table."""
+    hints = get_type_hints(cls)
+    return {f.name.replace("_", "-"): hints[f.name] for f in dataclasses.fields(cls)}
+
+
+@cache  # making one takes a hundred times as long as using it
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint, config=_STRICT)
 
 
 def _required(cls: type[Any]) -> list[str]:
     missing = dataclasses.MISSING
-    fields = _fields(cls)
+    fields = dataclasses.fields(cls)
     return [f.name for f in fields if f.default is missing and f.default_factory is missing]
 
 

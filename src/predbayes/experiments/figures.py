@@ -54,7 +54,13 @@ class Panel:
     values: Mapping[str, Mapping[Any, Summary]]  # by method, then by value of the axis
 
 
-def lines(records: Iterable[Record], metrics: Sequence[str], x: str, out: Path) -> Figure:
+def lines(
+    records: Iterable[Record],
+    metrics: Sequence[str] | None,
+    x: str | None,
+    out: Path,
+    methods: Sequence[str] | None = None,
+) -> Figure:
     """Metrics against an axis: one panel per dataset and metric, one line per method.
 
     Points are means over seeds, bars their standard errors. A metric whose means span more than a
@@ -62,35 +68,41 @@ def lines(records: Iterable[Record], metrics: Sequence[str], x: str, out: Path) 
 
     Args:
         records: Of an experiment; of several with the same cell, method and seed the last counts.
-        metrics: Names among the records' scores.
-        x: A name among the cells' axes, such as ``partition.heterogeneity``.
+        metrics: Names among the records' scores; the NLL, and the ECE if there is one, if None.
+        x: A name among the cells' axes, such as ``partition.heterogeneity``; if None one of
+            numbers, where there is one.
         out: Where to write it; the suffix decides the format.
+        methods: Which ones; all if not given.
     """
     _require_format(out)
     records = list(records)
+    chosen = _chosen(records, methods)
+    records = [record for record in records if record.method in chosen]
+    metrics = _default_metrics(records) if metrics is None else metrics
+    x = _default_axis(records) if x is None else x
     panels = [panel for metric in metrics for panel in _panels(scored(records, metric), metric, x)]
     if not panels:
         raise ExperimentError("no metric was named to draw")
     groups = list(dict.fromkeys(panel.group for panel in panels))
-    methods = list(dict.fromkeys(record.method for record in latest(records)))
+    drawn = list(dict.fromkeys(record.method for record in latest(records)))
     num_rows, num_columns, place = _arrange(groups, list(metrics))
     figure = _new_figure(2.6 * num_columns + 0.3, 2.2 * num_rows)
     grid = figure.add_gridspec(num_rows, num_columns)
     for panel in panels:
         row, column = place(panel)
         axes = figure.add_subplot(grid[row, column])
-        _draw_panel(axes, panel, methods, x)
+        _draw_panel(axes, panel, drawn, x)
     _legend(figure, num_columns)
     _save(figure, out)
     return figure
 
 
-def default_metrics(records: Sequence[Record]) -> list[str]:
+def _default_metrics(records: Sequence[Record]) -> list[str]:
     """The NLL, and the calibration error of a classification."""
     return ["nll", *(["ece"] if any("ece" in record.scores for record in records) else [])]
 
 
-def default_axis(records: Sequence[Record]) -> str:
+def _default_axis(records: Sequence[Record]) -> str:
     """An axis of numbers with several values, or any with several values, or any at all."""
     values: dict[str, list[Any]] = {}
     for record in records:
@@ -120,11 +132,7 @@ def reliability(
     usable = [record for record in latest(records) if record.reliability]
     if not usable:
         raise ExperimentError("no record has reliability bins; they come with classification runs")
-    known = list(dict.fromkeys(record.method for record in usable))
-    for method in methods or ():
-        if method not in known:
-            raise ExperimentError(no_such("method", method, known))
-    chosen = list(methods or known)
+    chosen = _chosen(usable, methods)
     cells = list(dict.fromkeys(cell_label(r.cell) for r in usable if r.method in chosen))
     figure = _new_figure(1.9 * len(chosen) + 0.5, 2.7 * len(cells) + 0.3)
     grid = figure.add_gridspec(len(cells), len(chosen))
@@ -136,6 +144,15 @@ def reliability(
                 _draw_diagram(figure, halves, pool_bins(runs), f"{method}\n{fill(cell, 26)}")
     _save(figure, out)
     return figure
+
+
+def _chosen(records: Sequence[Record], methods: Sequence[str] | None) -> list[str]:
+    """The methods named, or all that there are."""
+    known = list(dict.fromkeys(record.method for record in records))
+    for method in methods or ():
+        if method not in known:
+            raise ExperimentError(no_such("method", method, known))
+    return list(methods or known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -54,6 +55,19 @@ class Record:
         fields = json.loads(line)
         scores = {name: math.nan if v is None else v for name, v in fields["scores"].items()}
         return cls(**fields | {"scores": scores})
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """A record's method and its variant of a grid.
+
+    Examples:
+        >>> split_label("fedavg[optimizer.lr=0.1]"), split_label("fedavg")
+        (('fedavg', 'optimizer.lr=0.1'), ('fedavg', ''))
+        >>> split_label("beta[sampler.step-size=0.1] student")
+        ('beta student', 'sampler.step-size=0.1')
+    """
+    found = re.fullmatch(r"(.*?)\[(.*)\](.*)", label)
+    return (found[1] + found[3], found[2]) if found else (label, "")
 
 
 def read_records(path: Path) -> list[Record]:

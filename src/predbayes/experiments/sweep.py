@@ -65,18 +65,17 @@ def sweep(
     wanted = {name(key) for one in runs for key in one.keys.values()}
     path = out / RECORDS_FILE
     with open_writer(path) as writer:
-        there = [record for record in read_records(path) if name(record.key) in wanted]
+        records = read_records(path)
+        there = [record for record in records if name(record.key) in wanted]
         done = {name(record.key) for record in there}
         missing = [one for one in runs if not done.issuperset(map(name, one.keys.values()))]
-        for record in _overtaken(read_records(path), there):
+        for record in _overtaken(records, there):
             writer.append(record)  # tables show the last record of a method: that of these settings
         jobs = _jobs(missing)
-        remote = num_workers > 1 or address is not None
-        results = (
-            _on_ray(experiment, jobs, num_workers, address, device)
-            if remote
-            else _here(experiment, jobs, device)
-        )
+        if num_workers > 1 or address is not None:
+            results = _on_ray(experiment, jobs, num_workers, address, device)
+        else:
+            results = _here(experiment, jobs, device)
         for record, losses in results:
             if name(record.key) in done:
                 continue  # a method is repeated for its student; its own record is there

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from predbayes.errors import ExperimentError, no_such
-from predbayes.experiments.records import Record
+from predbayes.experiments.records import Record, split_label
 from predbayes.experiments.statistics import (
     Comparison,
     Floats,
@@ -261,19 +261,6 @@ def cell_label(cell: Mapping[str, Any]) -> str:
         if axis != DATASET:
             parts.append(f"{axis if short.count(name) > 1 else name}={cell[axis]}")
     return ", ".join(parts) or "all"
-
-
-def split_label(label: str) -> tuple[str, str]:
-    """A method and its variant.
-
-    Examples:
-        >>> split_label("fedavg[optimizer.lr=0.1]"), split_label("fedavg")
-        (('fedavg', 'optimizer.lr=0.1'), ('fedavg', ''))
-        >>> split_label("beta[sampler.step-size=0.1] student")
-        ('beta student', 'sampler.step-size=0.1')
-    """
-    found = re.fullmatch(r"(.*?)\[(.*)\](.*)", label)
-    return (found[1] + found[3], found[2]) if found else (label, "")
 
 
 def loss(value: float, aim: float) -> float:
