@@ -141,7 +141,12 @@ def reliability(
             runs = [r for r in usable if r.method == method and cell_label(r.cell) == cell]
             if runs:
                 halves = grid[row, column].subgridspec(2, 1, height_ratios=(3.2, 1), hspace=0.08)
-                _draw_diagram(figure, halves, pool_bins(runs), f"{method}\n{fill(cell, 26)}")
+                _draw_diagram(
+                    figure,
+                    halves,
+                    pool_bins(runs),
+                    f"{method}\n{fill(cell, 26, break_on_hyphens=False)}",
+                )
     _save(figure, out)
     return figure
 
@@ -264,7 +269,7 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
     _ticks(axes, positions)
     _plain(axes)
     if panel.group != cell_label({}):
-        axes.set_title(fill(panel.group, 36), fontsize=_MEDIUM, color=_INK)
+        axes.set_title(fill(panel.group, 36, break_on_hyphens=False), fontsize=_MEDIUM, color=_INK)
     name = "dataset" if x == DATASET else x.rpartition(".")[2].replace("_", " ")
     axes.set_xlabel(name, fontsize=_SMALL, color=_INK)
     axes.set_ylabel(metric_name(panel.metric), fontsize=_SMALL, color=_INK)
