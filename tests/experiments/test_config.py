@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from predbayes.errors import ExperimentError, PredbayesError
-from predbayes.experiments.config import load_experiment, parse_seeds, resolved, shipped
+from predbayes.experiments.config import (
+    StudentSettings,
+    load_experiment,
+    parse_seeds,
+    resolved,
+    shipped,
+)
 from predbayes.experiments.methods import find_method
 from predbayes.posterior.cyclical import PRESETS
 
@@ -218,6 +224,56 @@ def test_unknown_experiments_are_answered_with_the_closest():
         load_experiment("regresion")
     with pytest.raises(ExperimentError, match="there is no file"):
         load_experiment("none.toml")
+
+
+class TestStudent:
+    """The section [student]."""
+
+    def settings(self, write, text="", label="beta"):
+        head = "[data]\nname = 'wine'\n"
+        return load_experiment(write(head + text)).settings({}, label)
+
+    def test_by_default_it_is_the_papers(self, write):
+        """The sites' network, and no temperature of its own."""
+        settings = self.settings(write, "[network]\nhidden = [7]\n[methods.beta]\n")
+        assert settings.student == StudentSettings(hidden=None, recalibrate=False)
+        assert settings.student_network == settings.network
+        assert resolved(settings)["student"] == {"hidden": None, "recalibrate": False}
+
+    def test_it_may_have_other_widths_than_the_sites(self, write):
+        text = "[network]\nhidden = [7]\n[student]\nhidden = [30, 20]\n[methods.beta]\n"
+        settings = self.settings(write, text)
+        assert settings.network.hidden == (7,)
+        assert settings.student_network == replace(settings.network, hidden=(30, 20))
+        assert resolved(settings)["student"]["hidden"] == [30, 20]
+
+    def test_no_hidden_layer_is_not_the_sites_network(self, write):
+        settings = self.settings(write, "[student]\nhidden = []\n[methods.beta]\n")
+        assert settings.student_network.hidden == ()
+
+    def test_a_method_may_have_its_own(self, write):
+        text = """
+        [methods.beta]
+        [methods.calibrated]
+        method = "beta"
+        set = { "student.recalibrate" = true, "student.hidden" = [50] }
+        """
+        assert not self.settings(write, text).student.recalibrate
+        calibrated = self.settings(write, text, "calibrated")
+        assert calibrated.student == StudentSettings((50,), recalibrate=True)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("[student]\nrecalibrated = true\n", "'student.recalibrated'; did you mean"),
+            ("[student]\nrecalibrate = 1\n", "student.recalibrate = 1"),
+            ("[student]\nhidden = ['a']\n", "student.hidden"),
+            ("[student]\nhidden = [9]\n[network]\nkind = 'cnn'\n", "is for network.kind = 'mlp'"),
+        ],
+    )
+    def test_mistakes_are_told(self, write, text, message):
+        with pytest.raises(ExperimentError, match=message):
+            self.settings(write, text + "[methods.beta]\n")
 
 
 @pytest.mark.parametrize("name", list(shipped()))

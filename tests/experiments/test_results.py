@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from predbayes.experiments import run
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import RECORDS_FILE, read_records
 from predbayes.experiments.rendering import to_markdown
@@ -39,6 +40,21 @@ def test_results_are_complete(folder):
         for seed in experiment.seeds
     }
     assert len({r.key for r in records}) == len(records)
+
+
+@pytest.mark.parametrize("folder", sorted({p.parent for p in TABLES}), ids=lambda p: p.name)
+def test_settings_that_came_later_leave_the_keys_of_the_records(folder, monkeypatch):
+    """Else the next sweep would repeat everything, whatever `--any-code` says."""
+    experiment = load_experiment(folder.name)
+    records = read_records(folder / RECORDS_FILE)
+    digests = {tuple(r.config["data"].values()): r.config["data-sha256"] for r in records}
+    monkeypatch.setattr(run, "_data_digest", lambda name, variant: digests[name, variant])
+    planned = {
+        (repr(one.cell), label, one.seed): run.settings_part(key)
+        for one in run.plan(experiment, experiment.seeds)
+        for label, key in one.keys.items()
+    }
+    assert planned == {(repr(r.cell), r.method, r.seed): run.settings_part(r.key) for r in records}
 
 
 def mean(experiment, method, metric="nll", **cell):

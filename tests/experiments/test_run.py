@@ -19,6 +19,7 @@ from predbayes.experiments.methods import (
     build_method,
     code_digest,
     find_method,
+    fit_identity,
     import_object,
 )
 from predbayes.experiments.run import plan, run_methods, settings_part
@@ -67,6 +68,33 @@ class TestKeys:
             keys(load_experiment(str(config), assignments=a)) for a in ([], [assignment])
         )
         assert {label for label in before if before[label] != after[label]} == changed
+
+    def test_settings_that_came_later_count_only_where_they_are_set(self, config, monkeypatch):
+        from predbayes.experiments import run as module
+
+        plain = keys(load_experiment(str(config)))
+        chosen = keys(load_experiment(str(config), assignments=["sampler.min-steps=7"]))
+        assert chosen["fedavg"] == plain["fedavg"]
+        assert chosen["beta"] != plain["beta"]
+        config_of_then = {"sampler": {"lr": 1}, "data": {"name": "x"}}
+        monkeypatch.setattr(
+            module, "_ADDED", {"sampler": {"new": 0, "newer": "a"}, "later": {"key": 1}}
+        )
+        now = {"sampler": {"lr": 1, "new": 0, "newer": "a"}, "later": {"key": 1}}
+        assert module._before_additions(now | {"data": {"name": "x"}}) == config_of_then
+        other = {"sampler": {"lr": 1, "new": 0, "newer": "b"}, "later": {"key": 2}}
+        assert module._before_additions(other) == {
+            "sampler": {"lr": 1, "newer": "b"},
+            "later": {"key": 2},
+        }
+        assert other["sampler"]["new"] == 0  # the record shows all settings
+
+    def test_runs_go_seed_by_seed(self, config):
+        with config.open("a") as file:
+            file.write("[axes]\n'reference.fraction' = [0.2, 0.3]\n")
+        runs = plan(load_experiment(str(config), methods=["mixture"]), [0, 1])
+        fractions = [(one.seed, one.cell["reference.fraction"]) for one in runs]
+        assert fractions == [(0, 0.2), (0, 0.3), (1, 0.2), (1, 0.3)]
 
     def test_data_are_covered(self, config, data_root):
         before = keys(load_experiment(str(config)))
@@ -137,6 +165,44 @@ class TestKeys:
             assert (root / name).read_bytes() in content
 
 
+class TestIdentityOfFits:
+    def identity(self, config, *assignments, kind="sampler", device="cpu"):
+        settings = load_experiment(str(config), assignments=assignments).settings({}, "beta")
+        return fit_identity(kind, settings, make_world(settings, 0).dataset, device)
+
+    def test_it_has_what_a_fit_depends_on_and_nothing_else(self, config, monkeypatch):
+        same = self.identity(config)
+        for assignment in ("reference.fraction=0.3", "optimizer.lr=0.5", "partition.num-clients=3"):
+            assert self.identity(config, assignment) == same
+        others = {
+            self.identity(config, "sampler.step-size=0.02"),
+            self.identity(config, "network.hidden=[4]"),
+            self.identity(config, "network.noise=released"),
+            self.identity(config, kind="optimizer"),
+            self.identity(config, kind="ensemble"),
+            self.identity(config, device="cuda"),
+        }
+        assert len(others | {same}) == 7
+        monkeypatch.setattr(methods_module, "_fitting_code", lambda: b"other code")
+        assert self.identity(config) not in others | {same}
+
+    def test_networks_of_ones_own_are_covered(self, config, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(tmp_path)
+        path = tmp_path / "mine_for_fits.py"
+        path.write_text("def build(shape, num_outputs): ...\n")
+        before = self.identity(config, "network.kind=mine_for_fits:build")
+        path.write_text("def build(shape, num_outputs): ...  # mended\n")
+        assert self.identity(config, "network.kind=mine_for_fits:build") != before
+
+    def test_the_code_is_that_of_fits(self):
+        content = methods_module._fitting_code()
+        root = Path(predbayes.__file__).parent
+        for name in ("posterior/sghmc.py", "learning/nets.py", "seeding.py"):
+            assert (root / name).read_bytes() in content
+        assert b"def build_network" in content
+        assert (root / "predictive/pooling.py").read_bytes() not in content
+
+
 class TestResults:
     def test_a_record_is_what_the_library_gives(self, config):
         """The runner adds nothing: the same split, learner and method by hand."""
@@ -202,7 +268,7 @@ class TestResults:
         network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
         pool = BetaPredBayes(SGHMCLearner(network, settings.sampler), send="predictions")
         student = Network(lambda: mlp(11, 2, hidden=(5,)), LearnedNoise(per_input=True))
-        method = Distilled(pool, student, settings.distillation)
+        method = Distilled(pool, student, settings.distillation, recalibrate=False)
         state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
         predicted = state.student.predict(world.reference.inputs[world.reference.evaluate])
         assert records["beta student"].scores["nll"] == metrics.nll(predicted, world.targets)

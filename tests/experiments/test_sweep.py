@@ -8,17 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import predbayes
 from predbayes.errors import ExperimentError, MissingPackageError
+from predbayes.experiments import sweep as sweep_module
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 from predbayes.experiments.rendering import to_markdown
 from predbayes.experiments.sweep import sweep
 from predbayes.experiments.tables import build_table
+from predbayes.learning.local import SGDLearner, SGHMCLearner
 
 LABELS = {"mixture", "beta", "beta student", "fedavg"}
 
@@ -181,6 +184,90 @@ def test_what_goes_wrong_in_a_worker_is_one_line(config, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == ("predbayes: wine has no natural groups; choose another partition.kind\n")
+
+
+def test_ray_is_silent_unless_the_user_wants_it_otherwise(monkeypatch):
+    """Its driver writes errors of its own to our stderr, such as of a shutdown in a race."""
+    monkeypatch.setitem(sys.modules, "ray", object())
+    for given, level in ((None, "fatal"), ("info", "info")):
+        monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL", raising=False)
+        if given is not None:
+            monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", given)
+        sweep_module._import_ray()
+        assert os.environ["RAY_BACKEND_LOG_LEVEL"] == level
+
+
+def made_again(*_args, **_options):
+    raise AssertionError("a fit that is stored is made again")
+
+
+class TestFits:
+    """Records do not depend on where the fits come from."""
+
+    @pytest.fixture
+    def experiment(self, config):
+        with config.open("a") as file:
+            file.write("[methods.server-only]\n")
+        return load_experiment(str(config))
+
+    def test_a_sweep_from_stored_fits_trains_nobody_and_gives_the_same(
+        self, experiment, tmp_path, monkeypatch
+    ):
+        fits = tmp_path / "fits"
+        alone = sweep(experiment, tmp_path / "alone", seeds=[0])
+        first = sweep(experiment, tmp_path / "first", seeds=[0], fits=fits)
+        # Two sites' samples, their networks, and the samples of the server alone.
+        assert len(list(fits.iterdir())) == 5
+
+        monkeypatch.setattr(SGHMCLearner, "fit", made_again)
+        monkeypatch.setattr(SGDLearner, "fit", made_again)
+        second = sweep(experiment, tmp_path / "second", seeds=[0], fits=fits)
+        assert len(second) == 5
+        for records in (first, second):
+            assert [replace(r, seconds=0.0) for r in records] == [
+                replace(r, seconds=0.0) for r in alone
+            ]
+        for record in second:
+            names = ("alone", "second")
+            losses = [tmp_path / name / LOSSES_FOLDER / f"{record.key}.npy" for name in names]
+            assert np.array_equal(*map(np.load, losses))
+        with pytest.raises(AssertionError, match="made again"):
+            sweep(experiment, tmp_path / "other", seeds=[1], fits=fits)
+
+    def test_another_pool_over_the_same_fits_needs_no_training(self, config, tmp_path, monkeypatch):
+        fits = tmp_path / "fits"
+        sweep(load_experiment(str(config), methods=["beta"]), tmp_path, seeds=[0], fits=fits)
+        monkeypatch.setattr(SGHMCLearner, "fit", made_again)
+        config.write_text(config.read_text().replace("[methods.mixture]", "[methods.product]"))
+        experiment = load_experiment(str(config), methods=["product"])
+        (record,) = sweep(experiment, tmp_path, seeds=[0], fits=fits)
+        assert math.isfinite(record.scores["nll"])
+
+    def test_estimators_have_no_weights_to_store(self, config, tmp_path):
+        line = 'learner = "sklearn.linear_model:Ridge"'
+        text = config.read_text().replace("[methods.mixture]", f"[methods.mixture]\n{line}")
+        config.write_text(text)
+        experiment = load_experiment(str(config), methods=["mixture"])
+        sweep(experiment, tmp_path, seeds=[0], fits=tmp_path / "fits")
+        assert list((tmp_path / "fits").iterdir()) == []
+
+    def test_workers_have_the_same_folder(self, config, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        done = command_line("sweep", config, "--workers", 2, "--fits", "fits", "-m", "mixture")
+        assert done.returncode == 0, done.stderr
+        assert len(list((tmp_path / "fits").iterdir())) == 4
+        monkeypatch.setattr(SGHMCLearner, "fit", made_again)
+        experiment = load_experiment(str(config), methods=["mixture"])
+        again = sweep(experiment, tmp_path / "again", fits=tmp_path / "fits")
+        fanned = read_records(tmp_path / "results" / "small" / RECORDS_FILE)
+        assert scores(again) == scores(fanned)
+
+    def test_a_folder_that_cannot_be_made_is_one_line(self, config, tmp_path):
+        done = command_line(
+            "sweep", config, "--workers", 1, "--out", tmp_path / "out", "--fits", config
+        )
+        assert done.returncode == 2
+        assert done.stderr == f"predbayes: {config}: File exists\n"
 
 
 def test_without_ray_the_extra_is_named(config, tmp_path, monkeypatch):

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
 from predbayes.errors import TrainingError
-from predbayes.learning.distill import PAPER_DISTILLATION, distill
+from predbayes.learning.distill import PAPER_DISTILLATION, distill, recalibrated
 from predbayes.learning.likelihood import LearnedNoise, Softmax
-from predbayes.learning.local import Network, OptimizerSettings
+from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.nets import mlp
+from predbayes.learning.training import TensorBatches
+from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 
 FAST = OptimizerSettings("adam", lr=0.01, num_epochs=60, batch_size=50)
@@ -108,6 +114,118 @@ def test_class_counts_must_agree(inputs, rng):
     other = Network(lambda: mlp(1, 5), Softmax(5))
     with pytest.raises(TrainingError, match="predicts 3 classes, the student 5"):
         distill(other, teacher_of(inputs, Categorical), inputs, rng=rng)
+
+
+def trained(student, seed=1):
+    return NetworkPredictor(student, WeightSamples.of(student.create(generator(seed))))
+
+
+class TestRecalibration:
+    """One temperature on labelled rows."""
+
+    PROBS = torch.tensor([0.5, 0.3, 0.2])
+
+    def overconfident(self, factor):
+        """Says of every input the true probabilities, with log odds ``factor`` times as large."""
+        logits = (factor * self.PROBS.log()).unsqueeze(0)
+        samples = WeightSamples({"1.weight": torch.zeros(1, 3, 1), "1.bias": logits}, {})
+        return NetworkPredictor(constant_student(Softmax(3)), samples)
+
+    def labels(self, num):
+        """Exactly as frequent as they are probable."""
+        return torch.arange(3).repeat_interleave((num * self.PROBS).round().long())
+
+    @pytest.mark.parametrize("factor", [0.25, 1.0, 4.0])
+    def test_a_student_k_times_overconfident_gets_temperature_k(self, factor):
+        x, y = torch.zeros(100, 1), self.labels(100)
+        student = recalibrated(self.overconfident(factor), x, y, prior_std=None)
+        assert 1 / student.inverse_temperature == pytest.approx(factor, rel=1e-5)
+        torch.testing.assert_close(student.predict(x[:1]).moments()[0], self.PROBS)
+
+    def test_few_labels_leave_the_student_nearly_as_it_is(self):
+        """Five of the likeliest class, one case in 32: taken at their word, it is certain."""
+        x, y = torch.zeros(5, 1), torch.zeros(5, dtype=torch.long)
+        student = self.overconfident(1.0)
+        assert recalibrated(student, x, y, prior_std=None).inverse_temperature > 10
+        assert 1 < recalibrated(student, x, y).inverse_temperature < 1.1
+
+    def test_many_labels_decide(self):
+        student = self.overconfident(4.0)
+        few, some, many = (
+            1 / recalibrated(student, torch.zeros(n, 1), self.labels(n)).inverse_temperature
+            for n in (20, 200, 100_000)
+        )
+        assert 1 < few < 2 < some < many
+        assert many == pytest.approx(4.0, rel=0.01)
+
+    def test_the_temperature_of_a_gaussian_is_the_mean_squared_standardised_residual(self, rng):
+        x, y = torch.rand(300, 1, generator=rng), torch.randn(300, generator=rng)
+        before = trained(NUMBERS)
+        after = recalibrated(before, x, y, prior_std=None)
+        plain, tempered = before.predict(x), after.predict(x)
+        expected = float(((y - plain.mean).square() / plain.var).mean())
+        assert 1 / after.inverse_temperature == pytest.approx(expected, rel=1e-5)
+        torch.testing.assert_close(tempered.mean, plain.mean)
+        torch.testing.assert_close(tempered.var, expected * plain.var)
+
+    @pytest.mark.parametrize("num_labels", [1, 20, 300])
+    @pytest.mark.parametrize("student", [CLASSES, NUMBERS])
+    def test_it_lowers_the_labelled_nll_or_leaves_it(self, student, num_labels, rng):
+        x = torch.randn(num_labels, 1, generator=rng)
+        y = torch.randn(num_labels, generator=rng)
+        y = y.gt(0).long() if student is CLASSES else 3 * y
+        before = trained(student)
+        after = recalibrated(before, x, y)
+        assert after.inverse_temperature != 1
+        assert nll(after.predict(x), y) <= nll(before.predict(x), y) + 1e-6
+        assert after.samples is before.samples
+
+    def test_again_it_changes_nothing(self, rng):
+        """A temperature multiplies the one that is there."""
+        x, y = torch.zeros(100, 1), self.labels(100)
+        once = recalibrated(self.overconfident(3.0), x, y, prior_std=None)
+        twice = recalibrated(once, x, y, prior_std=None)
+        assert twice.inverse_temperature == pytest.approx(once.inverse_temperature, rel=1e-5)
+
+    def test_without_labels_there_is_no_temperature(self):
+        student = self.overconfident(4.0)
+        assert recalibrated(student, torch.zeros(0, 1), self.labels(0)) is student
+
+    @pytest.mark.parametrize("student", [CLASSES, NUMBERS])
+    def test_temperature_one_does_not_change_a_bit(self, student, inputs):
+        predictor = trained(student)
+        expected = student.predict(predictor.samples, inputs)
+        assert torch.equal(predictor.predict(inputs).natural(), expected.natural())
+        assert torch.equal(predictor.predict(inputs).moments(), expected.moments())
+
+    @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
+    def test_a_temperature_must_be_positive(self, bad):
+        with pytest.raises(TrainingError, match="must be positive and finite"):
+            replace(self.overconfident(1.0), inverse_temperature=bad)
+
+
+class TestDecay:
+    """Of the learning rate."""
+
+    def distance(self, decay, num_steps):
+        """How far plain gradient descent goes down a slope of one."""
+        model = nn.Linear(1, 1)
+        start = model.bias.item()
+        rows = TensorBatches(torch.zeros(num_steps, 1), torch.zeros(num_steps), batch_size=1)
+        settings = OptimizerSettings("sgd", lr=0.1, momentum=0.0, num_epochs=1, decay=decay)
+        settings.minimize(model, lambda outputs, _: outputs.mean(), rows, rng=generator(0))
+        return start - model.bias.item()
+
+    @pytest.mark.parametrize("num_steps", [1, 7, 40])
+    def test_rates_that_fall_as_a_cosine_sum_to_half_of_those_that_stay(self, num_steps):
+        """The cosines of 0, 1/n, ... (n-1)/n of a half turn sum to 1."""
+        assert self.distance("none", num_steps) == pytest.approx(0.1 * num_steps, rel=1e-4)
+        expected = 0.1 * (num_steps + 1) / 2
+        assert self.distance("cosine", num_steps) == pytest.approx(expected, rel=1e-4)
+
+    def test_a_misspelt_decay_is_refused(self):
+        with pytest.raises(TrainingError, match="decay must be 'none' or 'cosine'"):
+            OptimizerSettings(decay="cosin")
 
 
 def _double(predictive):

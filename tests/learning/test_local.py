@@ -19,7 +19,7 @@ from predbayes.learning.local import (
     SGHMCLearner,
 )
 from predbayes.learning.nets import mlp
-from predbayes.posterior.cyclical import CyclicalSchedule, SamplerSettings
+from predbayes.posterior.cyclical import PRESETS, CyclicalSchedule, SamplerSettings
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.metrics import accuracy, nll
@@ -128,6 +128,28 @@ def test_weights_of_another_network_are_refused(rng):
     samples = WeightSamples.of(mlp(2, 2, hidden=(7,)))
     with pytest.raises(UploadError, match="not of this network"):
         CLASSES.predict(samples, torch.zeros(3, 2))
+
+
+def test_few_rows_are_sampled_from_with_as_many_steps_as_it_takes(blobs, rng):
+    """The paper's 25 epochs over one batch have no room for five cycles; a thousand steps have."""
+    few = (blobs[0][:20], blobs[1][:20])
+    paper = PRESETS["paper"]
+    with pytest.raises(TrainingError, match="25 steps are too few for 5 cycles") as error:
+        SGHMCLearner(CLASSES, paper).fit(few, rng=rng)
+    assert "\n" not in str(error.value)
+    predictor = SGHMCLearner(CLASSES, replace(paper, min_steps=1000)).fit(few, rng=rng)
+    assert len(predictor.samples) == 6
+    assert accuracy(predictor.predict(few[0]), few[1]) > 0.9
+
+
+def test_a_set_that_has_enough_steps_is_fitted_as_ever(blobs):
+    """Twenty epochs of eight batches are 160 steps."""
+    vectors = []
+    for min_steps in (0, 160, 161):
+        learner = SGHMCLearner(CLASSES, replace(SAMPLER, min_steps=min_steps))
+        vectors.append(learner.fit(blobs, rng=generator(1)).samples.vectors()[0])
+    assert torch.equal(vectors[0], vectors[1])
+    assert not torch.equal(vectors[0], vectors[2])
 
 
 def test_small_sets_are_passed_over_more_often():

@@ -66,6 +66,11 @@ def test_too_few_steps_are_refused():
         PRESETS["paper"].schedule(20)
 
 
+def test_small_sets_are_passed_over_more_often():
+    settings = SamplerSettings(num_epochs=10, min_steps=100)
+    assert [settings.epochs_for(n) for n in (3, 10, 50)] == [34, 10, 10]
+
+
 @pytest.mark.parametrize("bad", [{"num_cycles": 0}, {"samples_per_cycle": 0}, {"exploration": 1.0}])
 def test_schedules_that_make_no_sense_are_refused(bad):
     options = {"num_steps": 100, "num_cycles": 1, "step_size": 0.1, "samples_per_cycle": 1} | bad

@@ -33,6 +33,10 @@ Methods = Annotated[
 ]
 Seeds = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,3,5; those of the config.")]
 Device = Annotated[str, typer.Option(help="Where networks train: cpu, cuda, ...")]
+Fits = Annotated[
+    Path | None,
+    typer.Option(help="Folder where fits are kept, for other methods that need the same ones."),
+]
 
 
 @app.command("list")
@@ -66,6 +70,7 @@ def run_experiment(
     methods: Methods = None,
     seeds: Seeds = None,
     device: Device = "cpu",
+    fits: Fits = None,
 ) -> None:
     """Run every cell in this process with one seed, and print the scores; nothing is kept."""
     import tempfile
@@ -76,7 +81,9 @@ def run_experiment(
     experiment = _load(config, assignments, methods)
     chosen = experiment.seeds[:1] if seeds is None else parse_seeds(seeds)
     with tempfile.TemporaryDirectory() as folder, _progress() as report:
-        records = sweep(experiment, Path(folder), seeds=chosen, device=device, report=report)
+        records = sweep(
+            experiment, Path(folder), seeds=chosen, device=device, fits=fits, report=report
+        )
     _print_scores(records)
 
 
@@ -88,6 +95,7 @@ def sweep_experiment(
     methods: Methods = None,
     seeds: Seeds = None,
     device: Device = "cpu",
+    fits: Fits = None,
     workers: Annotated[
         int, typer.Option(min=0, help="Processes; 0 is one for each core, 1 is without Ray.")
     ] = 0,
@@ -110,6 +118,7 @@ def sweep_experiment(
             num_workers=workers or os.cpu_count() or 1,
             address=address,
             device=device,
+            fits=fits,
             any_code=any_code,
             report=report,
         )

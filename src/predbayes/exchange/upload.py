@@ -59,9 +59,16 @@ class Upload:
                 raise UploadError(f"array {name!r} of site {self.info.site!r} is not finite")
 
     @classmethod
-    def of_weights(cls, samples: WeightSamples, *, num_rows: int) -> Upload:
+    def of_weights(
+        cls,
+        samples: WeightSamples,
+        *,
+        num_rows: int,
+        class_rows: tuple[float, ...] | None = None,
+    ) -> Upload:
         """Posterior samples (Paper: alg:dBpredbayes, step 2)."""
-        return cls(UploadInfo(kind="weights", num_rows=num_rows), samples.arrays())
+        info = UploadInfo(kind="weights", num_rows=num_rows, class_rows=class_rows)
+        return cls(info, samples.arrays())
 
     @classmethod
     def of_delta(cls, change: WeightSamples, *, num_rows: int) -> Upload:

@@ -100,6 +100,17 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StudentSettings:
+    """How a student differs from the sites' networks; by default, as in the paper, it does not.
+
+    ``recalibrate`` tunes one temperature of the student on the labelled reference rows.
+    """
+
+    hidden: tuple[int, ...] | None = None  # widths of an MLP; None: as the sites'
+    recalibrate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EnsembleSettings:
     """Members of a deep ensemble."""
 
@@ -118,7 +129,14 @@ class Settings:
     optimizer: OptimizerSettings
     ensemble: EnsembleSettings
     distillation: OptimizerSettings
+    student: StudentSettings
     evaluate: Literal["test", "validation"] = "test"
+
+    def __post_init__(self) -> None:
+        if self.student.hidden is not None and self.network.kind != "mlp":
+            raise ExperimentError(
+                f"student.hidden is for network.kind = 'mlp', not {self.network.kind!r}"
+            )
 
     @classmethod
     def decode(cls, tables: Mapping[str, Any]) -> Self:
@@ -135,14 +153,28 @@ class Settings:
             optimizer=_part(OptimizerSettings, tables, "optimizer"),
             ensemble=_part(EnsembleSettings, tables, "ensemble"),
             distillation=_part(OptimizerSettings, tables, "distillation", PAPER_DISTILLATION),
+            student=_student(tables.get("student", {})),
             evaluate=convert(
                 Literal["test", "validation"], tables.get("evaluate", "test"), "evaluate"
             ),
         )
 
+    @property
+    def student_network(self) -> NetworkSettings:
+        """The network to distil into: the sites', or one of other widths."""
+        if self.student.hidden is None:
+            return self.network
+        return replace(self.network, hidden=self.student.hidden)
+
 
 def _part(cls: type[Any], tables: Mapping[str, Any], name: str, base: Any = None) -> Any:
     return decode(cls, tables.get(name, {}), name, base)
+
+
+def _student(table: Mapping[str, Any]) -> StudentSettings:
+    # Lists become tuples only where a field is nothing else.
+    tuples = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
+    return decode(StudentSettings, tuples, "student")
 
 
 def _sampler(table: Mapping[str, Any]) -> SamplerSettings:

@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 import predbayes
@@ -46,6 +47,7 @@ METHODS: dict[str, MethodSpec] = {
     "mixture": MethodSpec(_POOLS + "mixture", options=_BY_PREDICTIONS),
     "product": MethodSpec(_POOLS + "product", options=_BY_PREDICTIONS),
     "beta": MethodSpec(_POOLS + "BetaPredBayes", options=_BY_PREDICTIONS),
+    "auto": MethodSpec("predbayes.methods.auto_pool:AutoPool", options=_BY_PREDICTIONS),
     "tempered-mixture": MethodSpec(
         "predbayes.methods.controls:Tempered", options={"component": "mixture", **_BY_PREDICTIONS}
     ),
@@ -164,6 +166,41 @@ def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) 
     if kind == "sampler":
         return SGHMCLearner(network, settings.sampler, device)
     return DeepEnsemble(point, settings.ensemble.size) if kind == "ensemble" else point
+
+
+def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -> str:
+    """SHA-256 of what a learner's fits depend on, but for rows, randomness and start.
+
+    Settings, the network's shape, the code of networks and learners, and what decides how torch
+    rounds. Pools, metrics and the like may change: they come after the fit.
+    """
+    described = (
+        kind,
+        settings.network,
+        learner_settings(kind, settings),
+        tuple(dataset.train_inputs.shape[1:]),
+        dataset.num_classes,
+        device,
+        torch.__version__,
+        torch.backends.cpu.get_cpu_capability(),
+    )
+    content = hashlib.sha256(repr(described).encode())
+    content.update(_fitting_code())
+    if ":" in settings.network.kind:
+        content.update(_source_file(settings.network.kind).read_bytes())
+    return content.hexdigest()
+
+
+@cache
+def _fitting_code() -> bytes:
+    """All that a fit passes through."""
+    root = Path(predbayes.__file__).parent
+    paths = [*sorted((root / "posterior").glob("*.py")), root / "seeding.py"]
+    names = ("local", "training", "likelihood", "nets")
+    paths += [root / "learning" / f"{name}.py" for name in names]
+    sources = [path.read_bytes() for path in paths]
+    sources += [inspect.getsource(f).encode() for f in (build_learner, build_network, _build)]
+    return b"".join(sources)
 
 
 def learner_settings(kind: str, settings: Settings) -> Any:

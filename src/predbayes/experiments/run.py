@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,13 +35,14 @@ from predbayes.experiments.methods import (
     build_network,
     code_digest,
     find_method,
+    fit_identity,
     learner_kind,
     learner_settings,
     method_options,
 )
 from predbayes.experiments.records import Record
 from predbayes.experiments.world import World, make_world
-from predbayes.learning.shared import Shared
+from predbayes.learning.shared import FitStore, Shared
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -48,6 +50,14 @@ from predbayes.seeding import generator
 
 STUDENT = " student"
 """Appended to a method's label for the record of its student."""
+
+# Settings that are younger than some records, with their defaults: so set, they change no key.
+_ADDED: dict[str, dict[str, Any]] = {
+    "sampler": {"min-steps": 0},
+    "optimizer": {"decay": "none"},
+    "distillation": {"decay": "none"},
+    "student": {"hidden": None, "recalibrate": False},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +72,19 @@ class Run:
 
 
 def plan(experiment: Experiment, seeds: Sequence[int], *, device: str = "cpu") -> list[Run]:
-    """Every run of an experiment, cell by cell and seed by seed."""
+    """Every run of an experiment, seed by seed: a sweep that is stopped has whole seeds."""
+    described = [
+        (cell, label, describe(experiment.method(cell, label), settings, device))
+        for cell in experiment.cells()
+        for label in experiment.methods
+        for settings in (experiment.settings(cell, label),)
+    ]
     runs = []
-    for cell in experiment.cells():
-        described = {
-            label: describe(
-                experiment.method(cell, label), experiment.settings(cell, label), device
-            )
-            for label in experiment.methods
-        }
-        for seed in seeds:
-            for label, config in described.items():
-                outputs = _labels(label, student=experiment.methods[label].student)
-                keys = {output: _key(config, output, seed) for output in outputs}
-                runs.append(Run(cell, label, seed, keys, config))
+    for seed in seeds:
+        for cell, label, config in described:
+            outputs = _labels(label, student=experiment.methods[label].student)
+            keys = {output: _key(config, output, seed) for output in outputs}
+            runs.append(Run(cell, label, seed, keys, config))
     return runs
 
 
@@ -92,7 +101,7 @@ def describe(entry: MethodSettings, settings: Settings, device: str) -> dict[str
     parts += {"sampler": ["sampler"], "ensemble": ["optimizer", "ensemble"]}.get(
         kind, ["optimizer"]
     )
-    parts += ["distillation"] * entry.student
+    parts += ["distillation", "student"] * entry.student
     config = {name: everything[name] for name in parts}
     method = {
         "target": spec.target,
@@ -110,15 +119,20 @@ def describe(entry: MethodSettings, settings: Settings, device: str) -> dict[str
 
 
 def run_methods(
-    experiment: Experiment, runs: Sequence[Run], *, device: str = "cpu"
+    experiment: Experiment,
+    runs: Sequence[Run],
+    *,
+    device: str = "cpu",
+    fits: Path | None = None,
 ) -> Iterator[tuple[Record, Tensor | None]]:
     """Run methods one after another; yield each record with the losses of the scored rows.
 
-    On one thread, whatever the machine: more of them would add in another order.
+    On one thread, whatever the machine: more of them would add in another order. Fits are kept in
+    the folder ``fits``, and taken from there.
     """
     _require_device(device)
     with _one_thread():
-        yield from _run_methods(experiment, runs, device)
+        yield from _run_methods(experiment, runs, device, fits)
 
 
 def _require_device(device: str) -> None:
@@ -140,7 +154,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _run_methods(
-    experiment: Experiment, runs: Sequence[Run], device: str
+    experiment: Experiment, runs: Sequence[Run], device: str, fits: Path | None
 ) -> Iterator[tuple[Record, Tensor | None]]:
     worlds: dict[Any, World] = {}
     learners: dict[Any, Shared] = {}
@@ -162,7 +176,9 @@ def _run_methods(
         name = (place, kind, settings.network, learner_settings(kind, settings))
         if name not in learners:
             learner = build_learner(kind, settings, world.dataset, device)
-            learners[name] = Shared(learner, world.sites.values())
+            identity = fit_identity(kind, settings, world.dataset, device)
+            store = None if fits is None else FitStore(fits, identity)
+            learners[name] = Shared(learner, world.sites.values(), store)
         yield from _run_one(experiment, one, spec, settings, world, learners[name], device)
 
 
@@ -223,8 +239,14 @@ def _attempt(
     """
     distilled = method
     if entry.student:
-        student = build_network(settings.network, world.dataset, student=True)
-        distilled = Distilled(method, student, settings.distillation, device)
+        student = build_network(settings.student_network, world.dataset, student=True)
+        distilled = Distilled(
+            method,
+            student,
+            settings.distillation,
+            device,
+            recalibrate=settings.student.recalibrate,
+        )
     try:
         return _scored(one, distilled, entry, settings, world)
     except (DivergedError, ImproperPoolError) as error:
@@ -244,7 +266,7 @@ class _Result:
     """What is known of one predictive."""
 
     scores: dict[str, float]
-    details: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
     reliability: dict[str, list[float]] | None = None
     losses: Tensor | None = None
     error: str = ""
@@ -297,27 +319,43 @@ def _outputs(label: str, state: Any, world: World, *, student: bool) -> dict[str
     }
 
 
-def _details(state: Any) -> dict[str, float]:
-    """Numbers that explain a result: what was tuned, and how far the student is."""
-    details: dict[str, float] = {}
-    gap = getattr(state, "gap", math.nan)
+def _details(state: Any) -> dict[str, Any]:
+    """What explains a result: what was tuned or chosen, and how far the student is."""
     inner = getattr(state, "teacher", state)
-    beta = getattr(inner, "beta", math.nan)
     tuned = getattr(inner, "tuned", None)
-    if math.isfinite(beta):
-        details["beta"] = beta
+    choice = getattr(inner, "choice", None)
+    found = {"beta": getattr(inner, "beta", math.nan)}
     if tuned is not None and "inverse_temperature" in tuned.profiles:
-        details["temperature"] = 1 / tuned.profiles["inverse_temperature"].value
-    if math.isfinite(gap):
-        details["gap"] = gap
+        found["temperature"] = 1 / tuned.profiles["inverse_temperature"].value
+    if inner is not state:
+        found |= {"gap": state.gap, "student_temperature": state.temperature}
+    details: dict[str, Any] = {name: v for name, v in found.items() if math.isfinite(v)}
+    if choice is not None:
+        details |= {"pool": choice.rung.name, "weights": choice.tuned.weights}
     return details
 
 
 def _key(config: dict[str, Any], label: str, seed: int) -> str:
     """What is computed, and by which code: two hashes, so that the first can be told alone."""
-    settings = {name: value for name, value in config.items() if name != "code-sha256"}
+    settings = _before_additions(config)
+    del settings["code-sha256"]
     code = {"code": config["code-sha256"], "version": predbayes.__version__}
     return f"{_hash({'config': settings, 'label': label, 'seed': seed})}-{_hash(code)}"
+
+
+def _before_additions(config: dict[str, Any]) -> dict[str, Any]:
+    """A config without the settings of `_ADDED` that have their defaults."""
+    settings = dict(config)
+    for section in config.keys() & _ADDED.keys():
+        defaults = _ADDED[section]
+        settings[section] = {
+            key: value
+            for key, value in config[section].items()
+            if key not in defaults or value != defaults[key]
+        }
+        if not settings[section]:
+            del settings[section]
+    return settings
 
 
 def _hash(content: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from predbayes.experiments.records import (
 from predbayes.experiments.run import Run, plan, run_methods, settings_part
 from predbayes.optional import require
 
+_STDERR = 2  # the process's, also where sys.stderr is another
+
 Losses = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Record, int, int], None]
 """Called with each new record, the records there are and those there will be."""
@@ -45,6 +48,7 @@ def sweep(
     num_workers: int = 1,
     address: str | None = None,
     device: str = "cpu",
+    fits: Path | None = None,
     any_code: bool = False,
     report: Report | None = None,
 ) -> list[Record]:
@@ -57,9 +61,11 @@ def sweep(
         num_workers: Processes; 1 runs here, without Ray.
         address: A Ray cluster to use, whatever its size, instead of processes on this machine.
         device: Where networks train.
+        fits: Folder where fits are kept, and taken from by methods that need the same ones.
         any_code: Whether a record counts that other code has made with the same settings.
         report: Told of each record.
     """
+    fits = None if fits is None else fits.resolve()  # workers may be in another folder
     runs = plan(experiment, experiment.seeds if seeds is None else seeds, device=device)
     name = settings_part if any_code else _whole
     wanted = {name(key) for one in runs for key in one.keys.values()}
@@ -73,9 +79,9 @@ def sweep(
             writer.append(record)  # tables show the last record of a method: that of these settings
         jobs = _jobs(missing)
         if num_workers > 1 or address is not None:
-            results = _on_ray(experiment, jobs, num_workers, address, device)
+            results = _on_ray(experiment, jobs, num_workers, address, device, fits)
         else:
-            results = _here(experiment, jobs, device)
+            results = _here(experiment, jobs, device, fits)
         for record, losses in results:
             if name(record.key) in done:
                 continue  # a method is repeated for its student; its own record is there
@@ -108,10 +114,10 @@ def _jobs(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _here(
-    experiment: Experiment, jobs: Iterable[Sequence[Run]], device: str
+    experiment: Experiment, jobs: Iterable[Sequence[Run]], device: str, fits: Path | None
 ) -> Iterator[tuple[Record, Losses | None]]:
     for runs in jobs:
-        for record, losses in run_methods(experiment, runs, device=device):
+        for record, losses in run_methods(experiment, runs, device=device, fits=fits):
             yield record, None if losses is None else losses.numpy()
 
 
@@ -121,33 +127,35 @@ def _on_ray(
     num_workers: int,
     address: str | None,
     device: str,
+    fits: Path | None,
 ) -> Iterator[tuple[Record, Losses | None]]:
     if not jobs:
         return
     ray = _import_ray()
-    ray.init(
-        address=address,
-        num_cpus=None if address else num_workers,
-        include_dashboard=None if address else False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        runtime_env={"env_vars": _worker_environment(here=address is None)},
-    )
+    with _stderr_closed():  # it announces its log level there before it obeys it
+        ray.init(
+            address=address,
+            num_cpus=None if address else num_workers,
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            runtime_env={"env_vars": _worker_environment(here=address is None)},
+        )
     try:
         num_gpus = 1 if device.startswith("cuda") else 0
         worker = ray.remote(num_cpus=1, num_gpus=num_gpus, num_returns="streaming", max_retries=2)(
             _work
         )
-        streams = [worker.remote(experiment, runs, device) for runs in jobs]
+        streams = [worker.remote(experiment, runs, device, fits) for runs in jobs]
         yield from _as_they_come(ray, streams)
     finally:
         ray.shutdown()
 
 
 def _work(
-    experiment: Experiment, runs: Sequence[Run], device: str
+    experiment: Experiment, runs: Sequence[Run], device: str, fits: Path | None
 ) -> Iterator[tuple[Record, Losses | None]]:
-    yield from _here(experiment, [runs], device)
+    yield from _here(experiment, [runs], device, fits)
 
 
 def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Losses | None]]:
@@ -181,8 +189,25 @@ def _worker_environment(*, here: bool) -> dict[str, str]:
 
 def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # What goes wrong reaches us as an exception; beside it, Ray writes to our stderr that it could
+    # not tell a driver that is already leaving, or that nobody collects its metrics.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns on every start
     return require("ray", "experiments")
+
+
+@contextmanager
+def _stderr_closed() -> Iterator[None]:
+    """What is written to the process's stderr inside the block is lost."""
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
 
 
 def _save_losses(folder: Path, key: str, losses: Losses) -> None:

@@ -19,8 +19,8 @@ from torch.func import functional_call, vmap
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
-from predbayes.learning.training import Batches, Rows, as_batches, train
-from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.learning.training import Batches, Objective, Rows, as_batches, train
+from predbayes.posterior.cyclical import SamplerSettings, enough_epochs
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Predictive
@@ -102,15 +102,29 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPredictor:
-    """A network with M weight samples."""
+    """A network with M weight samples.
+
+    ``inverse_temperature`` is 1 / T of what is predicted, eta = eta_network / T in natural
+    coordinates; it is no part of the weights, so keep it with them.
+    """
 
     network: Network
     samples: WeightSamples
     device: str = "cpu"
+    inverse_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.inverse_temperature < math.inf:
+            raise TrainingError(
+                f"inverse_temperature must be positive and finite, not {self.inverse_temperature}"
+            )
 
     def predict(self, inputs: Tensor) -> Predictive:
-        """The average predictive of the samples."""
-        return self.network.predict(self.samples, inputs, self.device)
+        """The average predictive of the samples, at its temperature."""
+        predictive = self.network.predict(self.samples, inputs, self.device)
+        if self.inverse_temperature == 1:
+            return predictive  # to the bit, and with the parts of its variance
+        return predictive.from_natural(self.inverse_temperature * predictive.natural())
 
 
 @runtime_checkable
@@ -157,7 +171,8 @@ class SGHMCLearner:
             prior_std=settings.prior_std,
             rng=rng,
         )
-        schedule = settings.schedule(settings.num_epochs * len(batches))
+        num_epochs = settings.epochs_for(len(batches))
+        schedule = settings.schedule(num_epochs * len(batches))
         temperature = settings.temperature_for(batches.num_rows)
         wanted = set(schedule.snapshot_steps()[-settings.max_samples :])
         samples: list[WeightSamples] = []
@@ -176,7 +191,7 @@ class SGHMCLearner:
             self.network.likelihood.loss,
             batches,
             sampler,
-            num_epochs=settings.num_epochs,
+            num_epochs=num_epochs,
             rng=rng,
             before_step=follow_schedule,
             after_step=snapshot,
@@ -203,10 +218,13 @@ class OptimizerSettings:
     num_epochs: int = 25
     batch_size: int = 100
     min_steps: int = 0  # small sets are passed over more often, until there are as many steps
+    decay: Literal["none", "cosine"] = "none"  # of lr, from its value to zero over all steps
 
     def __post_init__(self) -> None:
         if self.optimizer not in ("sgd", "adam"):
             raise TrainingError(f"optimizer must be 'sgd' or 'adam', not {self.optimizer!r}")
+        if self.decay not in ("none", "cosine"):
+            raise TrainingError(f"decay must be 'none' or 'cosine', not {self.decay!r}")
         if min(self.num_epochs, self.batch_size) < 1:
             raise TrainingError("epochs and batch size must be at least 1")
         if not self.lr >= 0:
@@ -214,7 +232,7 @@ class OptimizerSettings:
 
     def epochs_for(self, num_batches: int) -> int:
         """How often to pass over this many batches."""
-        return max(self.num_epochs, math.ceil(self.min_steps / num_batches))
+        return enough_epochs(self.num_epochs, self.min_steps, num_batches)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser over a model's parameters."""
@@ -228,6 +246,35 @@ class OptimizerSettings:
             momentum=self.momentum,
             weight_decay=self.weight_decay,
             fused=True,
+        )
+
+    def minimize(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        batches: Batches,
+        *,
+        rng: torch.Generator,
+        after_backward: Callable[[], None] | None = None,
+    ) -> None:
+        """Train a model in place with these settings; the other arguments are those of `train`."""
+        optimizer = self.build(model)
+        num_epochs = self.epochs_for(len(batches))
+        num_steps = num_epochs * len(batches)
+
+        def decay(step: int) -> None:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.5 * self.lr * (1 + math.cos(math.pi * step / num_steps))
+
+        train(
+            model,
+            objective,
+            batches,
+            optimizer,
+            num_epochs=num_epochs,
+            rng=rng,
+            before_step=None if self.decay == "none" else decay,
+            after_backward=after_backward,
         )
 
 
@@ -251,12 +298,10 @@ class SGDLearner:
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
         model = self.network.create(rng, start).to(self.device)
-        train(
+        settings.minimize(
             model,
             self.network.likelihood.loss,
             batches,
-            settings.build(model),
-            num_epochs=settings.epochs_for(len(batches)),
             rng=rng,
             after_backward=None if penalty is None else partial(penalty, model),
         )

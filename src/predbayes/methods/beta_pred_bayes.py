@@ -17,32 +17,28 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner
-from predbayes.learning.training import Rows
 from predbayes.methods.pooled import (
+    LearnsAndLifts,
     PoolState,
     PriorChoice,
     Send,
     check_targets,
     prior_predictive,
-    read_predictive,
     require_choices,
     require_labels,
-    send_predictive,
 )
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.released import released_beta
 from predbayes.predictive.tuning import tune_beta
 
 
 @dataclass(frozen=True, slots=True)
-class BetaPredBayes:
+class BetaPredBayes(LearnsAndLifts):
     """Interpolate product and mixture in log space (Paper: eq:interp_model).
 
     Args:
@@ -64,7 +60,6 @@ class BetaPredBayes:
     prior: PriorChoice | Predictive = "default"
     floor: float = LOG_PROB_FLOOR
 
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
     streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -78,19 +73,6 @@ class BetaPredBayes:
             require_labels(reference, "beta")
         check_targets(self.learner, reference)
         return PoolState(prior_predictive(self.prior, reference))
-
-    def learn(
-        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
-    ) -> Upload:
-        """Fit the learner; send its samples, or its predictions on the reference inputs."""
-        return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
-
-    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
-        """The site's predictives as a summand, whichever way they came."""
-        predictive = read_predictive(self.learner, upload, inputs)
-        return PredictiveSum.of(
-            predictive, upload.info.num_rows, prior=state.prior, floor=self.floor
-        )
 
     def finish(
         self,

@@ -25,6 +25,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.pooled import (
+    LearnsAndLifts,
     PoolState,
     PriorChoice,
     Send,
@@ -149,7 +150,7 @@ class BestSite:
 
 
 @dataclass(frozen=True, slots=True)
-class Tempered:
+class Tempered(LearnsAndLifts):
     """One temperature on the mixture or on the product.
 
     Args:
@@ -166,7 +167,6 @@ class Tempered:
     prior: PriorChoice | Predictive = "default"
     floor: float = LOG_PROB_FLOOR
 
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
     streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -179,19 +179,6 @@ class Tempered:
         require_labels(reference, "the temperature")
         check_targets(self.learner, reference)
         return PoolState(prior_predictive(self.prior, reference))
-
-    def learn(
-        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
-    ) -> Upload:
-        """Fit the learner; send its samples, or its predictions on the reference inputs."""
-        return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
-
-    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
-        """The site's predictives as a summand."""
-        predictive = read_predictive(self.learner, upload, inputs)
-        return PredictiveSum.of(
-            predictive, upload.info.num_rows, prior=state.prior, floor=self.floor
-        )
 
     def finish(
         self,

@@ -1,7 +1,10 @@
 """Any method whose result is a predictive on the reference rows, distilled into one network.
 
 The last step of Algorithm 1 (Paper: alg:dBpredbayes, step 6). A wrapper, so that every ensemble
-method gets its student in the same way.
+method gets its student in the same way. What the student loses on the way is measured, and what
+one temperature can win back is won back on the labelled rows.
+
+Deviation: the paper's student has no temperature: ``recalibrate=False``.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from torch import Tensor
 from predbayes.errors import PoolError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.distill import DISTILLATION, distill
+from predbayes.learning.distill import DISTILLATION, distill, recalibrated
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
 from predbayes.methods.method import Method
+from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
+from predbayes.predictive.metrics import nll
 from predbayes.summand import Summand
 
 _log = logging.getLogger(__name__)
@@ -48,6 +53,7 @@ class DistilledState(Generic[T]):
     teacher: T
     distilled: NetworkPredictor | None = None
     gap: float = math.nan  # mean KL(teacher || student) in nats on the rows distilled on
+    nll_gap: float = math.nan  # student's NLL minus teacher's on the labelled rows, where any are
 
     @property
     def student(self) -> NetworkPredictor:
@@ -55,6 +61,11 @@ class DistilledState(Generic[T]):
         if self.distilled is None:
             raise PoolError("no round has been run yet, so there is no student")
         return self.distilled
+
+    @property
+    def temperature(self) -> float:
+        """The student's own T, 1 where it was not recalibrated."""
+        return 1 / self.student.inverse_temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +77,17 @@ class Distilled(Generic[T, Total]):
         student: The network to distil into; for regression one with a variance head.
         settings: Optimiser and epochs.
         device: Where to train the student.
+        recalibrate: Whether to tune one temperature of the student on the labelled rows, if any.
+        start: The student's initial weights, such as those of a site or of an earlier student;
+            random if None.
     """
 
     method: Method[T, Total]
     student: Network
     settings: OptimizerSettings = DISTILLATION
     device: str = "cpu"
+    recalibrate: bool = True
+    start: WeightSamples | None = None
 
     @property
     def families(self) -> frozenset[type[Predictive]]:
@@ -86,6 +102,8 @@ class Distilled(Generic[T, Total]):
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> DistilledState[T]:
         """The wrapped method's first state; a student that cannot fit the targets is refused."""
         self.student.likelihood.check(reference.targets)
+        if self.start is not None:
+            self.start.require_of(self.student.create(torch.Generator()))
         return DistilledState(self.method.init(reference, rng=rng))
 
     def learn(
@@ -108,12 +126,35 @@ class Distilled(Generic[T, Total]):
     ) -> DistilledState[T]:
         """Finish the wrapped method, then distil it on all but the evaluation rows."""
         teacher = self.method.finish(state.teacher, total, reference, rng=rng)
+        student = self._distil(teacher.predictive, reference, rng)
+        rows, labelled = reference.distillation, reference.labelled
+        predicted, taught = student.predict(reference.inputs[rows]), teacher.predictive
+        gap = float(taught[rows].kl(predicted).mean())
+        nll_gap = math.nan
+        if len(reference.targets):
+            nll_gap = nll(predicted[labelled], reference.targets) - nll(
+                taught[labelled], reference.targets
+            )
+        return replace(state, teacher=teacher, distilled=student, gap=gap, nll_gap=nll_gap)
+
+    def _distil(
+        self, teacher: Predictive, reference: ReferenceRows, rng: torch.Generator
+    ) -> NetworkPredictor:
         rows = reference.distillation
-        inputs, targets = reference.inputs[rows], teacher.predictive[rows]
+        inputs, targets = reference.inputs[rows], teacher[rows]
         student = distill(
-            self.student, targets, inputs, settings=self.settings, device=self.device, rng=rng
+            self.student,
+            targets,
+            inputs,
+            settings=self.settings,
+            start=self.start,
+            device=self.device,
+            rng=rng,
         )
+        # Before it is recalibrated: that may well lead away from a teacher who is not calibrated.
         gap = float(targets.kl(student.predict(inputs)).mean())
         if gap > _WIDE_GAP:
             _log.warning("the student is %.2f nats from its teacher; distil for more steps", gap)
-        return replace(state, teacher=teacher, distilled=student, gap=gap)
+        if not self.recalibrate:
+            return student
+        return recalibrated(student, reference.inputs[reference.labelled], reference.targets)

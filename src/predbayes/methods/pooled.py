@@ -1,14 +1,15 @@
 """What the methods that pool predictives share: what a site sends, how it is read, the prior.
 
 A site sends its posterior samples, which the coordinator runs on the reference inputs; or it runs
-them itself and sends the predictions. Either way the coordinator has one predictive per site.
+them itself and sends the predictions. Either way the coordinator has one predictive per site, and
+lifts it into the sums that its pool needs. Methods differ in how they pool: in `finish`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,9 +18,11 @@ from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner, NetworkLearner
-from predbayes.learning.training import Rows, count_rows
+from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.ladder import Choice
+from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import TunedPool
 
 Send = Literal["weights", "predictions"]
@@ -39,11 +42,37 @@ class PoolState:
     pooled: Predictive | None = None
     beta: float = math.nan
     tuned: TunedPool | None = None  # None where nothing was tuned, or not by the convex solve
+    choice: Choice | None = None  # of a pool that was chosen from several
 
     @property
     def predictive(self) -> Predictive:
         """The pool on all reference rows, labelled ones first."""
         return require_round(self.pooled)
+
+
+class LearnsAndLifts:
+    """The steps at a site and on its upload, the same for every pool."""
+
+    __slots__ = ()
+
+    learner: LocalLearner
+    send: Send
+    floor: float
+
+    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+
+    def learn(
+        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+    ) -> Upload:
+        """Fit the learner; send its samples, or its predictions on the reference inputs."""
+        return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
+
+    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
+        """The site's predictives as a summand, whichever way they came."""
+        predictive = read_predictive(self.learner, upload, inputs)
+        return PredictiveSum.of(
+            predictive, upload.info.num_rows, prior=state.prior, floor=self.floor
+        )
 
 
 def require_round(pooled: Predictive | None) -> Predictive:
@@ -98,10 +127,20 @@ def prior_predictive(
 
 
 def send_predictive(
-    learner: LocalLearner, send: Send, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+    learner: LocalLearner,
+    send: Send,
+    rows: Rows,
+    inputs: Tensor,
+    *,
+    count_classes: bool = False,
+    rng: torch.Generator,
 ) -> Upload:
-    """Fit the learner; send its samples, or its predictions on the reference inputs."""
+    """Fit the learner; send its samples, or its predictions on the reference inputs.
+
+    With ``count_classes`` also how many rows of each class the site has.
+    """
     predictor = learner.fit(rows, rng=rng)
+    counts = _class_rows(rows, predictor.predict(inputs[:1]), rng) if count_classes else None
     if send == "predictions":
         predictive = predictor.predict(inputs)
         if not isinstance(predictive, Categorical | Gaussian):
@@ -109,13 +148,23 @@ def send_predictive(
                 f"{learner_name(learner)} predicts {type(predictive).__name__}; it must "
                 "return a Categorical or a Gaussian"
             )
-        return Upload.of_predictions(predictive, num_rows=count_rows(rows))
+        return Upload.of_predictions(predictive, num_rows=count_rows(rows), class_rows=counts)
     samples = getattr(predictor, "samples", None)
     if not isinstance(samples, WeightSamples):
         raise TrainingError(
             f"{learner_name(learner)} has no weights to send; use send='predictions'"
         )
-    return Upload.of_weights(samples, num_rows=count_rows(rows))
+    return Upload.of_weights(samples, num_rows=count_rows(rows), class_rows=counts)
+
+
+def _class_rows(
+    rows: Rows, predictive: Predictive, rng: torch.Generator
+) -> tuple[float, ...] | None:
+    if not isinstance(predictive, Categorical):
+        return None
+    _inputs, targets = gather(rows, rng=rng)
+    counts = torch.bincount(targets.long(), minlength=predictive.log_probs.shape[1])
+    return tuple(counts.double().tolist())
 
 
 def read_predictive(learner: LocalLearner, upload: Upload, inputs: Tensor) -> Predictive:

@@ -85,6 +85,16 @@ class CyclicalSchedule:
         return start + math.ceil(self.exploration * (end - start))
 
 
+def enough_epochs(num_epochs: int, min_steps: int, num_batches: int) -> int:
+    """As many epochs as asked for, or as make ``min_steps`` batches, if those are more.
+
+    Examples:
+        >>> enough_epochs(25, 1000, num_batches=1), enough_epochs(25, 1000, num_batches=96)
+        (1000, 25)
+    """
+    return max(num_epochs, math.ceil(min_steps / num_batches))
+
+
 @dataclass(frozen=True, slots=True)
 class SamplerSettings:
     """Everything that cyclical SGHMC needs besides a network and data.
@@ -105,6 +115,7 @@ class SamplerSettings:
     samples_per_cycle: int = 2
     max_samples: int = 6  # the last ones are kept
     exploration: float = 0.8
+    min_steps: int = 0  # small sets are passed over more often, until there are as many steps
 
     def __post_init__(self) -> None:
         if min(self.num_epochs, self.batch_size, self.max_samples) < 1:
@@ -115,6 +126,10 @@ class SamplerSettings:
             raise TrainingError(f"temperature is a number or '1/rows', not {self.temperature!r}")
         if not isinstance(self.temperature, str) and not self.temperature >= 0:
             raise TrainingError(f"temperature must not be negative, as {self.temperature} is")
+
+    def epochs_for(self, num_batches: int) -> int:
+        """How often to pass over this many batches."""
+        return enough_epochs(self.num_epochs, self.min_steps, num_batches)
 
     def schedule(self, num_steps: int) -> CyclicalSchedule:
         """The schedule of a run of ``num_steps`` batches."""

@@ -15,8 +15,9 @@ A product of experts adds natural coordinates, a mixture averages moments: that 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -326,6 +327,25 @@ class Gaussian:
     def is_proper(natural: Tensor) -> bool:
         """Finite, with positive precision in every row."""
         return bool(natural.isfinite().all() and (natural[..., 1] < 0).all())
+
+
+def average(predictives: Sequence[Any]) -> Categorical | Gaussian:
+    """The mixture of several models of one thing, in equal parts.
+
+    Of Gaussians the one with its moments; that the models disagree is epistemic variance.
+    """
+    if isinstance(predictives[0], Categorical):
+        stacked = torch.stack([p.log_probs for p in predictives])
+        return Categorical(stacked.logsumexp(0) - math.log(len(stacked)))
+    means = torch.stack([p.mean for p in predictives])
+    spread = means.var(0, correction=0)
+    variances = [p.var for p in predictives]
+    known = [p.epistemic_var for p in predictives if p.epistemic_var is not None]
+    return Gaussian(
+        means.mean(0),
+        torch.stack(variances).mean(0) + spread,
+        torch.stack(known).mean(0) + spread if known else spread,
+    )
 
 
 def require_classes(targets: Tensor, num_classes: int) -> None:

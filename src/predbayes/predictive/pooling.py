@@ -14,6 +14,15 @@ On fixed inputs all of it is a function of sums over clients. `PredictiveSum` ke
 named *terms*; a term is a weighted sum of coordinates together with the sum of its weights, so
 each term is also a weighted mean. Sums add term by term, in any order and grouping, here or on
 another machine. There is no zero: without clients there is no predictive.
+
+Terms beyond the paper's two, each the base of a pool or a component of one (H: entropy, C classes,
+n_kc: rows of class c at client k, pi_k: their shares, smoothed):
+
+    log pool        sum_k w_k eta_k / sum_k w_k
+    entropy         the same with weights log C - H(p_k(x)): who knows something at this input
+    class mixture   sum_k n_kc p_kc / sum_k n_kc: who has seen the class
+    corrected       sum_k w_k (log p_k - log pi_k) / sum_k w_k: without the clients' own base rates
+    trust T         the mixture with weights w_k v_k(x)^-T, v the epistemic variance
 """
 
 from __future__ import annotations
@@ -27,10 +36,12 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import ImproperPoolError, PoolError
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 
 P = TypeVar("P", bound=Predictive)
 Coordinates = Literal["natural", "moments"]
+Weight = float | tuple[float, ...]
+"""Of a component: one number, or one for each class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +57,20 @@ class Client(Generic[P]):
 class Term:
     """An additive term: which coordinates of the clients are summed, and with what weights.
 
-    ``weigh`` returns a number, or a tensor that broadcasts against (B, D): (B, 1) for weights that
-    depend on the input, (D,) for weights that depend on the class.
+    Args:
+        name: What the component is called.
+        coordinates: Which are summed.
+        weigh: Gives a number, or a tensor that broadcasts against (B, D): (B, 1) for weights that
+            depend on the input, (D,) for weights that depend on the class.
+        shift: Gives what is added to a client's coordinates first.
+        available: Whether a client can contribute; if one cannot, the sum is without this term.
     """
 
     name: str
     coordinates: Coordinates
     weigh: Callable[[Client[Any]], float | Tensor]
+    shift: Callable[[Client[Any]], Tensor] | None = None
+    available: Callable[[Client[Any]], bool] = lambda client: True  # noqa: ARG005
 
 
 def _information(client: Client[Categorical]) -> Tensor:
@@ -67,6 +85,60 @@ NATURAL = Term("natural", "natural", lambda client: 1.0)  # noqa: ARG005
 MOMENTS = Term("moments", "moments", lambda client: client.rows)
 ENTROPY = Term("entropy", "natural", _information)
 """A log pool that listens, at each input, to the clients that know something there."""
+
+LOG_POOL = Term("log_pool", "natural", lambda client: client.rows)
+
+
+def _has_class_rows(client: Client[Any]) -> bool:
+    return client.class_rows is not None
+
+
+def _class_rows(client: Client[Any]) -> Tensor:
+    assert client.class_rows is not None  # see `Term.available`
+    return client.class_rows.double()
+
+
+def _log_base_rates(client: Client[Any]) -> Tensor:
+    """Log shares of the classes among the client's rows, with one row of each added."""
+    counts = _class_rows(client) + 1
+    return (counts / counts.sum()).log()
+
+
+CLASS_MIXTURE = Term(
+    "class_mixture",
+    "moments",
+    lambda client: _class_rows(client).clamp_min(1e-9),  # a class that nobody has seen
+    available=_has_class_rows,
+)
+CORRECTED = Term(
+    "corrected",
+    "natural",
+    lambda client: client.rows,
+    shift=lambda client: -_log_base_rates(client),
+    available=_has_class_rows,
+)
+
+
+def trust(exponent: float) -> Term:
+    """A mixture that trusts clients by their epistemic variance v, with weights rows × v^-T.
+
+    v is taken as no less than 1e-4 of the whole variance: nobody is trusted without bound.
+    """
+
+    def weigh(client: Client[Gaussian]) -> Tensor:
+        predictive = client.predictive
+        assert predictive.epistemic_var is not None  # see `Term.available`
+        least = 1e-4 * predictive.var.double()
+        epistemic = predictive.epistemic_var.double().maximum(least)
+        return client.rows * epistemic.pow(-exponent).unsqueeze(-1)
+
+    return Term(
+        f"trust_{exponent:g}",
+        "moments",
+        weigh,
+        available=lambda client: client.predictive.epistemic_var is not None,
+    )
+
 
 _ALWAYS = (NATURAL, MOMENTS)
 _RESERVED = {"natural", "moments", "mixture", "product"}
@@ -87,7 +159,7 @@ class PredictiveSum(Generic[P]):
         [0.7, 0.821, 0.9]
     """
 
-    __slots__ = ("_kinds", "_values", "_weights", "family", "num_clients", "prior")
+    __slots__ = ("_kinds", "_lacking", "_values", "_weights", "family", "num_clients", "prior")
 
     def __init__(
         self,
@@ -97,6 +169,7 @@ class PredictiveSum(Generic[P]):
         values: dict[str, Tensor],
         weights: dict[str, float | Tensor],
         kinds: dict[str, Coordinates],
+        lacking: frozenset[str] = frozenset(),
     ) -> None:
         self.family = family
         self.prior = prior
@@ -104,6 +177,7 @@ class PredictiveSum(Generic[P]):
         self._values = values
         self._weights = weights
         self._kinds = kinds
+        self._lacking = lacking  # terms to which some client could not contribute
 
     @classmethod
     def of(
@@ -139,9 +213,12 @@ class PredictiveSum(Generic[P]):
         expert = client.predictive if prior is None else client.predictive.informed(prior)
         values: dict[str, Tensor] = {}
         weights: dict[str, float | Tensor] = {}
-        for term in (*_ALWAYS, *terms):
+        given = [term for term in (*_ALWAYS, *terms) if term.available(client)]
+        for term in given:
             natural = term.coordinates == "natural"
             coordinates = expert.natural() if natural else client.predictive.moments()
+            if term.shift is not None:
+                coordinates = coordinates + term.shift(client)
             weight = term.weigh(client)
             # Only one term may keep the tensor itself: accumulators must not share memory.
             values[term.name] = coordinates if term is NATURAL else coordinates * weight
@@ -150,8 +227,9 @@ class PredictiveSum(Generic[P]):
         # reduction is far cheaper than testing every element.
         if not all(math.isfinite(value.sum().item()) for value in values.values()):
             raise PoolError("a client's predictives are not finite; check the upload for NaN")
-        kinds = {term.name: term.coordinates for term in (*_ALWAYS, *terms)}
-        return cls(type(predictive), prior, 1, values, weights, kinds)
+        kinds = {term.name: term.coordinates for term in given}
+        lacking = frozenset(term.name for term in terms) - kinds.keys()
+        return cls(type(predictive), prior, 1, values, weights, kinds, lacking)
 
     def __len__(self) -> int:
         """The number of reference rows."""
@@ -172,12 +250,37 @@ class PredictiveSum(Generic[P]):
             {name: value[rows] for name, value in self._values.items()},
             {name: of_rows(weight) for name, weight in self._weights.items()},
             self._kinds,
+            self._lacking,
+        )
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The names that `component` knows."""
+        return ("mixture", "product", *(name for name in self._values if name not in _RESERVED))
+
+    def with_component(self, name: str, predictive: P) -> PredictiveSum[P]:
+        """This sum with one more component that is no sum, such as the coordinator's own model.
+
+        It is no summand any more: two such sums do not add.
+        """
+        if name in self._values or name in _RESERVED:
+            raise PoolError(f"this sum has a component {name!r} already")
+        return PredictiveSum(
+            self.family,
+            self.prior,
+            self.num_clients,
+            self._values | {name: predictive.natural().double()},
+            self._weights | {name: 1.0},
+            self._kinds | {name: "natural"},
+            self._lacking,
         )
 
     def add_(self, other: PredictiveSum[P]) -> Self:
         """Add another sum to this one in place; memory does not grow with the number of clients."""
+        self._drop(other._lacking)
         self._require_same_shape(other)
-        for name, value in other._values.items():
+        for name in self._values:
+            value = other._values[name]
             # The first addition widens the accumulator; float32 clients are never widened first.
             self._values[name] = self._values[name].double().add_(value)
             self._weights[name] = self._weights[name] + other._weights[name]
@@ -187,9 +290,21 @@ class PredictiveSum(Generic[P]):
     def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
         copies = {name: value.clone() for name, value in self._values.items()}
         fresh = PredictiveSum(
-            self.family, self.prior, self.num_clients, copies, dict(self._weights), self._kinds
+            self.family,
+            self.prior,
+            self.num_clients,
+            copies,
+            dict(self._weights),
+            self._kinds,
+            self._lacking,
         )
         return fresh.add_(other)
+
+    def _drop(self, lacking: frozenset[str]) -> None:
+        """Forget terms to which some client could not contribute."""
+        self._lacking |= lacking
+        for name in lacking & self._values.keys():
+            del self._values[name], self._weights[name]
 
     def product(self) -> P:
         """The Bayesian committee machine (Paper: eq:prod_rule)."""
@@ -202,17 +317,22 @@ class PredictiveSum(Generic[P]):
         """
         return self.family.from_moments(self._mean("moments"))
 
-    def pool(self, weights: float | Mapping[str, float]) -> P:
+    def pool(self, weights: float | Mapping[str, Weight]) -> P:
         """A log-linear pool of components: a number is the paper's beta (Paper: eq:interp_model).
 
         Args:
             weights: Weight by component: ``"mixture"``, ``"product"``, or the name of a further
-                term. ``beta`` stands for ``{"mixture": 1 - beta, "product": beta}``.
+                term; several numbers are one for each class. ``beta`` stands for
+                ``{"mixture": 1 - beta, "product": beta}``.
         """
         if not isinstance(weights, Mapping):
             weights = {"mixture": 1.0 - weights, "product": float(weights)}
         # A component of weight zero is left out, so that it may be improper.
-        parts = [weight * self.component(name) for name, weight in weights.items() if weight]
+        parts = [
+            torch.as_tensor(weight, dtype=torch.float64) * self.component(name)
+            for name, weight in weights.items()
+            if weight
+        ]
         if not parts:
             raise PoolError(
                 "every weight of the pool is zero; give at least one component a weight"
@@ -228,9 +348,12 @@ class PredictiveSum(Generic[P]):
             if self.prior is None or self.num_clients == 1:
                 return natural
             return natural - (self.num_clients - 1) * self.prior.natural().double()
-        if name in _RESERVED or name not in self._values:
-            known = ", ".join(["mixture", "product", *(set(self._values) - _RESERVED)])
-            raise PoolError(f"this sum has no component {name!r}; it has {known}")
+        if name in self._lacking:
+            raise PoolError(f"component {name!r} needs what some site did not send")
+        if name not in self.components:
+            raise PoolError(
+                f"this sum has no component {name!r}; it has {', '.join(self.components)}"
+            )
         mean = self._mean(name)
         if self._kinds[name] == "natural":
             return mean
@@ -250,7 +373,7 @@ class PredictiveSum(Generic[P]):
     def _require_same_shape(self, other: PredictiveSum[P]) -> None:
         if self.family is not other.family:
             raise PoolError(f"cannot pool {self.family.__name__} with {other.family.__name__}")
-        if self._values.keys() != other._values.keys():
+        if self._values.keys() != other._values.keys() - self._lacking:
             raise PoolError(f"cannot add terms {sorted(other._values)} to {sorted(self._values)}")
         for name, value in self._values.items():
             if value.shape != other._values[name].shape:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Predictive
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import PredictiveSum, Weight
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -63,7 +63,7 @@ class Profile:
 class TunedPool:
     """The weights of a pool and how well the labelled rows determine them."""
 
-    weights: dict[str, float]  # what `PredictiveSum.pool` takes
+    weights: dict[str, Weight]  # what `PredictiveSum.pool` takes
     nll: float  # per labelled row, at the optimum
     num_labels: int
     profiles: dict[str, Profile]  # by free parameter: "beta", or a component's name
@@ -102,7 +102,7 @@ def tune_beta(
     bounds = [(count * domain[0], count * domain[1])]
     best = problem.solve(bounds)
     profile = problem.profile(0, best, bounds).as_weight(0.0, count)
-    weights = {"mixture": 1.0 - profile.value, "product": profile.value}
+    weights: dict[str, Weight] = {"mixture": 1.0 - profile.value, "product": profile.value}
     return TunedPool(weights, problem.nll(best), len(targets), {"beta": profile})
 
 
@@ -111,52 +111,74 @@ def tune_weights(
     targets: Tensor,
     *,
     components: Sequence[str] = ("mixture", "product"),
+    by_class: Sequence[str] = (),
+    base: str = "mixture",
     prior_std: float | None = 1.0,
+    nonnegative: bool = False,
+    profiles: bool = True,
 ) -> TunedPool:
-    """Free weights for several components, of either sign, drawn towards the plain mixture.
+    """Free weights for several components, drawn towards one of them alone, the base.
 
     Args:
         total: The clients' sum on the labelled reference rows.
         targets: Those rows' labels.
-        components: Names that `PredictiveSum.component` knows, each once. The mixture is always
-            in the pool; it keeps weight 1 where it is not listed.
-        prior_std: Spread of each weight around the mixture's (1 for the mixture, 0 for the others;
-            the product's is taken per client, see `tune_beta`); None is no prior.
+        components: Names that `PredictiveSum.component` knows, each once.
+        by_class: Components of a categorical that get one weight for each class, on top.
+        base: Always in the pool; it keeps weight 1 where it is not listed.
+        prior_std: Spread of each weight around the base's (1 for it, 0 for the others; the
+            product's is taken per client, see `tune_beta`); None is no prior.
+        nonnegative: Whether weights must not be negative. A Gaussian pool is then proper also at
+            inputs that were not seen here.
+        profiles: Whether to find intervals, too; of many weights they take a while.
     """
-    if len(set(components)) != len(components):
-        raise PoolError(f"each component may be listed once, not {list(components)}")
-    mixture = total.component("mixture")
+    if len({*components, *by_class}) != len(components) + len(by_class):
+        raise PoolError(f"each component may be listed once, not {[*components, *by_class]}")
     # The product is the one component whose size grows with the number of clients.
     counts = [total.num_clients if name == "product" else 1 for name in components]
+    shifts = [1.0 if name == base else 0.0 for name in components]
     directions = [
         total.component(name) / count for name, count in zip(components, counts, strict=True)
     ]
-    problem = _Problem.build(total.family, mixture, directions, targets, prior_std)
-    everywhere = [(-math.inf, math.inf)] * len(components)
-    best = problem.solve(everywhere)
-    profiles = {}
-    for index, (name, count) in enumerate(zip(components, counts, strict=True)):
-        shift = 1.0 if name == "mixture" else 0.0
-        profiles[name] = problem.profile(index, best, everywhere).as_weight(shift, count)
-    weights = {"mixture": 1.0} | {name: profile.value for name, profile in profiles.items()}
-    return TunedPool(weights, problem.nll(best), len(targets), profiles)
+    offset = total.component(base)
+    masks = torch.eye(offset.shape[1], dtype=torch.float64)
+    directions += [total.component(name) * mask for name in by_class for mask in masks]
+    problem = _Problem.build(total.family, offset, directions, targets, prior_std)
+    low = [-shift if nonnegative else -math.inf for shift in shifts]
+    low += [0.0 if nonnegative else -math.inf] * (len(by_class) * len(masks))
+    bounds = [(bound, math.inf) for bound in low]
+    best = problem.solve(bounds) if bounds else np.zeros(0)
+    weights: dict[str, Weight] = {base: 1.0}
+    found = {}
+    for index, (name, count, shift) in enumerate(zip(components, counts, shifts, strict=True)):
+        weights[name] = shift + float(best[index]) / count
+        if profiles:
+            found[name] = problem.profile(index, best, bounds).as_weight(shift, count)
+    of_classes = best[len(components) :].reshape(len(by_class), len(masks))
+    for name, row in zip(by_class, of_classes, strict=True):
+        weights[name] = tuple(float(weight) + (1.0 if name == base else 0.0) for weight in row)
+    return TunedPool(weights, problem.nll(best), len(targets), found)
 
 
 def tune_temperature(
-    total: PredictiveSum[Any], targets: Tensor, *, component: str = "mixture"
+    total: PredictiveSum[Any],
+    targets: Tensor,
+    *,
+    component: str = "mixture",
+    prior_std: float | None = None,
 ) -> TunedPool:
     """One temperature T on one component, eta = component / T (Guo et al., 2017), exactly.
 
-    For a Gaussian it scales the variance and leaves the mean. The profile is that of 1 / T.
+    For a Gaussian it scales the variance and leaves the mean. The profile is that of 1 / T, and
+    ``prior_std`` the spread of a normal prior on it around 1, for the product on n / T.
     """
     # As in `tune_beta` the product is taken per client, so that the parameter is of order one.
     count = total.num_clients if component == "product" else 1
     natural = total.component(component) / count
-    problem = _Problem.build(total.family, natural, [natural], targets, None)
+    problem = _Problem.build(total.family, natural, [natural], targets, prior_std)
     bounds = [(-0.999, math.inf)]  # the parameter is count / T - 1
     best = problem.solve(bounds)
     profile = problem.profile(0, best, bounds).as_weight(1 / count, count)
-    weights = {component: profile.value}
+    weights: dict[str, Weight] = {component: profile.value}
     return TunedPool(weights, problem.nll(best), len(targets), {"inverse_temperature": profile})
 
 
@@ -190,7 +212,9 @@ class _Problem:
             )
         family.from_natural(offset).check(targets)
         targets = targets.double() if targets.is_floating_point() else targets
-        stacked = torch.stack(list(directions))
+        stacked = (
+            torch.stack(list(directions)) if directions else offset.new_zeros(0, *offset.shape)
+        )
         return cls(
             family,
             offset,

@@ -1,0 +1,65 @@
+"""A model of the labelled rows that predicts each of them as if it had not seen it.
+
+The rows are dealt into parts; a model is fitted without each part and predicts it. On other inputs
+all of them are averaged. So the predictives on the labelled rows are as honest as elsewhere, and
+may be weighed there against models that never saw those rows (stacking; Wolpert, 1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from predbayes.learning.local import LocalLearner
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, average
+from predbayes.seeding import split
+
+
+def cross_fitted(
+    learner: LocalLearner,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    num_folds: int = 5,
+    rng: torch.Generator,
+) -> Predictive:
+    """Predictives on all inputs, of which the first are labelled.
+
+    Args:
+        learner: What is fitted to the labelled rows.
+        inputs: Reference inputs, labelled ones first.
+        targets: The labels.
+        num_folds: Parts, and models.
+        rng: Which row is in which part, and the learner's randomness.
+    """
+    num_labels = len(targets)
+    folds = torch.randperm(num_labels, generator=rng) % num_folds
+    fitted: list[Any] = []
+    for fold, own in enumerate(split(rng, num_folds)):
+        seen = (folds != fold).nonzero()[:, 0]
+        model = learner.fit((inputs[seen], targets[seen]), rng=own)
+        fitted.append(model.predict(inputs))
+    held_out = [predictive[:num_labels] for predictive in fitted]
+    elsewhere = average([predictive[num_labels:] for predictive in fitted])
+    return _joined([_chosen(held_out, folds), elsewhere])
+
+
+def _chosen(predictives: Sequence[Any], which: Tensor) -> Categorical | Gaussian:
+    """Row by row, one of several predictives."""
+    order = torch.cat([(which == index).nonzero()[:, 0] for index in range(len(predictives))])
+    parts = [p[(which == index).nonzero()[:, 0]] for index, p in enumerate(predictives)]
+    return _joined(parts)[order.argsort()]
+
+
+def _joined(parts: Sequence[Any]) -> Categorical | Gaussian:
+    if isinstance(parts[0], Categorical):
+        return Categorical(torch.cat([part.log_probs for part in parts]))
+    known = [part.epistemic_var for part in parts if part.epistemic_var is not None]
+    return Gaussian(
+        torch.cat([part.mean for part in parts]),
+        torch.cat([part.var for part in parts]),
+        torch.cat(known) if len(known) == len(parts) else None,
+    )

@@ -1,0 +1,197 @@
+"""The pool that the labelled rows choose, with the coordinator's own model in it.
+
+The choice is that of `predbayes.predictive.ladder`:
+
+    learn    as for the paper's pool; a site also says how many rows of each class it has
+    lift     the sums of every term of the ladder
+    finish   the coordinator's own model, cross-fitted on the labelled rows, enters twice: as one
+             more site, and as a component with a weight of its own; then climb
+
+With many labels and skewed sites the own model carries much of the weight, with few labels none:
+the result is about as good as the better of federation and no federation, or better than both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import TrainingError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.crossfit import cross_fitted
+from predbayes.learning.local import LocalLearner
+from predbayes.learning.training import Rows
+from predbayes.methods.pooled import (
+    LearnsAndLifts,
+    PoolState,
+    PriorChoice,
+    Send,
+    check_targets,
+    prior_predictive,
+    read_predictive,
+    require_choices,
+    send_predictive,
+)
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
+from predbayes.predictive.ladder import (
+    CATEGORICAL_TERMS,
+    GAUSSIAN_TERMS,
+    MIN_LABELS,
+    OWN,
+    climb,
+    ladder,
+)
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.seeding import split
+from predbayes.summand import Kept, fold
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """One site where uploads are kept apart."""
+
+    name: str
+    predictive: Predictive
+    summand: PredictiveSum[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AutoPool(LearnsAndLifts):
+    """Choose a pool by cross-validation on the labelled reference rows.
+
+    Args:
+        learner: What each site fits.
+        send: Weight samples, or predictions on the reference inputs.
+        own: What the coordinator fits to the labelled rows: ``"same"`` as the sites, a learner of
+            its own, or ``"none"``.
+        keep_apart: Whether to keep the sites' uploads apart, for pools with a weight per site. The
+            others need sums only.
+        count_classes: Whether sites say how many rows of each class they have.
+        num_folds: Parts of the labelled rows in cross-validation.
+        min_labels: With fewer labels the pool is the mixture.
+        prior: The prior predictive that the product divides out.
+        floor: Least log-probability with which a site enters the pool.
+    """
+
+    learner: LocalLearner
+    send: Send = "weights"
+    own: LocalLearner | Literal["same", "none"] = "same"
+    keep_apart: bool = False
+    count_classes: bool = True
+    num_folds: int = 5
+    min_labels: int = MIN_LABELS
+    prior: PriorChoice | Predictive = "default"
+    floor: float = LOG_PROB_FLOOR
+
+    def __post_init__(self) -> None:
+        require_choices(self.send, self.prior)
+        if isinstance(self.own, str) and self.own not in ("same", "none"):
+            raise TrainingError(f"own must be 'same', 'none' or a learner, not {self.own!r}")
+        if not 2 <= self.num_folds <= self.min_labels:
+            raise TrainingError(
+                f"num_folds must be from 2 to min_labels ({self.min_labels}), not {self.num_folds}"
+            )
+
+    @property
+    def streams(self) -> bool:
+        """Unless uploads are kept apart."""
+        return not self.keep_apart
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
+        """The prior predictive; it goes into the plan, so every party knows it."""
+        check_targets(self.learner, reference)
+        return PoolState(prior_predictive(self.prior, reference))
+
+    def learn(
+        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+    ) -> Upload:
+        """Fit the learner; send its samples or predictions, and the class counts."""
+        return send_predictive(
+            self.learner, self.send, rows, inputs, count_classes=self.count_classes, rng=rng
+        )
+
+    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
+        """The site's predictives in every term of the ladder."""
+        predictive = read_predictive(self.learner, upload, inputs)
+        counts = upload.info.class_rows
+        class_rows = None if counts is None else torch.tensor(counts)
+        summand = self._summand(state, predictive, upload.info.num_rows, class_rows)
+        if not self.keep_apart:
+            return summand
+        return Kept(_Site(upload.info.site, predictive.bounded(self.floor), summand))
+
+    def finish(
+        self, state: PoolState, total: Any, reference: ReferenceRows, *, rng: torch.Generator
+    ) -> PoolState:
+        """Fit the coordinator's own model, choose a pool on the labelled rows, pool on all."""
+        sites: Sequence[_Site] = total.items if isinstance(total, Kept) else ()
+        pooled = fold(site.summand for site in sites) if sites else total
+        fit_rng, fold_rng = split(rng, 2)
+        pooled = self._with_own(state, pooled, reference, fit_rng)
+        for site in sites:
+            pooled = pooled.with_component(_site_component(site.name), site.predictive)
+        choice = climb(
+            pooled[reference.labelled],
+            reference.targets,
+            ladder(pooled[reference.labelled], [_site_component(site.name) for site in sites]),
+            num_folds=self.num_folds,
+            min_labels=self.min_labels,
+            rng=fold_rng,
+        )
+        _log.info("pool: %s (%s)", choice.rung.name, choice.reason)
+        return replace(
+            state, pooled=pooled.pool(choice.tuned.weights), tuned=choice.tuned, choice=choice
+        )
+
+    def _with_own(
+        self,
+        state: PoolState,
+        total: PredictiveSum[Any],
+        reference: ReferenceRows,
+        rng: torch.Generator,
+    ) -> PredictiveSum[Any]:
+        """The sum with the coordinator as one more site, and its model as a component."""
+        targets = reference.targets
+        if self.own == "none" or len(targets) < self.min_labels:
+            return total
+        learner = self.learner if self.own == "same" else self.own
+        try:
+            own = cross_fitted(
+                learner, reference.inputs, targets, num_folds=self.num_folds, rng=rng
+            ).bounded(self.floor)
+        except TrainingError as error:
+            _log.warning("the pool is without a model of the labelled rows: %s", error)
+            return total
+        class_rows = None
+        if isinstance(own, Categorical):
+            class_rows = torch.bincount(targets, minlength=own.log_probs.shape[1])
+        summand = self._summand(state, own, len(targets), class_rows)
+        return total.add_(summand).with_component(OWN, own)
+
+    def _summand(
+        self,
+        state: PoolState,
+        predictive: Predictive,
+        num_rows: int,
+        class_rows: Tensor | None,
+    ) -> PredictiveSum[Any]:
+        return PredictiveSum.of(
+            predictive,
+            num_rows,
+            class_rows=class_rows,
+            prior=state.prior,
+            terms=CATEGORICAL_TERMS if isinstance(predictive, Categorical) else GAUSSIAN_TERMS,
+            floor=self.floor,
+        )
+
+
+def _site_component(name: str) -> str:
+    return f"site {name}"
