@@ -40,6 +40,7 @@ _PUBLIC = {
         "SGHMCLearner",
     ],
     "predbayes.learning.nets": ["cnn", "mlp"],
+    "predbayes.methods.auto_pool": ["AutoPool"],
     "predbayes.methods.beta_pred_bayes": ["BetaPredBayes", "mixture", "product"],
     "predbayes.methods.controls": ["BestSite", "ServerOnly", "Tempered"],
     "predbayes.methods.distilled": ["Distilled"],

@@ -28,6 +28,7 @@ from predbayes.learning.local import SGDLearner as SGDLearner
 from predbayes.learning.local import SGHMCLearner as SGHMCLearner
 from predbayes.learning.nets import cnn as cnn
 from predbayes.learning.nets import mlp as mlp
+from predbayes.methods.auto_pool import AutoPool as AutoPool
 from predbayes.methods.beta_pred_bayes import BetaPredBayes as BetaPredBayes
 from predbayes.methods.beta_pred_bayes import mixture as mixture
 from predbayes.methods.beta_pred_bayes import product as product

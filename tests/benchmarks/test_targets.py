@@ -60,6 +60,14 @@ def test_the_released_run_takes_a_fifteenth_of_its_time_and_is_no_worse(tmp_path
 
 
 @pytest.mark.data
+def test_four_hospitals_together_beat_the_labels_alone(tmp_path):
+    result = figures("hospitals", tmp_path)
+    assert result["accuracy"] >= 0.785
+    assert result["nll"] <= 0.455
+    assert result["minus"]["labels alone"]["auto"]["nll"]["mean"] < 0
+
+
+@pytest.mark.data
 def test_fashion(tmp_path):
     """What the README claims of the experiment `fashion`."""
     experiment = load_experiment("fashion")

@@ -134,6 +134,12 @@ class TestExperiment:
         assert done.returncode == 2
         assert "did you mean 'nll'" in done.stderr
 
+        done = predbayes("experiment", "verdict", out, "--method", "beta", "--rows")
+        assert "| beta | best rival |" in done.stdout
+        done = predbayes("experiment", "verdict", out, "--method", "betta")
+        assert done.returncode == 2
+        assert "did you mean 'beta'" in done.stderr
+
         done = predbayes("experiment", "figure", out, "--out", tmp_path / "figure.png")
         assert done.returncode == 2
         assert "has no axes to draw against" in done.stderr

@@ -24,6 +24,7 @@ from predbayes.learning.local import (
     SGHMCLearner,
 )
 from predbayes.learning.nets import mlp
+from predbayes.methods.auto_pool import AutoPool
 from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
 from predbayes.methods.controls import BestSite, ServerOnly, Tempered
 from predbayes.methods.distilled import Distilled
@@ -75,6 +76,11 @@ METHODS = {
     "released beta": lambda family: BetaPredBayes(learner(family), beta="released"),
     "tempered mixture": lambda family: Tempered(learner(family)),
     "tempered product": lambda family: Tempered(learner(family), "product"),
+    "auto": lambda family: AutoPool(learner(family), min_labels=20),
+    "auto, kept apart": lambda family: AutoPool(
+        learner(family), keep_apart=True, min_labels=20, num_folds=2
+    ),
+    "auto, too few labels": lambda family: AutoPool(learner(family), send="predictions"),
     "best site": lambda family: BestSite(learner(family)),
     "server only": lambda family: ServerOnly(learner(family)),
     "fedavg": lambda family: FedAvg(point(family)),
@@ -189,6 +195,19 @@ class TestMethodContract:
         for p, q in zip(predictives(finished), run_on(method, sites, reference), strict=True):
             torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
         assert method.streams is not isinstance(merged, Kept)
+
+    def test_finishing_leaves_what_was_handed_in(self, name, family):
+        """So that a total can be finished again, to the same result."""
+        method = METHODS[name](family)
+        sites, reference = world(family)
+        state = method.init(reference, rng=generator(0, "init"))
+        uploads = InProcess(sites, 0).collect(Task(method, state, reference.inputs))
+        total = fold(method.lift(state, u, reference.inputs) for u in uploads)
+        first, second = (
+            method.finish(state, total, reference, rng=generator(0, "finish")) for _ in range(2)
+        )
+        for p, q in zip(predictives(first), predictives(second), strict=True):
+            assert torch.equal(p.natural(), q.natural())
 
     def test_inputs_are_left_untouched(self, name, family):
         sites, reference = world(family)

@@ -8,7 +8,13 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Normal, kl_divergence
 
 from predbayes.errors import PoolError
-from predbayes.predictive.families import LOG_PROB_FLOOR, VAR_FLOOR, Categorical, Gaussian
+from predbayes.predictive.families import (
+    LOG_PROB_FLOOR,
+    VAR_FLOOR,
+    Categorical,
+    Gaussian,
+    average,
+)
 from tests.oracles import RANDOM, random_categorical, random_gaussian, random_targets
 
 FAMILIES = [Categorical, Gaussian]
@@ -143,3 +149,47 @@ def test_improper_gaussians_have_infinite_log_partition():
     eta = torch.tensor([[1.0, 0.5], [1.0, -0.5]])
     assert Gaussian.log_partition(eta).isinf().tolist() == [True, False]
     assert not Gaussian.is_proper(eta)
+
+
+class TestAverage:
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_its_moments_are_the_mean_of_the_moments(self, family, rng):
+        models = [RANDOM[family](rng) for _ in range(5)]
+        mean = sum(p.moments() for p in models) / 5
+        torch.testing.assert_close(average(models).moments(), mean)
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_of_equal_models_is_that_model(self, family, rng):
+        p = RANDOM[family](rng)
+        torch.testing.assert_close(average([p] * 3).natural(), p.natural())
+
+    def test_the_law_of_total_variance(self, rng):
+        """The mean of the variances plus the variance of the means; of the epistemic parts, too."""
+        models = [random_gaussian(rng) for _ in range(5)]
+        models = [Gaussian(p.mean, p.var, p.var * (k + 1) / 10) for k, p in enumerate(models)]
+        means, variances, parts = (
+            torch.stack([getattr(p, name) for p in models])
+            for name in ("mean", "var", "epistemic_var")
+        )
+        spread = ((means - means.mean(0)) ** 2).mean(0)
+        averaged = average(models)
+        torch.testing.assert_close(averaged.mean, means.mean(0))
+        torch.testing.assert_close(averaged.var, variances.mean(0) + spread)
+        torch.testing.assert_close(averaged.epistemic_var, parts.mean(0) + spread)
+        noise = averaged.var - averaged.epistemic_var
+        torch.testing.assert_close(noise, (variances - parts).mean(0))
+
+    def test_that_models_disagree_is_epistemic_whatever_they_say_of_themselves(self, rng):
+        models = [random_gaussian(rng) for _ in range(2)]
+        spread = (models[0].mean - models[1].mean) ** 2 / 4
+        torch.testing.assert_close(average(models).epistemic_var, spread)
+
+    def test_impossible_classes_stay_impossible(self):
+        sure, torn = (torch.tensor([row]).log() for row in ([1.0, 0.0, 0.0], [0.5, 0.5, 0.0]))
+        averaged = average([Categorical(sure), Categorical(torn)])
+        torch.testing.assert_close(averaged.moments(), torch.tensor([[0.75, 0.25, 0.0]]))
+
+    def test_of_no_rows_has_no_rows(self, rng):
+        for family in FAMILIES:
+            p = RANDOM[family](rng)[:0]
+            assert len(average([p, p])) == 0

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term
+from predbayes.predictive.pooling import (
+    CLASS_MIXTURE,
+    CORRECTED,
+    ENTROPY,
+    LOG_POOL,
+    PredictiveSum,
+    Term,
+    trust,
+)
 from predbayes.summand import fold
 from tests.oracles import RANDOM, prior_for, random_categorical, random_gaussian
 
@@ -279,6 +287,308 @@ def test_terms_of_ones_own_are_weighted_means(rng):
     torch.testing.assert_close(
         total.pool({"by_class": 1.0}).natural(), Categorical.from_moments(weighted).natural()
     )
+
+
+EVERY_TERM = (LOG_POOL, ENTROPY, CLASS_MIXTURE, CORRECTED)
+COUNTS = torch.tensor([[8, 0, 2, 0], [1, 1, 0, 4], [30, 20, 10, 0]]).double()
+
+
+def skewed(rng, counts=COUNTS, terms=EVERY_TERM, **options):
+    """Clients with as many rows of each class, and what they sum to."""
+    clients = [random_categorical(rng, **options) for _ in counts]
+    return clients, [
+        PredictiveSum.of(c, float(n.sum()), class_rows=n, terms=terms)
+        for c, n in zip(clients, counts, strict=True)
+    ]
+
+
+def spread_out(rng, num_clients=3):
+    """Gaussian clients that know how much of their variance more data would remove."""
+    plain = [random_gaussian(rng) for _ in range(num_clients)]
+    return [
+        Gaussian(p.mean, p.var, p.var * torch.rand(7, generator=rng, dtype=torch.float64))
+        for p in plain
+    ]
+
+
+class TestTerms:
+    """Each against its formula, with plain tensors."""
+
+    def natural(self, total, name):
+        """Normalised: logits are defined up to a shift."""
+        return Categorical.from_natural(total.component(name)).log_probs
+
+    def test_log_pool(self, rng):
+        clients, summands = skewed(rng)
+        share = COUNTS.sum(1) / COUNTS.sum()
+        logs = sum(s * c.log_probs for s, c in zip(share, clients, strict=True))
+        torch.testing.assert_close(fold(summands).component("log_pool"), logs)
+
+    def test_entropy(self, rng):
+        clients, summands = skewed(rng)
+        probs = torch.stack([c.moments() for c in clients])
+        knows = math.log(4) + (probs * probs.log()).sum(-1, keepdim=True)
+        logs = (knows * probs.log()).sum(0) / knows.sum(0)
+        torch.testing.assert_close(fold(summands).component("entropy"), logs)
+
+    def test_class_mixture(self, rng):
+        clients, summands = skewed(rng)
+        probs = torch.stack([c.moments() for c in clients])
+        weighted = (COUNTS[:, None, :] * probs).sum(0) / COUNTS.sum(0)
+        expected = (weighted / weighted.sum(-1, keepdim=True)).log()
+        torch.testing.assert_close(self.natural(fold(summands), "class_mixture"), expected)
+
+    def test_corrected(self, rng):
+        """The clients' own base rates, with one row of each class added, are divided out."""
+        clients, summands = skewed(rng)
+        share = COUNTS.sum(1) / COUNTS.sum()
+        logits = torch.zeros(7, 4).double()
+        for s, c, n in zip(share, clients, COUNTS, strict=True):
+            base_rates = (n + 1) / (n.sum() + 4)
+            logits += s * (c.moments() / base_rates).log()
+        torch.testing.assert_close(fold(summands).component("corrected"), logits)
+
+    @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+    def test_trust(self, exponent, rng):
+        clients = spread_out(rng)
+        rows = torch.tensor([10.0, 20.0, 70.0]).double()
+        means, variances = (torch.stack([getattr(c, n) for c in clients]) for n in ("mean", "var"))
+        weights = rows[:, None] / torch.stack([c.epistemic_var for c in clients]) ** exponent
+        weights /= weights.sum(0)
+        mean = (weights * means).sum(0)
+        second = (weights * (means**2 + variances)).sum(0)
+        total = fold(lift(clients, rows.tolist(), None, [trust(exponent)]))
+        pooled = total.pool({f"trust_{exponent:g}": 1.0})
+        torch.testing.assert_close(pooled.mean, mean)
+        torch.testing.assert_close(pooled.var, second - mean**2)
+
+    def test_trust_of_nothing_is_the_mixture(self, rng):
+        total = fold(lift(spread_out(rng), [1.0, 2.0, 3.0], None, [trust(0.0)]))
+        torch.testing.assert_close(total.component("trust_0"), total.component("mixture"))
+
+    def test_nobody_is_trusted_without_bound(self, rng):
+        """Not even who claims to know all there is: at least 1e-4 of its variance counts."""
+        sure, unsure = (Gaussian(torch.full((1,), m), torch.ones(1)) for m in (0.0, 1.0))
+        sure = Gaussian(sure.mean, sure.var, torch.zeros(1))
+        unsure = Gaussian(unsure.mean, unsure.var, torch.full((1,), 0.5))
+        total = fold(lift([sure, unsure], [1.0, 1.0], None, [trust(1.0)]))
+        assert float(total.pool({"trust_1": 1.0}).mean) == pytest.approx(2 / (1e4 + 2))
+
+    @pytest.mark.parametrize("prior", [None, prior_for(Categorical)], ids=["flat", "prior"])
+    def test_equal_balanced_clients_are_every_term(self, prior, rng):
+        """But the product: means do not count clients, and know of no prior."""
+        client = random_categorical(rng)
+        total = fold(
+            PredictiveSum.of(
+                client, 20.0, class_rows=torch.full((4,), 5), prior=prior, terms=EVERY_TERM
+            )
+            for _ in range(3)
+        )
+        for name in ("mixture", "log_pool", "entropy", "class_mixture", "corrected"):
+            torch.testing.assert_close(self.natural(total, name), client.log_probs)
+
+    def test_a_class_that_nobody_has_seen_has_the_plain_mean(self, rng):
+        counts = torch.tensor([[8, 1, 1, 0], [1, 1, 2, 0]]).double()
+        clients, summands = skewed(rng, counts, terms=[CLASS_MIXTURE])
+        probs = torch.stack([c.moments() for c in clients])
+        weighted = (counts[:, None, :] * probs).sum(0) / counts.sum(0)
+        weighted[:, 3] = probs[:, :, 3].mean(0)
+        expected = (weighted / weighted.sum(-1, keepdim=True)).log()
+        torch.testing.assert_close(self.natural(fold(summands), "class_mixture"), expected)
+
+    def test_a_balanced_client_needs_no_correction(self, rng):
+        """However many rows of each class: equal counts, also after smoothing, are no base rate."""
+        for count in (0, 1, 1000):
+            _, (total,) = skewed(rng, torch.full((1, 4), float(count)) + 1e-6)
+            torch.testing.assert_close(
+                self.natural(total, "corrected"), self.natural(total, "log_pool")
+            )
+
+    def test_weights_of_class_mixture_and_log_pool_are_relative(self, rng):
+        clients, summands = skewed(rng)
+        scaled = [
+            PredictiveSum.of(c, 7 * float(n.sum()), class_rows=7 * n, terms=EVERY_TERM)
+            for c, n in zip(clients, COUNTS, strict=True)
+        ]
+        first, second = fold(scaled), fold(summands)
+        for name in ("class_mixture", "log_pool"):
+            torch.testing.assert_close(first.component(name), second.component(name))
+
+    def test_counts_may_be_whole_numbers(self, rng):
+        clients, summands = skewed(rng)
+        whole = [
+            PredictiveSum.of(c, int(n.sum()), class_rows=n.long(), terms=EVERY_TERM)
+            for c, n in zip(clients, COUNTS, strict=True)
+        ]
+        first, second = fold(whole), fold(summands)
+        for name in first.components:
+            torch.testing.assert_close(first.component(name), second.component(name))
+
+
+@given(st.integers(0, 2**32), st.permutations(range(4)), st.integers(1, 3), st.booleans())
+def test_every_term_adds_in_any_order_and_grouping(seed, order, cut, gaussian):
+    rng = torch.Generator().manual_seed(seed)
+    if gaussian:
+        clients, terms = spread_out(rng, 4), [trust(0.5), trust(2.0)]
+        counts = [None] * 4
+    else:
+        clients, terms = [random_categorical(rng) for _ in range(4)], EVERY_TERM
+        counts = list(torch.randint(0, 20, (4, 4), generator=rng))
+
+    def summands(chosen):
+        return [
+            PredictiveSum.of(clients[k], k + 1.0, class_rows=counts[k], terms=terms) for k in chosen
+        ]
+
+    flat = fold(summands(range(4)))
+    tree = fold(summands(order[:cut])) + fold(summands(order[cut:]))
+    assert tree.components == flat.components
+    for name in flat.components:
+        torch.testing.assert_close(tree.component(name), flat.component(name), **TIGHT)
+
+
+class TestSitesThatSayLess:
+    """A client that cannot contribute to a term takes it out of the sum."""
+
+    def summands(self, rng, silent):
+        clients = [random_categorical(rng) for _ in range(3)]
+        return [
+            PredictiveSum.of(
+                c, 10.0, class_rows=None if k == silent else COUNTS[k], terms=EVERY_TERM
+            )
+            for k, c in enumerate(clients)
+        ]
+
+    @pytest.mark.parametrize("silent", range(3))
+    @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+    def test_whenever_it_comes_its_terms_are_gone(self, silent, order, rng):
+        summands = self.summands(rng, silent)
+        total = fold(summands[k] for k in order)
+        assert total.components == ("mixture", "product", "log_pool", "entropy")
+        assert total.num_clients == 3
+        for name in ("class_mixture", "corrected"):
+            with pytest.raises(PoolError, match=f"'{name}' needs what some site did not send"):
+                total.component(name)
+
+    def test_what_is_left_is_what_it_would_be_without_those_terms(self, rng):
+        clients = [random_categorical(rng) for _ in range(3)]
+        counts = [COUNTS[0], None, COUNTS[2]]
+        less, plain = (
+            fold(
+                PredictiveSum.of(c, 10.0, class_rows=n, terms=terms)
+                for c, n in zip(clients, counts, strict=True)
+            )
+            for terms in (EVERY_TERM, (LOG_POOL, ENTROPY))
+        )
+        assert less.components == plain.components
+        for name in plain.components:
+            torch.testing.assert_close(less.component(name), plain.component(name))
+
+    def test_partial_sums_that_lack_terms_merge(self, rng):
+        summands = self.summands(rng, 0)
+        left = fold(summands[1:]) + summands[0]
+        right = self.summands(rng, 1)[2] + left
+        assert right.num_clients == 4
+        assert "corrected" not in right.components
+
+    def test_plus_leaves_the_terms_of_both_sides(self, rng):
+        _, silent, says = self.summands(rng, 1)
+        for total in (says + silent, silent + says):
+            assert total.num_clients == 2
+            assert "corrected" not in total.components
+        assert "corrected" in says.components
+
+    def test_restricting_the_rows_keeps_what_is_lacking(self, rng):
+        part = fold(self.summands(rng, 1))[:3]
+        with pytest.raises(PoolError, match="did not send"):
+            part.component("corrected")
+        assert part.add_(fold(self.summands(rng, 3))[:3]).num_clients == 6
+        assert "corrected" not in part.components
+
+    def test_a_gaussian_that_does_not_split_its_variance_is_not_trusted(self, rng):
+        knows, plain = spread_out(rng, 1)[0], random_gaussian(rng)
+        total = fold(lift([knows, plain], [1.0, 1.0], None, [trust(1.0)]))
+        assert total.components == ("mixture", "product")
+
+    def test_terms_that_were_never_asked_for_are_still_refused(self, rng):
+        p = random_categorical(rng)
+        silent = PredictiveSum.of(p, terms=EVERY_TERM)
+        with pytest.raises(PoolError, match="cannot add terms"):
+            silent.add_(PredictiveSum.of(p))
+
+    def test_a_refused_sum_leaves_the_total_as_it_was(self, rng):
+        total = PredictiveSum.of(random_categorical(rng), class_rows=COUNTS[0], terms=EVERY_TERM)
+        silent = PredictiveSum.of(random_categorical(rng, num_rows=3), terms=EVERY_TERM)
+        before = {name: total.component(name) for name in total.components}
+        with pytest.raises(PoolError, match="same reference inputs"):
+            total.add_(silent)
+        assert total.components == tuple(before)
+        for name, natural in before.items():
+            assert torch.equal(total.component(name), natural)
+
+
+class TestOneMoreComponent:
+    def test_it_is_the_predictive_itself_and_no_client(self, rng):
+        own = random_categorical(rng)
+        total = fold(skewed(rng)[1])
+        more = total.with_component("own", own)
+        assert more.components == (*total.components, "own")
+        assert more.num_clients == total.num_clients
+        assert torch.equal(more.component("own"), own.natural())
+        torch.testing.assert_close(more.pool({"own": 1.0}).natural(), own.natural())
+        for name in total.components:
+            assert torch.equal(more.component(name), total.component(name))
+        assert "own" not in total.components
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_it_pools_log_linearly_with_the_others(self, family, rng):
+        clients, own = [RANDOM[family](rng) for _ in range(3)], RANDOM[family](rng)
+        total = fold(lift(clients, [1.0, 2.0, 3.0], None)).with_component("own", own)
+        pooled = total.pool({"mixture": 0.3, "own": 0.9})
+        expected = family.from_natural(0.3 * total.mixture().natural() + 0.9 * own.natural())
+        torch.testing.assert_close(pooled.natural(), expected.natural())
+
+    def test_rows_are_taken_from_it_too(self, rng):
+        own = random_categorical(rng)
+        more = fold(skewed(rng)[1]).with_component("own", own)
+        chosen = torch.tensor([5, 0])
+        assert torch.equal(more[chosen].component("own"), own.natural()[chosen])
+
+    @pytest.mark.parametrize("name", ["mixture", "product", "natural", "entropy", "own"])
+    def test_names_are_given_once(self, name, rng):
+        total = fold(skewed(rng)[1]).with_component("own", random_categorical(rng))
+        with pytest.raises(PoolError, match="already"):
+            total.with_component(name, random_categorical(rng))
+
+    def test_it_is_no_summand_any_more(self, rng):
+        plain = [fold(skewed(rng)[1]) for _ in range(2)]
+        more = [total.with_component("own", random_categorical(rng)) for total in plain]
+        for first, second in (more, (more[0], plain[1]), (plain[0], more[1])):
+            with pytest.raises(PoolError, match="does not add"):
+                _ = first + second
+
+
+class TestWeightsByClass:
+    def test_equal_weights_are_one_number(self, rng):
+        total = fold(skewed(rng)[1])
+        by_class = total.pool({"mixture": (0.7,) * 4, "corrected": (0.2,) * 4})
+        scalar = total.pool({"mixture": 0.7, "corrected": 0.2})
+        torch.testing.assert_close(by_class.natural(), scalar.natural())
+
+    def test_each_class_has_its_own(self, rng):
+        total = fold(skewed(rng)[1])
+        weights = (0.0, 0.5, 1.0, -2.0)
+        logits = total.component("mixture") + torch.tensor(weights) * total.component("product")
+        pooled = total.pool({"mixture": 1.0, "product": weights})
+        torch.testing.assert_close(pooled.natural(), logits.log_softmax(-1))
+
+    def test_one_class_may_have_weight_only(self, rng):
+        """Its coordinate is that of the component, the others are zero."""
+        total = fold(skewed(rng)[1])
+        logits = torch.zeros(7, 4).double()
+        logits[:, 2] = total.component("log_pool")[:, 2]
+        pooled = total.pool({"log_pool": (0.0, 0.0, 1.0, 0.0)})
+        torch.testing.assert_close(pooled.natural(), logits.log_softmax(-1))
 
 
 class TestErrors:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
-from predbayes.predictive.pooling import ENTROPY, PredictiveSum, Term
-from predbayes.predictive.tuning import tune_beta, tune_weights
+from predbayes.predictive.pooling import ENTROPY, LOG_POOL, PredictiveSum, Term
+from predbayes.predictive.tuning import tune_beta, tune_temperature, tune_weights
 from predbayes.seeding import generator
 from predbayes.summand import fold
 from tests.oracles import RANDOM, prior_for, random_categorical, random_targets
@@ -263,6 +263,198 @@ def test_the_interval_covers_the_true_beta():
         hits += low <= true_beta <= high
     spread = math.sqrt(0.95 * 0.05 / trials)
     assert abs(hits / trials - 0.95) < 4.4 * spread
+
+
+def objective(total, targets, weights, base="mixture", prior_std=1.0):
+    """N NLL + penalty of given weights, each an autograd leaf, by the definition."""
+    natural = sum(value * total.component(name) for name, value in weights.items())
+    partition = total.family.log_partition(natural)
+    loss = (partition - total.family.inner(natural, targets)).sum()
+    if prior_std is None:
+        return loss
+    for name, value in weights.items():
+        scale = total.num_clients if name == "product" else 1
+        centre = 1.0 if name == base else 0.0
+        loss = loss + (scale * (value - centre)).square().sum() / (2 * prior_std**2)
+    return loss
+
+
+def gradients(total, targets, weights, **options):
+    leaves = {
+        name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        for name, value in weights.items()
+    }
+    loss = objective(total, targets, leaves, **options)
+    found = torch.autograd.grad(loss, list(leaves.values()))
+    return dict(zip(leaves, found, strict=True))
+
+
+class TestWeightsByClass:
+    def tune(self, rng, **options):
+        total, y = federation(Categorical, rng, num_rows=200, terms=[ENTROPY, LOG_POOL])
+        arguments = {"components": ["mixture", "product"], "by_class": ["entropy", "log_pool"]}
+        return total, y, tune_weights(total, y, profiles=False, **(arguments | options))
+
+    @pytest.mark.parametrize("prior_std", [0.3, 1.0, 10.0])
+    def test_the_gradient_is_zero(self, prior_std, rng):
+        total, y, tuned = self.tune(rng, prior_std=prior_std)
+        assert all(len(tuned.weights[name]) == 4 for name in ("entropy", "log_pool"))
+        for slope in gradients(total, y, tuned.weights, prior_std=prior_std).values():
+            torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-4)
+
+    def test_the_base_may_have_a_weight_for_each_class(self, rng):
+        total, y, tuned = self.tune(rng, components=["product"], by_class=["mixture"])
+        assert set(tuned.weights) == {"mixture", "product"}
+        for slope in gradients(total, y, tuned.weights).values():
+            torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-4)
+
+    def test_reported_nll_is_that_of_the_pool(self, rng):
+        total, y, tuned = self.tune(rng)
+        assert tuned.nll == pytest.approx(nll(total.pool(tuned.weights), y), abs=1e-12)
+
+    def test_never_worse_than_one_weight_for_all_classes(self, rng):
+        total, y, tuned = self.tune(rng, prior_std=None)
+        names = ["mixture", "product", "entropy", "log_pool"]
+        fewer = tune_weights(total, y, components=names, prior_std=None, profiles=False)
+        assert tuned.nll <= fewer.nll + 1e-9
+
+    def test_a_strong_prior_leaves_the_base(self, rng):
+        for base in ("mixture", "log_pool"):
+            _, _, tuned = self.tune(rng, base=base, prior_std=1e-6)
+            assert len(tuned.weights) == 4
+            for name, weight in tuned.weights.items():
+                assert np.ravel(weight) == pytest.approx(float(name == base), abs=1e-5)
+
+    def test_a_component_is_listed_once(self, rng):
+        with pytest.raises(PoolError, match="listed once"):
+            self.tune(rng, components=["entropy"], by_class=["entropy"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+class TestBase:
+    def test_the_gradient_is_zero_and_the_base_stays(self, family, rng):
+        own = RANDOM[family](rng, num_rows=40, scale=1.0)
+        total, y = federation(family, rng)
+        total = total.with_component("own", own)
+        tuned = tune_weights(total, y, components=["product", "mixture"], base="own")
+        assert tuned.weights["own"] == 1.0
+        slopes = gradients(total, y, tuned.weights, base="own")
+        assert [float(slopes[n]) for n in ("product", "mixture")] == pytest.approx([0, 0], abs=1e-4)
+
+    def test_a_strong_prior_leaves_the_base_alone(self, family, rng):
+        total, y = federation(family, rng)
+        tuned = tune_weights(total, y, base="product", prior_std=1e-6)
+        assert tuned.weights == pytest.approx({"product": 1.0, "mixture": 0.0}, abs=1e-6)
+
+    def test_without_a_prior_the_base_is_only_where_the_search_starts(self, family, rng):
+        total, y = federation(family, rng, num_rows=200)
+        names = ("mixture", "product")
+        first, second = (
+            tune_weights(total, y, components=names, base=base, prior_std=None) for base in names
+        )
+        assert first.weights == pytest.approx(second.weights, abs=1e-6)
+
+    @pytest.mark.parametrize("base", ["mixture", "product"])
+    @pytest.mark.parametrize("nonnegative", [False, True])
+    def test_without_free_weights_it_is_the_base_alone(self, family, base, nonnegative, rng):
+        total, y = federation(family, rng)
+        tuned = tune_weights(total, y, components=(), base=base, nonnegative=nonnegative)
+        assert tuned.weights == {base: 1.0}
+        assert tuned.profiles == {}
+        assert tuned.num_labels == len(y)
+        assert tuned.nll == pytest.approx(nll(total.pool({base: 1.0}), y), abs=1e-12)
+
+
+class TestNonnegative:
+    @pytest.mark.parametrize("family", FAMILIES)
+    @given(seed=seeds)
+    @settings(max_examples=25)
+    def test_the_optimality_conditions_hold(self, family, seed):
+        """No weight is negative; the slope is zero at those that are not zero, else not down."""
+        rng = torch.Generator().manual_seed(seed)
+        total, y = federation(family, rng)
+        tuned = tune_weights(total, y, nonnegative=True, profiles=False)
+        misfit = objective(total, y, tuned.weights, prior_std=None)
+        assert tuned.nll == pytest.approx(float(misfit) / len(y), abs=1e-12)
+        for name, slope in gradients(total, y, tuned.weights).items():
+            assert tuned.weights[name] >= 0
+            if tuned.weights[name] > 0:
+                assert float(slope) == pytest.approx(0, abs=1e-3)
+            else:
+                assert float(slope) >= -1e-9
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_where_the_free_solution_is_positive_it_is_that(self, family):
+        seen = 0
+        for seed in range(20):
+            total, y = federation(family, generator(seed), num_rows=100)
+            free = tune_weights(total, y, profiles=False).weights
+            held = tune_weights(total, y, nonnegative=True, profiles=False).weights
+            if min(free.values()) > 0:
+                seen += 1
+                assert held == pytest.approx(free, abs=1e-6)
+            else:
+                assert min(held.values()) == 0
+        assert 0 < seen < 20
+
+    def test_weights_by_class_are_held_too_the_bases_at_zero_in_all(self, rng):
+        """Labels that shun what the clients say: every weight would go below zero."""
+        total, y = federation(Categorical, rng, num_rows=400, num_clients=1, scale=2.0)
+        y = total.mixture().log_probs.argmin(-1)
+        options = {"components": (), "by_class": ["mixture"], "prior_std": 10.0, "profiles": False}
+        assert max(tune_weights(total, y, **options).weights["mixture"]) < 0
+        held = tune_weights(total, y, nonnegative=True, **options)
+        assert held.weights["mixture"] == pytest.approx((0.0,) * 4)
+        assert held.nll == pytest.approx(math.log(4))
+
+    def test_weights_by_class_of_another_component_stop_at_zero(self, rng):
+        total, y = federation(Categorical, rng, num_rows=400, terms=[LOG_POOL])
+        options = {"components": (), "by_class": ["log_pool"], "profiles": False}
+        free = tune_weights(total, y, **options).weights["log_pool"]
+        held = tune_weights(total, y, nonnegative=True, **options).weights["log_pool"]
+        assert min(free) < 0
+        assert min(held) == 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_intervals_are_found_only_where_asked_for(family, rng):
+    total, y = federation(family, rng)
+    with_them, without = (tune_weights(total, y, profiles=asked) for asked in (True, False))
+    assert set(with_them.profiles) == {"mixture", "product"}
+    assert without.profiles == {}
+    assert with_them.weights == without.weights
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("component", ["mixture", "product"])
+class TestTemperature:
+    def test_the_prior_is_a_normal_around_one(self, family, component, rng):
+        """argmin of N NLL(t) + (n t - 1)^2 / (2 s^2), n = 1 but for the product."""
+        total, y = federation(family, rng, num_rows=100)
+        count = total.num_clients if component == "product" else 1
+        tuned = tune_temperature(total, y, component=component, prior_std=0.2)
+
+        def penalised(weight):
+            misfit = len(y) * nll(total.pool({component: weight}), y)
+            return misfit + (count * weight - 1) ** 2 / (2 * 0.2**2)
+
+        grid = np.linspace(0.005, 2, 2001) / count
+        best = grid[int(np.argmin([penalised(weight) for weight in grid]))]
+        assert tuned.weights[component] == pytest.approx(best, abs=2e-3 / count)
+
+    def test_a_strong_prior_stays_at_one(self, family, component, rng):
+        total, y = federation(family, rng)
+        count = total.num_clients if component == "product" else 1
+        tuned = tune_temperature(total, y, component=component, prior_std=1e-6)
+        assert count * tuned.weights[component] == pytest.approx(1, abs=1e-6)
+
+    def test_a_weak_prior_is_none(self, family, component, rng):
+        total, y = federation(family, rng)
+        weak, none = (
+            tune_temperature(total, y, component=component, prior_std=s) for s in (1e6, None)
+        )
+        assert weak.weights == pytest.approx(none.weights)
+        assert none.weights[component] != pytest.approx(1, abs=1e-2)
 
 
 class TestErrors:

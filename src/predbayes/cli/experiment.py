@@ -154,11 +154,32 @@ def make_table(
     make = best_table if best else build_table
     table = make(found, metric, against=against, losses=losses)
     text = render(table, out.suffix.removeprefix(".") if out else format)
-    if out is None:
-        typer.echo(text)
-    else:
-        out.write_text(text)
-        typer.echo(f"wrote {out}")
+    _deliver(text, out)
+
+
+@app.command("verdict")
+def judge(
+    records: Records,
+    method: Annotated[str, typer.Option(help="The method to judge.")] = "auto",
+    rivals: Annotated[
+        list[str] | None,
+        typer.Option("--rival", help="A method to judge it against; all others by default."),
+    ] = None,
+    metric: Annotated[str, typer.Option(help="One of which less is better.")] = "nll",
+    tolerance: Annotated[float, typer.Option(help="What still counts as not worse.")] = 0.01,
+    rows: Annotated[bool, typer.Option("--rows", help="Intervals over test rows.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A Markdown file.")] = None,
+) -> None:
+    """Whether a method is the best in each cell, or level with the best."""
+    from predbayes.experiments.records import LOSSES_FOLDER
+    from predbayes.experiments.verdict import to_markdown, verdicts
+
+    found, folder = _read(records)
+    losses = folder / LOSSES_FOLDER if rows else None
+    judged = verdicts(
+        found, method, metric=metric, rivals=rivals, tolerance=tolerance, losses=losses
+    )
+    _deliver(to_markdown(judged, method, tolerance), out)
 
 
 @app.command("figure")
@@ -185,6 +206,14 @@ def make_figure(
     else:
         figures.lines(found, metrics.split(",") if metrics else None, x, out, methods)
     typer.echo(f"wrote {out}")
+
+
+def _deliver(text: str, out: Path | None) -> None:
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text)
+        typer.echo(f"wrote {out}")
 
 
 def _load(config: str, assignments: list[str] | None, methods: list[str] | None) -> Experiment:

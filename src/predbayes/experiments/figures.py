@@ -33,6 +33,7 @@ FORMATS = (".png", ".svg", ".pdf")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "os^Dv<>pX*"
 _INK, _GRID = "#333333", "#DDDDDD"
+_WIDE = 5.0  # ratio of means above which an axis is logarithmic
 _CROWDED = 24  # letters under one panel that stand side by side
 _SMALL, _MEDIUM = 8, 9  # points
 _NAMES = {
@@ -64,7 +65,7 @@ def lines(
     """Metrics against an axis: one panel per dataset and metric, one line per method.
 
     Points are means over seeds, bars their standard errors. A metric whose means span more than a
-    decade has a logarithmic axis.
+    factor of five has a logarithmic axis.
 
     Args:
         records: Of an experiment; of several with the same cell, method and seed the last counts.
@@ -321,11 +322,11 @@ def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
 
 
 def _scale(axes: Axes, means: Sequence[float]) -> None:
-    """A logarithmic axis where the means span more than a decade, labelled in plain numbers."""
+    """A logarithmic axis where the means span a wide range, labelled in plain numbers."""
     ticker = require("matplotlib.ticker", "experiments")
 
     finite = [mean for mean in means if math.isfinite(mean)]
-    if not finite or min(finite) <= 0 or max(finite) / min(finite) <= 10:
+    if not finite or min(finite) <= 0 or max(finite) / min(finite) <= _WIDE:
         return
     axes.set_yscale("log")
     decades = math.log10(max(finite) / min(finite))

@@ -331,7 +331,7 @@ def _details(state: Any) -> dict[str, Any]:
         found |= {"gap": state.gap, "student_temperature": state.temperature}
     details: dict[str, Any] = {name: v for name, v in found.items() if math.isfinite(v)}
     if choice is not None:
-        details |= {"pool": choice.rung.name, "weights": choice.tuned.weights}
+        details |= {"pool": choice.name, "weights": choice.tuned.weights}
     return details
 
 

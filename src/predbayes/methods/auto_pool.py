@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal
 
 import torch
@@ -42,6 +44,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictiv
 from predbayes.predictive.ladder import (
     CATEGORICAL_TERMS,
     GAUSSIAN_TERMS,
+    MARGINAL,
     MIN_LABELS,
     OWN,
     climb,
@@ -49,7 +52,7 @@ from predbayes.predictive.ladder import (
 )
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.seeding import split
-from predbayes.summand import Kept, fold
+from predbayes.summand import Kept
 
 _log = logging.getLogger(__name__)
 
@@ -133,9 +136,12 @@ class AutoPool(LearnsAndLifts):
     ) -> PoolState:
         """Fit the coordinator's own model, choose a pool on the labelled rows, pool on all."""
         sites: Sequence[_Site] = total.items if isinstance(total, Kept) else ()
-        pooled = fold(site.summand for site in sites) if sites else total
+        # Out of place: what was handed in stays as it is.
+        pooled = reduce(add, (site.summand for site in sites)) if sites else total
         fit_rng, fold_rng = split(rng, 2)
         pooled = self._with_own(state, pooled, reference, fit_rng)
+        if state.prior is not None:
+            pooled = pooled.with_component(MARGINAL, _repeated(state.prior, len(pooled)))
         for site in sites:
             pooled = pooled.with_component(_site_component(site.name), site.predictive)
         choice = climb(
@@ -146,7 +152,7 @@ class AutoPool(LearnsAndLifts):
             min_labels=self.min_labels,
             rng=fold_rng,
         )
-        _log.info("pool: %s (%s)", choice.rung.name, choice.reason)
+        _log.info("pool: %s (%s)", choice.name, choice.reason)
         return replace(
             state, pooled=pooled.pool(choice.tuned.weights), tuned=choice.tuned, choice=choice
         )
@@ -174,7 +180,7 @@ class AutoPool(LearnsAndLifts):
         if isinstance(own, Categorical):
             class_rows = torch.bincount(targets, minlength=own.log_probs.shape[1])
         summand = self._summand(state, own, len(targets), class_rows)
-        return total.add_(summand).with_component(OWN, own)
+        return (total + summand).with_component(OWN, own)
 
     def _summand(
         self,
@@ -191,6 +197,11 @@ class AutoPool(LearnsAndLifts):
             terms=CATEGORICAL_TERMS if isinstance(predictive, Categorical) else GAUSSIAN_TERMS,
             floor=self.floor,
         )
+
+
+def _repeated(prior: Predictive, num_rows: int) -> Predictive:
+    """A prior of one row, on every row."""
+    return prior[torch.zeros(num_rows, dtype=torch.long)] if len(prior) == 1 else prior
 
 
 def _site_component(name: str) -> str:

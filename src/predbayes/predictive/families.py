@@ -338,7 +338,7 @@ def average(predictives: Sequence[Any]) -> Categorical | Gaussian:
         stacked = torch.stack([p.log_probs for p in predictives])
         return Categorical(stacked.logsumexp(0) - math.log(len(stacked)))
     means = torch.stack([p.mean for p in predictives])
-    spread = means.var(0, correction=0)
+    spread = (means - means.mean(0)).square().mean(0)
     variances = [p.var for p in predictives]
     known = [p.epistemic_var for p in predictives if p.epistemic_var is not None]
     return Gaussian(

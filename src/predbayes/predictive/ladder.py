@@ -3,17 +3,30 @@
 Each rung is a pool (`predbayes.predictive.pooling`) with some free weights. Rungs of one storey are
 about as easy to overfit:
 
-    untuned        mixture; log pool                                    (categorical only)
-    few weights    beta (the paper); a temperature; with entropy, trust, the coordinator's own model
+    untuned        mixture; log pool; the coordinator's own model       (categorical only)
+    few weights    beta (the paper); a temperature; with entropy, trust, the labels' marginal, the
+                   coordinator's own model
     many terms     the same with class mixture and label-prior-corrected log pool
     sites          one weight per site, where uploads are kept apart
     classes        one per site and class, likewise
 
-Each is cross-validated on the labelled rows. Rungs of one storey compete by their mean loss; among
-the winners the *one-standard-error rule* takes the lowest storey whose loss is within one standard
-error of the least. The standard error is that of the paired difference, row by row: it does not
-count what makes a row hard for every pool. A Gaussian pool always has its scale tuned: intervals
-hang on it, and it takes few labels.
+Each is cross-validated on the labelled rows. The *one-standard-error rule* says how high to climb:
+to the lowest storey whose best rung is within one standard error of the best of all. Differences
+are paired, row by row, so that what makes a row hard for every pool does not count. The standard
+error is the larger of two: that of the sample, and what it would be if the lower rung were right,
+
+    sqrt( mean_i Var_{y ~ p_low(x_i)} log( p_high(y) / p_low(y) ) / N )
+
+because where errors are rare a few hundred labels may hold none, and every sharper pool looks
+better than it is. A Gaussian pool always has its scale tuned: intervals hang on it, and it
+takes few labels.
+
+Up to there no rung is taken alone, because a hundred labels cannot tell them apart: their
+weights are averaged, each rung r by the share (pseudo-BMA+; Yao et al., 2018)
+
+    s_r = E_w softmax_r( - sum_i w_i loss_ri ),        w / N ~ Dirichlet(1, ..., 1) over the rows
+
+A log-linear average of log-linear pools is again one. With many labels one rung has all of it.
 
 With fewer than `MIN_LABELS` labels nothing can be chosen, and the mixture it is.
 """
@@ -23,7 +36,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -39,6 +52,7 @@ from predbayes.predictive.pooling import (
     LOG_POOL,
     PredictiveSum,
     Term,
+    Weight,
     trust,
 )
 from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
@@ -49,7 +63,12 @@ MIN_LABELS = 30
 OWN = "own"
 """The component that is the coordinator's own model, cross-fitted on the labelled rows."""
 
+MARGINAL = "marginal"
+"""The component that knows nothing of the inputs: the distribution of the labels."""
+
 TRUST_EXPONENTS = (0.5, 1.0, 2.0)
+_NUM_DRAWS = 500
+_LEAST_SHARE = 0.005
 _MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a rung that needs more is not tried
 
 CATEGORICAL_TERMS: tuple[Term, ...] = (LOG_POOL, ENTROPY, CLASS_MIXTURE, CORRECTED)
@@ -64,6 +83,17 @@ class Storey(IntEnum):
     MANY_TERMS = 2
     SITES = 3
     CLASSES = 4
+
+    @property
+    def readable(self) -> str:
+        """What its pools have."""
+        return (
+            "no weights",
+            "a few weights",
+            "a weight for every term",
+            "a weight per site",
+            "a weight per site and class",
+        )[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +158,32 @@ class RungScore:
     nll: float  # mean over labelled rows, each scored with weights tuned without it
     behind: float  # mean difference to the best rung
     standard_error: float  # of that difference
+    share: float = 0.0  # in the pool that was chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The pool that was chosen, its weights, and why."""
 
-    rung: Rung
+    rung: Rung  # the one with the largest share
     tuned: TunedPool
     scores: tuple[RungScore, ...]  # of every rung, from the ground up
     reason: str
+
+    @property
+    def name(self) -> str:
+        """The rungs that make up most of the pool, largest share first."""
+        ranked = sorted(self.scores, key=lambda score: -score.share)
+        leading = [f"{s.name} ({s.share:.0%})" for s in ranked[:3] if s.share >= 0.1]
+        return " + ".join(leading) or self.rung.name
 
 
 def ladder(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Rung]:
     """The rungs that a sum can carry, from the ground up.
 
     Args:
-        total: A sum with the terms of its family (`CATEGORICAL_TERMS`, `GAUSSIAN_TERMS`), with a
-            component `OWN` where the coordinator has a model.
+        total: A sum with the terms of its family (`CATEGORICAL_TERMS`, `GAUSSIAN_TERMS`), with
+            components `OWN` and `MARGINAL` where the coordinator has a model and a prior.
         sites: Components that are single sites, where uploads are kept apart.
     """
     build = _categorical_rungs if total.family is Categorical else _gaussian_rungs
@@ -163,7 +201,6 @@ _BOTH_FAMILIES = (
     Rung("beta", interpolates=True),
     Rung("mixture, tempered", free=("mixture",)),
     Rung("mixture, product", free=("mixture", "product")),
-    Rung("own model alone", base=OWN),
     Rung("own model, tempered", base=OWN, free=(OWN,)),
     Rung("mixture, own", free=("mixture", OWN)),
     Rung("mixture, product, own", free=("mixture", "product", OWN)),
@@ -176,6 +213,7 @@ def _categorical_rungs(sites: tuple[str, ...]) -> list[Rung]:
     rungs = [
         MIXTURE,
         Rung("log pool", Storey.UNTUNED, "log_pool"),
+        Rung("own model alone", Storey.UNTUNED, OWN),
         *_BOTH_FAMILIES,
         Rung("log pool, tempered", base="log_pool", free=("log_pool",)),
         Rung("log pool, own", base="log_pool", free=("log_pool", OWN)),
@@ -196,12 +234,18 @@ def _categorical_rungs(sites: tuple[str, ...]) -> list[Rung]:
 
 
 def _gaussian_rungs(sites: tuple[str, ...]) -> list[Rung]:
-    rungs = list(_BOTH_FAMILIES)
+    rungs = [
+        *_BOTH_FAMILIES,
+        Rung("mixture, marginal", free=("mixture", MARGINAL)),
+        Rung("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
+    ]
     for name in (term.name for term in GAUSSIAN_TERMS):
         readable = name.replace("_", " ")
         rungs += [
             Rung(f"{readable}, tempered", base=name, free=(name,)),
             Rung(f"{readable}, own", base=name, free=(name, OWN)),
+            Rung(f"{readable}, marginal", base=name, free=(name, MARGINAL)),
+            Rung(f"{readable}, own, marginal", base=name, free=(name, OWN, MARGINAL)),
             Rung(f"mixture, {readable}, own", free=("mixture", name, OWN)),
         ]
     if sites:
@@ -221,7 +265,7 @@ def climb(
     min_labels: int = MIN_LABELS,
     rng: torch.Generator,
 ) -> Choice:
-    """Choose a rung by cross-validation and the one-standard-error rule, and tune it on all rows.
+    """Climb by cross-validation and the one-standard-error rule, and average what is there.
 
     Args:
         total: The sites' sum on the labelled rows.
@@ -229,7 +273,7 @@ def climb(
         rungs: What to choose from.
         num_folds: Parts of the rows, each scored once.
         min_labels: Below as many it is the mixture, with a warning.
-        rng: Which row is in which part.
+        rng: Which row is in which part, and the draws of the shares.
     """
     if len(targets) < min_labels:
         reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
@@ -237,57 +281,122 @@ def climb(
         nll = float(-total.mixture().log_prob(targets).mean()) if len(targets) else math.nan
         return Choice(MIXTURE, TunedPool({"mixture": 1.0}, nll, len(targets), {}), (), reason)
     folds = torch.randperm(len(targets), generator=rng) % num_folds
-    losses = [_held_out_losses(rung, total, targets, folds) for rung in rungs]
+    held_out = [_held_out(rung, total, targets, folds) for rung in rungs]
+    losses = [_losses(total, natural, targets) for natural in held_out]
     best = min(range(len(rungs)), key=lambda index: float(losses[index].mean()))
+    if not bool(losses[best].isfinite().all()):
+        raise PoolError("no pool is a distribution at every labelled row; give the clients a prior")
     scores = [
-        _score(rung, total, own, losses[best]) for rung, own in zip(rungs, losses, strict=True)
+        _score(rung, total, (held_out[index], losses[index]), (held_out[best], losses[best]))
+        for index, rung in enumerate(rungs)
     ]
-    chosen = _lowest_storey(scores)
-    # Intervals of one weight come at once; of several each takes many solves.
-    tuned = rungs[chosen].tune(total, targets, profiles=len(rungs[chosen].free) == 1)
-    return Choice(rungs[chosen], tuned, tuple(scores), _reason(scores[chosen], scores[best]))
+    top = _lowest_storey(scores)
+    admitted = [score.storey <= top for score in scores]
+    shares = _shares(losses, admitted, rng)
+    scores = [replace(score, share=share) for score, share in zip(scores, shares, strict=True)]
+    leading = max(range(len(rungs)), key=lambda index: shares[index])
+    tuned = _averaged(total, targets, rungs, shares)
+    reason = _reason(top, scores, best)
+    return Choice(rungs[leading], tuned, tuple(scores), reason)
 
 
-def _held_out_losses(
+def _shares(
+    losses: Sequence[Tensor], admitted: Sequence[bool], rng: torch.Generator
+) -> list[float]:
+    """How much of the pool each rung is; small shares, and rungs not admitted, are left out."""
+    used = [i for i, ok in enumerate(admitted) if ok and bool(losses[i].isfinite().all())]
+    stacked = torch.stack([losses[i] for i in used])
+    draws = torch.empty(_NUM_DRAWS, stacked.shape[1], dtype=torch.float64)
+    draws.exponential_(generator=rng)
+    draws *= stacked.shape[1] / draws.sum(1, keepdim=True)
+    found = (-draws @ stacked.T).softmax(1).mean(0)
+    found = torch.where(found < _LEAST_SHARE, 0.0, found)
+    shares = [0.0] * len(losses)
+    for index, share in zip(used, (found / found.sum()).tolist(), strict=True):
+        shares[index] = share
+    return shares
+
+
+def _averaged(
+    total: PredictiveSum[Any], targets: Tensor, rungs: Sequence[Rung], shares: Sequence[float]
+) -> TunedPool:
+    """The pool whose weights are the rungs', averaged by their shares."""
+    used = [(rung, share) for rung, share in zip(rungs, shares, strict=True) if share > 0]
+    if len(used) == 1:
+        # Intervals of one weight come at once; of several each takes many solves.
+        return used[0][0].tune(total, targets, profiles=len(used[0][0].free) == 1)
+    sums: dict[str, Tensor] = {}
+    for rung, share in used:
+        for name, weight in rung.tune(total, targets).weights.items():
+            part = share * torch.tensor(weight, dtype=torch.float64)
+            sums[name] = sums[name] + part if name in sums else part
+    weights: dict[str, Weight] = {
+        name: tuple(weight.tolist()) if weight.ndim else float(weight)
+        for name, weight in sums.items()
+    }
+    nll = float(-total.pool(weights).log_prob(targets).mean())
+    return TunedPool(weights, nll, len(targets), {})
+
+
+def _held_out(
     rung: Rung, total: PredictiveSum[Any], targets: Tensor, folds: Tensor
-) -> Tensor:
-    """-log p of each row under weights tuned on the other parts."""
-    losses = torch.empty(len(targets), dtype=torch.float64)
+) -> Tensor | None:
+    """Natural coordinates at each row under weights tuned on the other parts; None if improper."""
+    natural = torch.empty_like(total.component("mixture"))
     for fold in range(int(folds.max()) + 1):
         out, rest = (folds == fold).nonzero()[:, 0], (folds != fold).nonzero()[:, 0]
         try:
             tuned = rung.tune(total[rest], targets[rest])
-            predictive = total[out].pool(tuned.weights)
+            natural[out] = total[out].pool(tuned.weights).natural().double()
         except PoolError:  # improper with these weights at some row that they were not tuned on
-            return torch.full_like(losses, math.inf)
-        losses[out] = -predictive.log_prob(targets[out]).double()
+            return None
+    return natural
+
+
+def _losses(total: PredictiveSum[Any], natural: Tensor | None, targets: Tensor) -> Tensor:
+    """-log p of each row."""
+    if natural is None:
+        return torch.full((len(targets),), math.inf, dtype=torch.float64)
+    losses: Tensor = -total.family.from_natural(natural).log_prob(targets).double()
     return losses
 
 
-def _score(rung: Rung, total: PredictiveSum[Any], losses: Tensor, best: Tensor) -> RungScore:
-    behind = losses - best
-    error = float(behind.std()) / math.sqrt(len(behind)) if behind.isfinite().all() else math.nan
+def _score(
+    rung: Rung,
+    total: PredictiveSum[Any],
+    own: tuple[Tensor | None, Tensor],
+    best: tuple[Tensor | None, Tensor],
+) -> RungScore:
+    (natural, losses), (best_natural, best_losses) = own, best
+    behind, error = losses - best_losses, math.nan
+    if natural is not None and best_natural is not None:
+        _, variance = total.family.derivatives(natural, (best_natural - natural).unsqueeze(0))
+        error = math.sqrt(max(float(behind.var()), float(variance)) / len(behind))
     num_weights = rung.num_weights(_coordinates(total))
     return RungScore(
         rung.name, rung.storey, num_weights, float(losses.mean()), float(behind.mean()), error
     )
 
 
-def _lowest_storey(scores: Sequence[RungScore]) -> int:
-    """The best rung of the lowest storey whose best is within one standard error of the least."""
-    order = sorted(range(len(scores)), key=lambda i: (scores[i].storey, scores[i].nll))
-    winners = {scores[i].storey: i for i in reversed(order)}
-    return next(
-        i for _, i in sorted(winners.items()) if scores[i].behind <= scores[i].standard_error
-    )
+def _lowest_storey(scores: Sequence[RungScore]) -> Storey:
+    """The lowest storey whose best rung is within one standard error of the best of all."""
+    for storey in sorted({score.storey for score in scores}):
+        # Of equals the first, as in `climb`: the best of all is behind by nothing.
+        winner = min((s for s in scores if s.storey == storey), key=lambda score: score.nll)
+        if winner.behind <= winner.standard_error:
+            return storey
+    raise AssertionError("the best rung is within any error of itself")
 
 
-def _reason(chosen: RungScore, best: RungScore) -> str:
-    if chosen is best:
-        return f"least cross-validated NLL, {chosen.nll:.4f}"
+def _reason(top: Storey, scores: Sequence[RungScore], best: int) -> str:
+    """How high, and what stood against going higher."""
+    lead = min((score for score in scores if score.storey == top), key=lambda score: score.nll)
+    text = f"cross-validated NLL {lead.nll:.4f} with {top.readable}"
+    if scores[best].storey <= top:
+        return text
     return (
-        f"cross-validated NLL {chosen.nll:.4f}, within one standard error "
-        f"({chosen.standard_error:.4f}) of {best.name!r} ({best.nll:.4f}), which overfits sooner"
+        f"{text}, within one standard error ({lead.standard_error:.4f}) of {scores[best].name!r} "
+        f"({scores[best].nll:.4f}), which overfits sooner"
     )
 
 

@@ -40,6 +40,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian,
 
 P = TypeVar("P", bound=Predictive)
 Coordinates = Literal["natural", "moments"]
+_Kind = Coordinates | Literal["fixed"]  # natural coordinates of what is no sum
 Weight = float | tuple[float, ...]
 """Of a component: one number, or one for each class."""
 
@@ -168,7 +169,7 @@ class PredictiveSum(Generic[P]):
         num_clients: int,
         values: dict[str, Tensor],
         weights: dict[str, float | Tensor],
-        kinds: dict[str, Coordinates],
+        kinds: dict[str, _Kind],
         lacking: frozenset[str] = frozenset(),
     ) -> None:
         self.family = family
@@ -227,7 +228,7 @@ class PredictiveSum(Generic[P]):
         # reduction is far cheaper than testing every element.
         if not all(math.isfinite(value.sum().item()) for value in values.values()):
             raise PoolError("a client's predictives are not finite; check the upload for NaN")
-        kinds = {term.name: term.coordinates for term in given}
+        kinds: dict[str, _Kind] = {term.name: term.coordinates for term in given}
         lacking = frozenset(term.name for term in terms) - kinds.keys()
         return cls(type(predictive), prior, 1, values, weights, kinds, lacking)
 
@@ -271,14 +272,14 @@ class PredictiveSum(Generic[P]):
             self.num_clients,
             self._values | {name: predictive.natural().double()},
             self._weights | {name: 1.0},
-            self._kinds | {name: "natural"},
+            self._kinds | {name: "fixed"},
             self._lacking,
         )
 
     def add_(self, other: PredictiveSum[P]) -> Self:
         """Add another sum to this one in place; memory does not grow with the number of clients."""
-        self._drop(other._lacking)
         self._require_same_shape(other)
+        self._drop(other._lacking)
         for name in self._values:
             value = other._values[name]
             # The first addition widens the accumulator; float32 clients are never widened first.
@@ -355,9 +356,9 @@ class PredictiveSum(Generic[P]):
                 f"this sum has no component {name!r}; it has {', '.join(self.components)}"
             )
         mean = self._mean(name)
-        if self._kinds[name] == "natural":
-            return mean
-        return self.family.from_moments(mean).natural()
+        if self._kinds[name] == "moments":
+            return self.family.from_moments(mean).natural()
+        return mean
 
     def _mean(self, name: str) -> Tensor:
         return self._values[name].double() / self._weights[name]
@@ -373,13 +374,17 @@ class PredictiveSum(Generic[P]):
     def _require_same_shape(self, other: PredictiveSum[P]) -> None:
         if self.family is not other.family:
             raise PoolError(f"cannot pool {self.family.__name__} with {other.family.__name__}")
-        if self._values.keys() != other._values.keys() - self._lacking:
+        if "fixed" in {*self._kinds.values(), *other._kinds.values()}:
+            raise PoolError("a sum with a component that is no sum does not add")
+        lacking = self._lacking | other._lacking
+        if self._values.keys() - lacking != other._values.keys() - lacking:
             raise PoolError(f"cannot add terms {sorted(other._values)} to {sorted(self._values)}")
-        for name, value in self._values.items():
-            if value.shape != other._values[name].shape:
+        for name in self._values.keys() - lacking:
+            shape, others = self._values[name].shape, other._values[name].shape
+            if shape != others:
                 raise PoolError(
-                    f"cannot add predictives of shape {tuple(other._values[name].shape)} to "
-                    f"{tuple(value.shape)}; all clients predict on the same reference inputs"
+                    f"cannot add predictives of shape {tuple(others)} to {tuple(shape)}; all "
+                    "clients predict on the same reference inputs"
                 )
         if self.prior is not other.prior and not _same_prior(self.prior, other.prior):
             raise PoolError("cannot add sums that were lifted with different priors")

@@ -143,9 +143,8 @@ def tune_weights(
     masks = torch.eye(offset.shape[1], dtype=torch.float64)
     directions += [total.component(name) * mask for name in by_class for mask in masks]
     problem = _Problem.build(total.family, offset, directions, targets, prior_std)
-    low = [-shift if nonnegative else -math.inf for shift in shifts]
-    low += [0.0 if nonnegative else -math.inf] * (len(by_class) * len(masks))
-    bounds = [(bound, math.inf) for bound in low]
+    starts = [*shifts, *(1.0 if name == base else 0.0 for name in by_class for _ in masks)]
+    bounds = [(-start if nonnegative else -math.inf, math.inf) for start in starts]
     best = problem.solve(bounds) if bounds else np.zeros(0)
     weights: dict[str, Weight] = {base: 1.0}
     found = {}

@@ -1,0 +1,67 @@
+"""The statistics of the benchmark `hospitals`; its figures are in `test_targets.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from benchmarks.hospitals import (
+    SETTINGS,
+    by_patient,
+    nearest,
+    patient_table,
+    score_split,
+    split_interval,
+)
+from predbayes.experiments.world import make_world
+
+
+def test_with_next_to_nothing_tested_splits_are_independent():
+    """Then the interval is that of Student's t."""
+    differences = np.random.default_rng(0).normal(size=20)
+    expected = stats.t.interval(0.95, 19, differences.mean(), stats.sem(differences))
+    assert split_interval(differences, 0.0) == pytest.approx(expected)
+
+
+def test_overlapping_splits_widen_the_interval():
+    differences = np.random.default_rng(0).normal(size=20)
+    low, high = split_interval(differences, 0.0)
+    wide_low, wide_high = split_interval(differences, 0.5)
+    assert (wide_high - wide_low) / (high - low) == pytest.approx(np.sqrt(1 + 20 * 0.5))
+
+
+def test_a_patient_who_is_tested_often_is_one_patient_and_the_mean_stays():
+    values, patients = np.array([1.0, 3.0, 11.0]), np.array([7, 7, 2])
+    merged = by_patient(values, patients)
+    assert merged.tolist() == pytest.approx([22 / 3, 8 / 3])
+    assert merged.mean() == pytest.approx(values.mean())
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_patient_is_recognised_in_every_split(seed):
+    """Numbers are scaled by the training rows, so a patient looks different in each split."""
+    canonical, table = (patient_table(make_world(SETTINGS, s).dataset) for s in (0, seed))
+    assert not torch.allclose(table, canonical)
+    distances = torch.cdist(table, canonical, compute_mode="donot_use_mm_for_euclid_dist")
+    assert float(distances.min(1).values.max()) < 1e-4
+    # Patients with all values alike are taken for one.
+    assert len(np.unique(nearest(table, canonical))) == len(np.unique(canonical.numpy(), axis=0))
+
+
+@pytest.mark.data
+def test_a_split_scores_every_line_on_the_same_rows():
+    canonical = patient_table(make_world(SETTINGS, 0).dataset)
+    split = score_split(0, canonical)
+    assert {"cleveland", "va plus labels", "labels alone", "beta", "auto"} <= split.losses[
+        "nll"
+    ].keys()
+    for by_line in split.losses.values():
+        assert {len(values) for values in by_line.values()} == {len(split.patients)}
+    # The canonical order has the test rows of this very split last.
+    first = len(canonical) - len(split.patients)
+    assert set(split.patients.tolist()) <= set(range(first, len(canonical)))
+    # Nearly all patients of this hospital are ill, so its own model misleads elsewhere.
+    assert split.losses["nll"]["switzerland"].mean() > split.losses["nll"]["auto"].mean()

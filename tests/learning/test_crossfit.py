@@ -1,0 +1,182 @@
+"""Predictives of labelled rows by models that have not seen them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.learning.crossfit import cross_fitted
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import accuracy
+from predbayes.seeding import generator
+
+NUM_LABELS, NUM_ROWS, NUM_CLASSES = 23, 31, 3
+
+
+class Memory:
+    """Knows the label of every row that it has seen; of others, the frequencies of the labels."""
+
+    def fit(self, rows, *, rng):
+        inputs, targets = rows
+        frequencies = (torch.bincount(targets, minlength=NUM_CLASSES) + 1.0).log()
+
+        class Memories:
+            def predict(self, new):
+                logits = frequencies.repeat(len(new), 1)
+                same = (new[:, None, 0] == inputs[None, :, 0]).float()
+                logits += 30 * same @ torch.nn.functional.one_hot(targets, NUM_CLASSES).float()
+                return Categorical.from_natural(logits)
+
+        return Memories()
+
+
+class Numbered:
+    """Its k-th model predicts k beyond the input, with variance 1 + k; it remembers its rows."""
+
+    def __init__(self, *, splits_variance=True):
+        self.seen = []
+        self.draws = []
+        self.splits_variance = splits_variance
+
+    def fit(self, rows, *, rng):
+        index = len(self.seen)
+        self.seen.append(rows)
+        self.draws.append(float(torch.rand((), generator=rng)))
+        splits = self.splits_variance
+
+        class Model:
+            def predict(self, new):
+                var = torch.full((len(new),), 1.0 + index)
+                return Gaussian(new[:, 0] + index, var, var / 2 if splits else None)
+
+        return Model()
+
+
+@pytest.fixture
+def rows(rng):
+    inputs = torch.arange(float(NUM_ROWS)).unsqueeze(-1)
+    return inputs, torch.randint(NUM_CLASSES, (NUM_LABELS,), generator=rng)
+
+
+@pytest.fixture
+def numbered(rows):
+    learner = Numbered()
+    inputs, _ = rows
+    targets = 100 * inputs[:NUM_LABELS, 0]
+    return learner, cross_fitted(learner, inputs, targets, num_folds=4, rng=generator(0))
+
+
+def test_no_row_is_predicted_by_a_model_that_saw_it(rows, numbered):
+    learner, predictive = numbered
+    x = rows[0][:, 0]
+    assert len(predictive) == NUM_ROWS
+    for row in range(NUM_LABELS):
+        (model,) = (k for k, (seen, _) in enumerate(learner.seen) if row not in seen)
+        assert float(predictive.mean[row]) == float(x[row]) + model
+        assert float(predictive.var[row]) == 1 + model
+        assert float(predictive.epistemic_var[row]) == (1 + model) / 2
+
+
+def test_every_part_is_left_out_once_and_parts_are_of_one_size(numbered):
+    learner, _ = numbered
+    sizes = sorted(NUM_LABELS - len(seen) for seen, _ in learner.seen)
+    assert sizes == [5, 6, 6, 6]
+
+
+def test_labels_stay_with_their_rows(numbered):
+    learner, _ = numbered
+    for seen, targets in learner.seen:
+        assert torch.equal(targets, 100 * seen[:, 0])
+
+
+def test_elsewhere_all_models_are_averaged(rows, numbered):
+    """Models 0 to 3: 1.5 beyond the input, variance 2.5 on average and 1.25 by disagreement."""
+    _, predictive = numbered
+    elsewhere = predictive[NUM_LABELS:]
+    torch.testing.assert_close(elsewhere.mean, rows[0][NUM_LABELS:, 0] + 1.5)
+    torch.testing.assert_close(elsewhere.var, torch.full((8,), 2.5 + 1.25))
+    torch.testing.assert_close(elsewhere.epistemic_var, torch.full((8,), 1.25 + 1.25))
+
+
+def test_a_row_does_not_depend_on_its_own_label(rows):
+    """Bit by bit; nor on the labels of its part. Every other row does."""
+    inputs, targets = rows
+    before = cross_fitted(Memory(), inputs, targets, rng=generator(0)).log_probs
+    for row in range(NUM_LABELS):
+        changed = targets.clone()
+        changed[row] = (changed[row] + 1) % NUM_CLASSES
+        after = cross_fitted(Memory(), inputs, changed, rng=generator(0)).log_probs
+        same = (after == before).all(-1)
+        assert bool(same[row])
+        assert int(same.sum()) in (4, 5)  # 23 rows in five parts
+        assert not bool(same[NUM_LABELS:].any())
+
+
+def test_who_memorises_is_honest_all_the_same(rows):
+    """Labels of pure noise: fitted to all rows it is always right, cross-fitted never surely."""
+    inputs, targets = rows
+    labelled = inputs[:NUM_LABELS]
+    knows = Memory().fit((labelled, targets), rng=generator(0)).predict(labelled)
+    honest = cross_fitted(Memory(), inputs, targets, rng=generator(0))[:NUM_LABELS]
+    assert accuracy(knows, targets) == 1
+    assert float(knows.moments().max(-1).values.min()) > 0.999
+    assert float(honest.moments().max()) < 0.7
+
+
+def test_the_generator_deals_the_parts_and_gives_each_model_its_own(rows):
+    inputs, targets = rows
+    first, same, other = (Numbered() for _ in range(3))
+    for learner, seed in ((first, 0), (same, 0), (other, 1)):
+        cross_fitted(learner, inputs, targets.float(), rng=generator(seed))
+    assert len(set(first.draws)) == 5
+    assert first.draws == same.draws
+    assert first.draws != other.draws
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(first.seen, same.seen, strict=True))
+    assert any(
+        a[0].shape != b[0].shape or not torch.equal(a[0], b[0])
+        for a, b in zip(first.seen, other.seen, strict=True)
+    )
+
+
+def test_how_much_a_model_draws_is_no_matter_to_the_next(rows):
+    class Wasteful(Numbered):
+        def fit(self, rows, *, rng):
+            model = super().fit(rows, rng=rng)
+            torch.rand(100, generator=rng)
+            return model
+
+    inputs, targets = rows
+    thrifty, wasteful = Numbered(), Wasteful()
+    for learner in (thrifty, wasteful):
+        cross_fitted(learner, inputs, targets.float(), rng=generator(0))
+    assert wasteful.draws == thrifty.draws
+
+
+def test_parts_are_dealt_at_random_not_in_order(numbered):
+    learner, _ = numbered
+    left_out = [sorted(set(range(NUM_LABELS)) - set(x[:, 0].tolist())) for x, _ in learner.seen]
+    assert left_out != [list(range(k, NUM_LABELS, 4)) for k in range(4)]
+
+
+def test_a_variance_that_is_not_split_stays_so(rows):
+    """Also elsewhere, though models disagree there: a part of the rows cannot have another kind."""
+    inputs, targets = rows
+    learner = Numbered(splits_variance=False)
+    assert cross_fitted(learner, inputs, targets.float(), rng=generator(0)).epistemic_var is None
+
+
+@pytest.mark.parametrize("learner", [Memory(), Numbered()], ids=["classes", "numbers"])
+def test_there_need_not_be_other_rows(learner, rows):
+    inputs, targets = rows
+    targets = targets if isinstance(learner, Memory) else targets.float()
+    assert len(cross_fitted(learner, inputs[:NUM_LABELS], targets, rng=generator(0))) == NUM_LABELS
+
+
+def test_fewer_labels_than_parts_are_each_left_out(rows):
+    inputs, targets = rows
+    learner = Numbered()
+    predictive = cross_fitted(learner, inputs, targets[:3].float(), num_folds=5, rng=generator(0))
+    models = (predictive.mean[:3] - inputs[:3, 0]).tolist()
+    assert sorted(models) == [0, 1, 2]
+    for row, model in enumerate(models):
+        assert row not in learner.seen[int(model)][0]
