@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.experiments.config import load_experiment
-from predbayes.experiments.sweep import sweep
-
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
@@ -65,26 +62,3 @@ def test_four_hospitals_together_beat_the_labels_alone(tmp_path):
     assert result["accuracy"] >= 0.785
     assert result["nll"] <= 0.455
     assert result["minus"]["labels alone"]["auto"]["nll"]["mean"] < 0
-
-
-@pytest.mark.data
-def test_fashion(tmp_path):
-    """What the README claims of the experiment `fashion`."""
-    experiment = load_experiment("fashion")
-    records = sweep(experiment, tmp_path, num_workers=1)
-
-    def mean(method: str, h: float, num_labels: int, metric: str = "nll") -> float:
-        cell = {"partition.heterogeneity": h, "reference.num-labels": num_labels}
-        found = [r.scores[metric] for r in records if r.method == method and r.cell == cell]
-        assert len(found) == 3
-        return sum(found) / 3
-
-    for end in ("mixture", "product"):
-        assert mean("beta", 0.9, 12000) <= 0.9 * mean(end, 0.9, 12000)
-    assert mean("beta", 0.9, 12000, "ece") <= 0.02
-    assert mean("beta", 0.0, 12000) <= mean("mixture", 0.0, 12000) + 0.005
-    for h in (0.0, 0.9):
-        gap = mean("beta student", h, 12000) - mean("beta", h, 12000)
-        assert abs(gap) <= 0.02
-    assert mean("beta", 0.9, 200) < 0.6 * mean("server-only", 0.9, 200)
-    assert mean("beta tuned", 0.0, 12000) <= 0.361

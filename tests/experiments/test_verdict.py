@@ -128,4 +128,4 @@ def test_markdown_says_who_against_whom():
         "| bike | 1.0000 | theirs | 1.1000 | -9.1 % | -0.1000 to -0.1000 | 0.031 | lowest |" in text
     )
     assert "ours minus its best rival" in text
-    assert "6 seeds" in text
+    assert "6 seeds, paired" in text

@@ -126,10 +126,15 @@ def to_markdown(found: Sequence[Verdict], method: str, tolerance: float = 0.01) 
     grid = [head, ["---"] * len(head), *(_line(verdict, tolerance) for verdict in found)]
     body = "\n".join("| " + " | ".join(line) + " |" for line in grid)
     num = max(verdict.num for verdict in found)
+    seeds = "one seed" if num == 1 else f"{num} seeds, paired"
     return (
-        f"{body}\n\nDifferences are {method} minus its best rival, in means over the {num} seeds "
-        f"that both have; p: Wilcoxon signed-rank test, uncorrected, at least {2 / 2**num:.2g}.\n"
+        f"{body}\n\nDifferences are {method} minus its best rival, in means over {seeds}; "
+        f"p: Wilcoxon signed-rank test, uncorrected, at least {2 / 2**num:.2g}.\n"
     )
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 4) + 0.0:+.4f}"  # no minus before zero
 
 
 def _line(verdict: Verdict, tolerance: float) -> list[str]:
@@ -141,7 +146,7 @@ def _line(verdict: Verdict, tolerance: float) -> list[str]:
         verdict.rival,
         f"{verdict.rival_mean:.4f}",
         f"{100 * verdict.relative:+.1f} %",
-        "" if math.isnan(low) else f"{low:+.4f} to {high:+.4f}",
+        "" if math.isnan(low) else f"{_signed(low)} to {_signed(high)}",
         "" if math.isnan(verdict.p_value) else f"{verdict.p_value:.2g}",
         outcome,
     ]
