@@ -148,6 +148,24 @@ def test_a_grid_may_be_of_whole_tables(write):
     assert experiment.settings({}, second).sampler == replace(PRESETS["tuned"], num_cycles=1)
 
 
+def test_the_last_one_wins_also_over_a_whole_table_between(write):
+    text = """
+    [data]
+    name = "wine"
+    [methods.beta]
+    set.sampler = { num-epochs = 200, step-size = 0.3 }
+    [[override]]
+    where = { "data.name" = "wine" }
+    set = { "sampler.num-epochs" = 100 }
+    [[override]]
+    where = { "data.name" = "wine" }
+    methods = ["beta"]
+    set = { "sampler.num-epochs" = 50 }
+    """
+    sampler = load_experiment(write(text)).settings({}, "beta").sampler
+    assert (sampler.num_epochs, sampler.step_size) == (50, 0.3)
+
+
 def test_overrides_for_a_method_hold_for_its_variants(write):
     text = """
     [methods.fedprox]

@@ -266,7 +266,11 @@ class Experiment:
     def settings(self, cell: Mapping[str, Any], label: str) -> Settings:
         """What holds for a method in a cell."""
         assigned = self._assigned(cell, label)
-        settings = {key: v for key, v in assigned if not key.startswith(_OPTIONS)}
+        settings: dict[str, Any] = {}
+        for key, value in assigned:
+            if not key.startswith(_OPTIONS):
+                settings.pop(key, None)  # the last place counts: a whole table may stand between
+                settings[key] = value
         return Settings.decode(_with_all(self.tables, settings))
 
     def method(self, cell: Mapping[str, Any], label: str) -> MethodSettings:

@@ -65,7 +65,7 @@ def lines(
     """Metrics against an axis: one panel per dataset and metric, one line per method.
 
     Points are means over seeds, bars their standard errors. A metric whose means span more than a
-    factor of five has a logarithmic axis.
+    factor of five along an axis of numbers is drawn logarithmically.
 
     Args:
         records: Of an experiment; of several with the same cell, method and seed the last counts.
@@ -266,7 +266,8 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
             capsize=2,
         )
     means = [summary.mean for by_x in panel.values.values() for summary in by_x.values()]
-    _scale(axes, means)
+    if _are_numbers(positions):  # datasets side by side have scales of their own, and zeros
+        _scale(axes, means)
     _ticks(axes, positions)
     _plain(axes)
     if panel.group != cell_label({}):

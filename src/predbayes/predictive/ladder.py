@@ -26,7 +26,8 @@ weights are averaged, each rung r by the share (pseudo-BMA+; Yao et al., 2018)
 
     s_r = E_w softmax_r( - sum_i w_i loss_ri ),        w / N ~ Dirichlet(1, ..., 1) over the rows
 
-A log-linear average of log-linear pools is again one. With many labels one rung has all of it.
+A log-linear average of log-linear pools is again one. With many labels one rung, or a few much
+alike, have all of it.
 
 With fewer than `MIN_LABELS` labels nothing can be chosen, and the mixture it is.
 """
