@@ -15,7 +15,6 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
@@ -26,7 +25,7 @@ from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import isolated, split
 
-_PREDICT_ROWS = 2000  # rows predicted at a time: M × rows × widest layer must fit in memory
+_PREDICT_ROWS = 200  # rows predicted at a time: few enough to stay in the cache
 
 
 class Predictor(Protocol):
@@ -83,21 +82,15 @@ class Network:
     ) -> Predictive:
         """The average predictive of the samples (Paper: alg:dBpredbayes, step 3)."""
         skeleton = self.create(torch.Generator()).to(device).eval()
-        samples.require_of(skeleton)
-        parameters = {name: value.to(device) for name, value in samples.parameters.items()}
-        buffers = {name: value.to(device) for name, value in samples.buffers.items()}
-
-        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-            outputs: Tensor = functional_call(skeleton, (parameters, buffers), (x,))
-            return outputs
-
-        every: Callable[..., Tensor] = vmap(one, in_dims=(0, 0, None))
-        with torch.no_grad():
-            chunks = [
-                every(parameters, buffers, x.to(device)).cpu()
-                for x in torch.split(inputs, _PREDICT_ROWS)
-            ]
-        return self.likelihood.predictive(torch.cat(chunks, 1))
+        chunks = torch.split(inputs, _PREDICT_ROWS)
+        outputs = []
+        # One sample after the other, in the module's own layout: batched over samples, or with
+        # weights in another layout, convolutions take several times as long.
+        for index in range(len(samples)):
+            samples.load_into(skeleton, index)
+            with torch.no_grad():
+                outputs.append(torch.cat([skeleton(x.to(device)).cpu() for x in chunks]))
+        return self.likelihood.predictive(torch.stack(outputs))
 
 
 @dataclass(frozen=True, slots=True)
