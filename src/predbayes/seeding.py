@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -44,6 +45,15 @@ def split(rng: torch.Generator, num: int) -> list[torch.Generator]:
     """``num`` independent generators drawn from ``rng``, one for each of several equal parts."""
     root = draw_seed(rng)
     return [generator(root, index) for index in range(num)]
+
+
+def folds(num_rows: int, num_folds: int, *, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Rows dealt at random into parts: for each, the rows in it and all others, ascending."""
+    part = torch.randperm(num_rows, generator=rng) % num_folds
+    return [
+        ((part == index).nonzero()[:, 0], (part != index).nonzero()[:, 0])
+        for index in range(num_folds)
+    ]
 
 
 def generator_on(device: torch.device, rng: torch.Generator) -> torch.Generator:

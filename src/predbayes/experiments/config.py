@@ -153,7 +153,7 @@ class Settings:
             optimizer=_part(OptimizerSettings, tables, "optimizer"),
             ensemble=_part(EnsembleSettings, tables, "ensemble"),
             distillation=_part(OptimizerSettings, tables, "distillation", PAPER_DISTILLATION),
-            student=_student(tables.get("student", {})),
+            student=_part(StudentSettings, tables, "student"),
             evaluate=convert(
                 Literal["test", "validation"], tables.get("evaluate", "test"), "evaluate"
             ),
@@ -169,12 +169,6 @@ class Settings:
 
 def _part(cls: type[Any], tables: Mapping[str, Any], name: str, base: Any = None) -> Any:
     return decode(cls, tables.get(name, {}), name, base)
-
-
-def _student(table: Mapping[str, Any]) -> StudentSettings:
-    # Lists become tuples only where a field is nothing else.
-    tuples = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
-    return decode(StudentSettings, tuples, "student")
 
 
 def _sampler(table: Mapping[str, Any]) -> SamplerSettings:

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -43,8 +43,8 @@ def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | No
 
 def convert(hint: Any, value: Any, place: str) -> Any:
     """A value of a type, or an error that says where it stands."""
-    if get_origin(hint) is tuple and isinstance(value, list):
-        value = tuple(value)
+    if isinstance(value, list) and any(get_origin(h) is tuple for h in (hint, *get_args(hint))):
+        value = tuple(value)  # also where the field may be something else, such as None
     try:
         return _adapter(hint).validate_python(value)
     except ValidationError as error:

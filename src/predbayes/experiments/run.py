@@ -74,10 +74,13 @@ class Run:
 def plan(experiment: Experiment, seeds: Sequence[int], *, device: str = "cpu") -> list[Run]:
     """Every run of an experiment, seed by seed: a sweep that is stopped has whole seeds."""
     described = [
-        (cell, label, describe(experiment.method(cell, label), settings, device))
+        (
+            cell,
+            label,
+            describe(experiment.method(cell, label), experiment.settings(cell, label), device),
+        )
         for cell in experiment.cells()
         for label in experiment.methods
-        for settings in (experiment.settings(cell, label),)
     ]
     runs = []
     for seed in seeds:

@@ -3,10 +3,10 @@
 In each cell the method meets its best rival: of the other methods the one with the lowest mean,
 over the seeds that both have. It is *not worse* if one of these holds:
 
-    lowest      its mean is no higher within      its mean is higher by at most the tolerance,
-    relative to the rival's level       the 95 % interval of the paired difference contains 0:
-    over test rows where their losses
-                are at hand, else over seeds
+    lowest   its mean is no higher
+    within   its mean is higher by at most the tolerance, relative to the rival's
+    level    the 95 % interval of the paired difference contains 0: over test rows where their
+             losses are at hand, else over seeds
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from predbayes.learning.local import LocalLearner
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, average
-from predbayes.seeding import split
+from predbayes.seeding import folds, split
 
 
 def cross_fitted(
@@ -36,22 +36,15 @@ def cross_fitted(
         rng: Which row is in which part, and the learner's randomness.
     """
     num_labels = len(targets)
-    folds = torch.randperm(num_labels, generator=rng) % num_folds
+    parts = folds(num_labels, num_folds, rng=rng)
     fitted: list[Any] = []
-    for fold, own in enumerate(split(rng, num_folds)):
-        seen = (folds != fold).nonzero()[:, 0]
+    for (_, seen), own in zip(parts, split(rng, num_folds), strict=True):
         model = learner.fit((inputs[seen], targets[seen]), rng=own)
         fitted.append(model.predict(inputs))
-    held_out = [predictive[:num_labels] for predictive in fitted]
+    held_out = [predictive[out] for (out, _), predictive in zip(parts, fitted, strict=True)]
+    in_order = torch.cat([out for out, _ in parts]).argsort()
     elsewhere = average([predictive[num_labels:] for predictive in fitted])
-    return _joined([_chosen(held_out, folds), elsewhere])
-
-
-def _chosen(predictives: Sequence[Any], which: Tensor) -> Categorical | Gaussian:
-    """Row by row, one of several predictives."""
-    order = torch.cat([(which == index).nonzero()[:, 0] for index in range(len(predictives))])
-    parts = [p[(which == index).nonzero()[:, 0]] for index, p in enumerate(predictives)]
-    return _joined(parts)[order.argsort()]
+    return _joined([_joined(held_out)[in_order], elsewhere])
 
 
 def _joined(parts: Sequence[Any]) -> Categorical | Gaussian:

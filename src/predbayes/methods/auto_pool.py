@@ -14,11 +14,11 @@ the result is about as good as the better of federation and no federation, or be
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.local import LocalLearner
-from predbayes.learning.training import Rows
 from predbayes.methods.pooled import (
     LearnsAndLifts,
     PoolState,
@@ -38,9 +37,8 @@ from predbayes.methods.pooled import (
     prior_predictive,
     read_predictive,
     require_choices,
-    send_predictive,
 )
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 from predbayes.predictive.ladder import (
     CATEGORICAL_TERMS,
     GAUSSIAN_TERMS,
@@ -50,7 +48,7 @@ from predbayes.predictive.ladder import (
     climb,
     ladder,
 )
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import PredictiveSum, Term
 from predbayes.seeding import split
 from predbayes.summand import Kept
 
@@ -94,6 +92,11 @@ class AutoPool(LearnsAndLifts):
     prior: PriorChoice | Predictive = "default"
     floor: float = LOG_PROB_FLOOR
 
+    terms: ClassVar[Mapping[type[Predictive], Sequence[Term]]] = {
+        Categorical: CATEGORICAL_TERMS,
+        Gaussian: GAUSSIAN_TERMS,
+    }
+
     def __post_init__(self) -> None:
         require_choices(self.send, self.prior)
         if isinstance(self.own, str) and self.own not in ("same", "none"):
@@ -113,20 +116,10 @@ class AutoPool(LearnsAndLifts):
         check_targets(self.learner, reference)
         return PoolState(prior_predictive(self.prior, reference))
 
-    def learn(
-        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
-    ) -> Upload:
-        """Fit the learner; send its samples or predictions, and the class counts."""
-        return send_predictive(
-            self.learner, self.send, rows, inputs, count_classes=self.count_classes, rng=rng
-        )
-
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
         """The site's predictives in every term of the ladder."""
         predictive = read_predictive(self.learner, upload, inputs)
-        counts = upload.info.class_rows
-        class_rows = None if counts is None else torch.tensor(counts)
-        summand = self._summand(state, predictive, upload.info.num_rows, class_rows)
+        summand = self._of_site(state, upload, predictive)
         if not self.keep_apart:
             return summand
         return Kept(_Site(upload.info.site, predictive.bounded(self.floor), summand))
@@ -144,10 +137,11 @@ class AutoPool(LearnsAndLifts):
             pooled = pooled.with_component(MARGINAL, _repeated(state.prior, len(pooled)))
         for site in sites:
             pooled = pooled.with_component(_site_component(site.name), site.predictive)
+        labelled = pooled[reference.labelled]
         choice = climb(
-            pooled[reference.labelled],
+            labelled,
             reference.targets,
-            ladder(pooled[reference.labelled], [_site_component(site.name) for site in sites]),
+            ladder(labelled, [_site_component(site.name) for site in sites]),
             num_folds=self.num_folds,
             min_labels=self.min_labels,
             rng=fold_rng,
@@ -181,22 +175,6 @@ class AutoPool(LearnsAndLifts):
             class_rows = torch.bincount(targets, minlength=own.log_probs.shape[1])
         summand = self._summand(state, own, len(targets), class_rows)
         return (total + summand).with_component(OWN, own)
-
-    def _summand(
-        self,
-        state: PoolState,
-        predictive: Predictive,
-        num_rows: int,
-        class_rows: Tensor | None,
-    ) -> PredictiveSum[Any]:
-        return PredictiveSum.of(
-            predictive,
-            num_rows,
-            class_rows=class_rows,
-            prior=state.prior,
-            terms=CATEGORICAL_TERMS if isinstance(predictive, Categorical) else GAUSSIAN_TERMS,
-            floor=self.floor,
-        )
 
 
 def _repeated(prior: Predictive, num_rows: int) -> Predictive:

@@ -8,6 +8,7 @@ lifts it into the sums that its pool needs. Methods differ in how they pool: in 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -22,7 +23,7 @@ from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.ladder import Choice
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import PredictiveSum, Term
 from predbayes.predictive.tuning import TunedPool
 
 Send = Literal["weights", "predictions"]
@@ -58,20 +59,44 @@ class LearnsAndLifts:
     learner: LocalLearner
     send: Send
     floor: float
+    count_classes: bool = False  # whether sites say how many rows of each class they have
 
     families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
+    terms: ClassVar[Mapping[type[Predictive], Sequence[Term]]] = {}  # beside the paper's two
 
     def learn(
         self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
-        return send_predictive(self.learner, self.send, rows, inputs, rng=rng)
+        return send_predictive(
+            self.learner, self.send, rows, inputs, count_classes=self.count_classes, rng=rng
+        )
 
-    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
+    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
         """The site's predictives as a summand, whichever way they came."""
-        predictive = read_predictive(self.learner, upload, inputs)
+        return self._of_site(state, upload, read_predictive(self.learner, upload, inputs))
+
+    def _of_site(
+        self, state: PoolState, upload: Upload, predictive: Predictive
+    ) -> PredictiveSum[Any]:
+        counts = upload.info.class_rows
+        class_rows = None if counts is None else torch.tensor(counts)
+        return self._summand(state, predictive, upload.info.num_rows, class_rows)
+
+    def _summand(
+        self,
+        state: PoolState,
+        predictive: Predictive,
+        num_rows: int,
+        class_rows: Tensor | None,
+    ) -> PredictiveSum[Any]:
         return PredictiveSum.of(
-            predictive, upload.info.num_rows, prior=state.prior, floor=self.floor
+            predictive,
+            num_rows,
+            class_rows=class_rows,
+            prior=state.prior,
+            terms=self.terms.get(type(predictive), ()),
+            floor=self.floor,
         )
 
 
@@ -140,7 +165,6 @@ def send_predictive(
     With ``count_classes`` also how many rows of each class the site has.
     """
     predictor = learner.fit(rows, rng=rng)
-    counts = _class_rows(rows, predictor.predict(inputs[:1]), rng) if count_classes else None
     if send == "predictions":
         predictive = predictor.predict(inputs)
         if not isinstance(predictive, Categorical | Gaussian):
@@ -148,12 +172,14 @@ def send_predictive(
                 f"{learner_name(learner)} predicts {type(predictive).__name__}; it must "
                 "return a Categorical or a Gaussian"
             )
+        counts = _class_rows(rows, predictive, rng) if count_classes else None
         return Upload.of_predictions(predictive, num_rows=count_rows(rows), class_rows=counts)
     samples = getattr(predictor, "samples", None)
     if not isinstance(samples, WeightSamples):
         raise TrainingError(
             f"{learner_name(learner)} has no weights to send; use send='predictions'"
         )
+    counts = _class_rows(rows, predictor.predict(inputs[:1]), rng) if count_classes else None
     return Upload.of_weights(samples, num_rows=count_rows(rows), class_rows=counts)
 
 

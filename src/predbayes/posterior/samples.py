@@ -1,8 +1,7 @@
 """Samples of a network's weights: parameters and buffers, stacked along a first axis.
 
-M samples of a tensor of shape S are one tensor of shape (M, *S), which `torch.func.vmap` maps
-over and safetensors stores. A point estimate is M = 1. Nothing is pickled: a file from a
-stranger holds numbers and cannot run code.
+M samples of a tensor of shape S are one tensor of shape (M, *S), as safetensors stores it. A point
+estimate is M = 1. Nothing is pickled: a file from a stranger holds numbers and cannot run code.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import (
     CLASS_MIXTURE,
     CORRECTED,
@@ -57,6 +58,7 @@ from predbayes.predictive.pooling import (
     trust,
 )
 from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
+from predbayes.seeding import folds
 
 _log = logging.getLogger(__name__)
 
@@ -279,10 +281,10 @@ def climb(
     if len(targets) < min_labels:
         reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
         _log.warning("the pool is the plain mixture: %s", reason)
-        nll = float(-total.mixture().log_prob(targets).mean()) if len(targets) else math.nan
-        return Choice(MIXTURE, TunedPool({"mixture": 1.0}, nll, len(targets), {}), (), reason)
-    folds = torch.randperm(len(targets), generator=rng) % num_folds
-    held_out = [_held_out(rung, total, targets, folds) for rung in rungs]
+        score = nll(total.mixture(), targets) if len(targets) else math.nan
+        return Choice(MIXTURE, TunedPool({"mixture": 1.0}, score, len(targets), {}), (), reason)
+    parts = folds(len(targets), num_folds, rng=rng)
+    held_out = [_held_out(rung, total, targets, parts) for rung in rungs]
     losses = [_losses(total, natural, targets) for natural in held_out]
     best = min(range(len(rungs)), key=lambda index: float(losses[index].mean()))
     if not bool(losses[best].isfinite().all()):
@@ -335,17 +337,18 @@ def _averaged(
         name: tuple(weight.tolist()) if weight.ndim else float(weight)
         for name, weight in sums.items()
     }
-    nll = float(-total.pool(weights).log_prob(targets).mean())
-    return TunedPool(weights, nll, len(targets), {})
+    return TunedPool(weights, nll(total.pool(weights), targets), len(targets), {})
 
 
 def _held_out(
-    rung: Rung, total: PredictiveSum[Any], targets: Tensor, folds: Tensor
+    rung: Rung,
+    total: PredictiveSum[Any],
+    targets: Tensor,
+    parts: Sequence[tuple[Tensor, Tensor]],
 ) -> Tensor | None:
     """Natural coordinates at each row under weights tuned on the other parts; None if improper."""
     natural = torch.empty_like(total.component("mixture"))
-    for fold in range(int(folds.max()) + 1):
-        out, rest = (folds == fold).nonzero()[:, 0], (folds != fold).nonzero()[:, 0]
+    for out, rest in parts:
         try:
             tuned = rung.tune(total[rest], targets[rest])
             natural[out] = total[out].pool(tuned.weights).natural().double()

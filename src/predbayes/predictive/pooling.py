@@ -243,16 +243,11 @@ class PredictiveSum(Generic[P]):
             # (B, 1) weights go with the rows; (D,) weights do not, also where B happens to be D.
             return weight[rows] if isinstance(weight, Tensor) and weight.ndim == 2 else weight
 
-        prior = self.prior[rows] if self.prior is not None and len(self.prior) > 1 else self.prior
-        return PredictiveSum(
-            self.family,
-            prior,
-            self.num_clients,
-            {name: value[rows] for name, value in self._values.items()},
-            {name: of_rows(weight) for name, weight in self._weights.items()},
-            self._kinds,
-            self._lacking,
-        )
+        values = {name: value[rows] for name, value in self._values.items()}
+        part = self._with(values, {name: of_rows(w) for name, w in self._weights.items()})
+        if self.prior is not None and len(self.prior) > 1:
+            part.prior = self.prior[rows]
+        return part
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -266,15 +261,10 @@ class PredictiveSum(Generic[P]):
         """
         if name in self._values or name in _RESERVED:
             raise PoolError(f"this sum has a component {name!r} already")
-        return PredictiveSum(
-            self.family,
-            self.prior,
-            self.num_clients,
-            self._values | {name: predictive.natural().double()},
-            self._weights | {name: 1.0},
-            self._kinds | {name: "fixed"},
-            self._lacking,
-        )
+        values = self._values | {name: predictive.natural().double()}
+        larger = self._with(values, self._weights | {name: 1.0})
+        larger._kinds = self._kinds | {name: "fixed"}
+        return larger
 
     def add_(self, other: PredictiveSum[P]) -> Self:
         """Add another sum to this one in place; memory does not grow with the number of clients."""
@@ -290,16 +280,15 @@ class PredictiveSum(Generic[P]):
 
     def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
         copies = {name: value.clone() for name, value in self._values.items()}
-        fresh = PredictiveSum(
-            self.family,
-            self.prior,
-            self.num_clients,
-            copies,
-            dict(self._weights),
-            self._kinds,
-            self._lacking,
+        return self._with(copies, dict(self._weights)).add_(other)
+
+    def _with(
+        self, values: dict[str, Tensor], weights: dict[str, float | Tensor]
+    ) -> PredictiveSum[P]:
+        """These clients with other accumulators."""
+        return PredictiveSum(
+            self.family, self.prior, self.num_clients, values, weights, self._kinds, self._lacking
         )
-        return fresh.add_(other)
 
     def _drop(self, lacking: frozenset[str]) -> None:
         """Forget terms to which some client could not contribute."""

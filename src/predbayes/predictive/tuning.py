@@ -135,7 +135,7 @@ def tune_weights(
         raise PoolError(f"each component may be listed once, not {[*components, *by_class]}")
     # The product is the one component whose size grows with the number of clients.
     counts = [total.num_clients if name == "product" else 1 for name in components]
-    shifts = [1.0 if name == base else 0.0 for name in components]
+    starts = {name: float(name == base) for name in (*components, *by_class)}
     directions = [
         total.component(name) / count for name, count in zip(components, counts, strict=True)
     ]
@@ -143,18 +143,18 @@ def tune_weights(
     masks = torch.eye(offset.shape[1], dtype=torch.float64)
     directions += [total.component(name) * mask for name in by_class for mask in masks]
     problem = _Problem.build(total.family, offset, directions, targets, prior_std)
-    starts = [*shifts, *(1.0 if name == base else 0.0 for name in by_class for _ in masks)]
-    bounds = [(-start if nonnegative else -math.inf, math.inf) for start in starts]
+    of_directions = [*components, *(name for name in by_class for _ in masks)]
+    bounds = [(-starts[name] if nonnegative else -math.inf, math.inf) for name in of_directions]
     best = problem.solve(bounds) if bounds else np.zeros(0)
     weights: dict[str, Weight] = {base: 1.0}
     found = {}
-    for index, (name, count, shift) in enumerate(zip(components, counts, shifts, strict=True)):
-        weights[name] = shift + float(best[index]) / count
+    for index, (name, count) in enumerate(zip(components, counts, strict=True)):
+        weights[name] = starts[name] + float(best[index]) / count
         if profiles:
-            found[name] = problem.profile(index, best, bounds).as_weight(shift, count)
+            found[name] = problem.profile(index, best, bounds).as_weight(starts[name], count)
     of_classes = best[len(components) :].reshape(len(by_class), len(masks))
     for name, row in zip(by_class, of_classes, strict=True):
-        weights[name] = tuple(float(weight) + (1.0 if name == base else 0.0) for weight in row)
+        weights[name] = tuple(starts[name] + float(weight) for weight in row)
     return TunedPool(weights, problem.nll(best), len(targets), found)
 
 
