@@ -11,7 +11,7 @@ import sys
 
 from predbayes.errors import PredbayesError
 
-NAMES = ("endtoend", "hospitals", "sampler", "streaming", "tuning")
+NAMES = ("endtoend", "hospitals", "sampler", "screening", "streaming", "tuning")
 
 
 def main(arguments: list[str]) -> int:

@@ -6,9 +6,12 @@ is wrong and what to do. Anything else that escapes is a bug.
     PredbayesError
     ├── DataError          a file, a table or a partition is not what it should be
     ├── ExperimentError    a config, a record or a request to the runner that makes no sense
+    ├── KeyFileError       a key that cannot be read, or is not what it should be
     ├── MissingPackageError  a package that an extra installs is not there
+    ├── PlanError          a plan that cannot be read, or is not the one agreed on
     ├── PoolError          predictives that cannot be combined
     │   └── ImproperPoolError  a pool that is not a distribution
+    ├── StudyError         a step that the study's state does not allow, or files that were altered
     ├── TrainingError      settings that cannot work together
     │   └── DivergedError  a fit whose numbers left the finite
     └── UploadError        what a site sent is malformed, of another version, or not finite
@@ -30,8 +33,16 @@ class ExperimentError(PredbayesError):
     """A config, a record or a request to the runner that makes no sense."""
 
 
+class KeyFileError(PredbayesError):
+    """A key that cannot be read, or is not what it should be."""
+
+
 class MissingPackageError(PredbayesError):
     """A package that an extra installs is not there."""
+
+
+class PlanError(PredbayesError):
+    """A plan that cannot be read, or is not the one agreed on."""
 
 
 class PoolError(PredbayesError):
@@ -40,6 +51,10 @@ class PoolError(PredbayesError):
 
 class ImproperPoolError(PoolError):
     """A pool that is not a distribution."""
+
+
+class StudyError(PredbayesError):
+    """A step that the study's state does not allow, or files that were altered."""
 
 
 class TrainingError(PredbayesError):

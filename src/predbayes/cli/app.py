@@ -13,7 +13,7 @@ import typer
 import typer.core
 
 import predbayes
-from predbayes.cli import data, experiment
+from predbayes.cli import data, demo, experiment, plan, predict, study
 from predbayes.errors import PredbayesError
 
 # Plain help appears in half the time; rich's brackets would be escaped in it all the same.
@@ -27,6 +27,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("demo")(demo.demo_command)
+app.add_typer(plan.app, name="plan")
+app.add_typer(study.app, name="study")
+app.command("predict")(predict.predict_command)
 app.add_typer(data.app, name="data")
 app.add_typer(experiment.app, name="experiment")
 

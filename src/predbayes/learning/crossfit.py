@@ -7,14 +7,13 @@ may be weighed there against models that never saw those rows (stacking; Wolpert
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from predbayes.learning.local import LocalLearner
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, average
+from predbayes.predictive.families import Predictive, average, joined
 from predbayes.seeding import folds, split
 
 
@@ -44,15 +43,4 @@ def cross_fitted(
     held_out = [predictive[out] for (out, _), predictive in zip(parts, fitted, strict=True)]
     in_order = torch.cat([out for out, _ in parts]).argsort()
     elsewhere = average([predictive[num_labels:] for predictive in fitted])
-    return _joined([_joined(held_out)[in_order], elsewhere])
-
-
-def _joined(parts: Sequence[Any]) -> Categorical | Gaussian:
-    if isinstance(parts[0], Categorical):
-        return Categorical(torch.cat([part.log_probs for part in parts]))
-    known = [part.epistemic_var for part in parts if part.epistemic_var is not None]
-    return Gaussian(
-        torch.cat([part.mean for part in parts]),
-        torch.cat([part.var for part in parts]),
-        torch.cat(known) if len(known) == len(parts) else None,
-    )
+    return joined([joined(held_out)[in_order], elsewhere])

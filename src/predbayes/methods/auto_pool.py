@@ -72,7 +72,7 @@ class AutoPool(LearnsAndLifts):
         learner: What each site fits.
         send: Weight samples, or predictions on the reference inputs.
         own: What the coordinator fits to the labelled rows: ``"same"`` as the sites, a learner of
-            its own, or ``"none"``.
+            its own, or ``"none"``; or what came of it, `cross_fitted` on the reference inputs.
         keep_apart: Whether to keep the sites' uploads apart, for pools with a weight per site. The
             others need sums only.
         count_classes: Whether sites say how many rows of each class they have.
@@ -84,7 +84,7 @@ class AutoPool(LearnsAndLifts):
 
     learner: LocalLearner
     send: Send = "weights"
-    own: LocalLearner | Literal["same", "none"] = "same"
+    own: LocalLearner | Predictive | Literal["same", "none"] = "same"
     keep_apart: bool = False
     count_classes: bool = True
     num_folds: int = 5
@@ -159,22 +159,31 @@ class AutoPool(LearnsAndLifts):
         rng: torch.Generator,
     ) -> PredictiveSum[Any]:
         """The sum with the coordinator as one more site, and its model as a component."""
+        own = self._own(reference, rng)
+        if own is None:
+            return total
         targets = reference.targets
-        if self.own == "none" or len(targets) < self.min_labels:
-            return total
-        learner = self.learner if self.own == "same" else self.own
-        try:
-            own = cross_fitted(
-                learner, reference.inputs, targets, num_folds=self.num_folds, rng=rng
-            ).bounded(self.floor)
-        except TrainingError as error:
-            _log.warning("the pool is without a model of the labelled rows: %s", error)
-            return total
         class_rows = None
         if isinstance(own, Categorical):
             class_rows = torch.bincount(targets, minlength=own.log_probs.shape[1])
         summand = self._summand(state, own, len(targets), class_rows)
         return (total + summand).with_component(OWN, own)
+
+    def _own(self, reference: ReferenceRows, rng: torch.Generator) -> Predictive | None:
+        """The coordinator's own model on all reference rows, if it has one."""
+        if self.own == "none" or len(reference.targets) < self.min_labels:
+            return None
+        if isinstance(self.own, Categorical | Gaussian):
+            return self.own.bounded(self.floor)
+        learner: Any = self.learner if self.own == "same" else self.own
+        try:
+            own = cross_fitted(
+                learner, reference.inputs, reference.targets, num_folds=self.num_folds, rng=rng
+            )
+        except TrainingError as error:
+            _log.warning("the pool is without a model of the labelled rows: %s", error)
+            return None
+        return own.bounded(self.floor)
 
 
 def _repeated(prior: Predictive, num_rows: int) -> Predictive:

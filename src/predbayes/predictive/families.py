@@ -329,6 +329,18 @@ class Gaussian:
         return bool(natural.isfinite().all() and (natural[..., 1] < 0).all())
 
 
+def joined(parts: Sequence[Any]) -> Categorical | Gaussian:
+    """The rows of several predictives of one family, one after another."""
+    if isinstance(parts[0], Categorical):
+        return Categorical(torch.cat([part.log_probs for part in parts]))
+    known = [part.epistemic_var for part in parts if part.epistemic_var is not None]
+    return Gaussian(
+        torch.cat([part.mean for part in parts]),
+        torch.cat([part.var for part in parts]),
+        torch.cat(known) if len(known) == len(parts) else None,
+    )
+
+
 def average(predictives: Sequence[Any]) -> Categorical | Gaussian:
     """The mixture of several models of one thing, in equal parts.
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -172,6 +172,8 @@ class Choice:
     tuned: TunedPool
     scores: tuple[RungScore, ...]  # of every rung, from the ground up
     reason: str
+    # -log p of each labelled row (N,), under the average of weights tuned without the row
+    losses: Tensor = field(default_factory=lambda: torch.empty(0), compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -282,7 +284,11 @@ def climb(
         reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
         _log.warning("the pool is the plain mixture: %s", reason)
         score = nll(total.mixture(), targets) if len(targets) else math.nan
-        return Choice(MIXTURE, TunedPool({"mixture": 1.0}, score, len(targets), {}), (), reason)
+        own = (
+            _losses(total, total.component("mixture"), targets) if len(targets) else torch.empty(0)
+        )
+        tuned = TunedPool({"mixture": 1.0}, score, len(targets), {})
+        return Choice(MIXTURE, tuned, (), reason, own)
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(rung, total, targets, parts) for rung in rungs]
     losses = [_losses(total, natural, targets) for natural in held_out]
@@ -299,8 +305,9 @@ def climb(
     scores = [replace(score, share=share) for score, share in zip(scores, shares, strict=True)]
     leading = max(range(len(rungs)), key=lambda index: shares[index])
     tuned = _averaged(total, targets, rungs, shares)
+    averaged = _losses(total, _averaged_natural(held_out, shares), targets)
     reason = _reason(top, scores, best)
-    return Choice(rungs[leading], tuned, tuple(scores), reason)
+    return Choice(rungs[leading], tuned, tuple(scores), reason, averaged)
 
 
 def _shares(
@@ -338,6 +345,16 @@ def _averaged(
         for name, weight in sums.items()
     }
     return TunedPool(weights, nll(total.pool(weights), targets), len(targets), {})
+
+
+def _averaged_natural(held_out: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor:
+    """Natural coordinates of the average pool; a rung that is improper somewhere has no share."""
+    parts = [
+        share * natural
+        for natural, share in zip(held_out, shares, strict=True)
+        if share > 0 and natural is not None
+    ]
+    return torch.stack(parts).sum(0)
 
 
 def _held_out(

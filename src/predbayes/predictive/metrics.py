@@ -59,10 +59,16 @@ def accuracy(predictive: Categorical, targets: Tensor) -> float:
 
 def brier(predictive: Categorical, targets: Tensor) -> float:
     """Mean squared distance of the probabilities from the one-hot target, in [0, 2]."""
+    return float(brier_rows(predictive, targets).mean())
+
+
+def brier_rows(predictive: Categorical, targets: Tensor) -> Tensor:
+    """What `brier` is the mean of, (B,)."""
     predictive.check(targets)
     probs = predictive.moments().double()
     observed = probs.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
-    return float((probs.square().sum(-1) - 2 * observed + 1).mean())
+    rows: Tensor = probs.square().sum(-1) - 2 * observed + 1
+    return rows
 
 
 def rmse(predictive: Gaussian, targets: Tensor) -> float:
@@ -72,11 +78,17 @@ def rmse(predictive: Gaussian, targets: Tensor) -> float:
 
 def crps(predictive: Gaussian, targets: Tensor) -> float:
     """Continuous ranked probability score, in the unit of the target."""
+    return float(crps_rows(predictive, targets).mean())
+
+
+def crps_rows(predictive: Gaussian, targets: Tensor) -> Tensor:
+    """What `crps` is the mean of, (B,)."""
     std = predictive.var.double().sqrt()
     z = predictive.residuals(targets).double() / std
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     spread = z * (2 * torch.special.ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi)
-    return float((std * spread).mean())
+    rows: Tensor = std * spread
+    return rows
 
 
 def pit(predictive: Gaussian, targets: Tensor) -> Tensor:

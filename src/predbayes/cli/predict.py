@@ -1,0 +1,96 @@
+"""`predbayes predict`: what a study's model says of a table; the core package is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predbayes.study.tables import Problem
+
+_ROW = "row"
+
+
+def predict_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with model.json.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="The CSV or Parquet file to write.")],
+    level: Annotated[float, typer.Option(help="Probability of the interval low to high.")] = 0.95,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Copy this column of DATA; may be repeated."),
+    ] = None,
+) -> None:
+    """Predict each row of a table: probabilities, or a number with an interval."""
+    from predbayes.study.model import CalibratedModel
+    from predbayes.study.tables import examine, read_frame
+
+    _require_writable(out, data)
+    calibrated = CalibratedModel.load(_model_folder(model))
+    frame = read_frame(data)
+    predictions = calibrated.predict(frame, level)
+    table = _beside(frame, keep or (), predictions)
+    _write(table, out)
+    # The model predicted them all the same, so whoever reads the predictions must know.
+    odd = examine(calibrated.plan, frame, outside="clip").oddities
+    rows = "1 row" if len(table) == 1 else f"{len(table)} rows"
+    typer.echo(f"wrote {rows} to {out}{_oddities(odd)}")
+
+
+def _model_folder(path: Path) -> Path:
+    """The folder itself, or the model in the folder of a result."""
+    from predbayes.errors import StudyError
+    from predbayes.study.model import HEADER_FILE
+
+    for folder in (path, path / "model"):
+        if (folder / HEADER_FILE).is_file():
+            return folder
+    raise StudyError(f"there is no {HEADER_FILE} in {path}; give the folder of a study's result")
+
+
+def _require_writable(out: Path, data: Path) -> None:
+    """Refuse what cannot be written before any work is done."""
+    from predbayes.errors import DataError
+    from predbayes.optional import require
+
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"{out.name}: give --out a name that ends in .csv or .parquet")
+    if not out.absolute().parent.is_dir():
+        raise DataError(f"there is no folder {out.absolute().parent}")
+    if out.exists() and data.exists() and out.samefile(data):
+        raise DataError(f"--out would overwrite {data}; give it another name")
+    if out.suffix.lower() == ".parquet":
+        require("pyarrow", "parquet")
+
+
+def _beside(frame: pd.DataFrame, kept: Sequence[str], predictions: pd.DataFrame) -> pd.DataFrame:
+    """Row numbers, columns that the user wants back, and predictions."""
+    from predbayes.errors import DataError
+
+    table = predictions.reset_index(drop=True)
+    for name in reversed(kept):
+        if name not in frame.columns:
+            raise DataError(f"--keep {name}: the table has no such column")
+        if name in table.columns or name == _ROW:
+            raise DataError(f"--keep {name}: a column of the result has that name")
+        table.insert(0, name, frame[name].array)
+    table.insert(0, _ROW, range(1, len(table) + 1))
+    return table
+
+
+def _write(table: pd.DataFrame, out: Path) -> None:
+    if out.suffix.lower() == ".parquet":
+        table.to_parquet(out, index=False, engine="pyarrow")
+    else:
+        table.to_csv(out, index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _oddities(odd: Sequence[Problem]) -> str:
+    if not odd:
+        return ""
+    return f"; odd, but predicted: {'; '.join(map(str, odd))}"

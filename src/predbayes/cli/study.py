@@ -1,0 +1,188 @@
+"""`predbayes study`: the coordinator's steps, from a frozen plan to a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from predbayes.study.status import Status
+
+app = typer.Typer(help="Run a study: admit sites, take their files in, finish, verify.")
+
+Folder = Annotated[
+    Path, typer.Option("--study", envvar="PREDBAYES_STUDY", help="The study's folder.")
+]
+_DEFAULT = Path("study")
+
+
+@app.command("init")
+def init(
+    kit: Annotated[Path, typer.Argument(help="Folder that `plan freeze` wrote.")],
+    labels: Annotated[Path, typer.Option(help="Labels that `plan freeze` wrote beside it.")],
+    study: Folder = _DEFAULT,
+) -> None:
+    """Begin a study of a frozen plan."""
+    from predbayes.study.study import Study
+
+    begun = Study.init(study, kit, labels)
+    typer.echo(f"{study}: a study of plan {begun.kit.plan.name!r}")
+    typer.echo(f"fingerprint: {begun.kit.fingerprint}")
+    typer.echo("next: predbayes study admit NAME KEY.pub, for each site")
+
+
+@app.command("admit")
+def admit(
+    name: Annotated[str, typer.Argument(help="The site's name.")],
+    key: Annotated[Path, typer.Argument(help="Its public key, NAME.pub.")],
+    study: Folder = _DEFAULT,
+) -> None:
+    """Record a site's key; admitting again replaces it."""
+    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.study import Study
+
+    public = PublicKey.load(key)
+    new = Study(study).admit(name, public)
+    typer.echo(f"{name} is admitted" if new else f"{name} was admitted with this key before")
+    typer.echo(f"compare by telephone: {public.fingerprint}")
+
+
+@app.command("add")
+def add(
+    files: Annotated[list[Path], typer.Argument(help="What sites handed over.")],
+    study: Folder = _DEFAULT,
+) -> None:
+    """Check uploads and take them in; those that are refused change nothing."""
+    from predbayes.errors import StudyError, UploadError
+    from predbayes.study.study import Study
+
+    opened = Study(study)
+    refused = 0
+    for path in files:
+        try:
+            accepted = opened.add(path)
+        except UploadError as error:
+            refused += 1
+            typer.echo(f"refused: {error}", err=True)
+            continue
+        if accepted is None:
+            typer.echo(f"{path.name}: in already")
+        else:
+            typer.echo(f"{path.name}: {accepted.site}, {accepted.num_rows:,} rows, in")
+    if refused:
+        raise StudyError(f"{refused} of {len(files)} files were refused")
+
+
+@app.command("withdraw")
+def withdraw(
+    name: Annotated[str, typer.Argument(help="The site that takes its upload back.")],
+    study: Folder = _DEFAULT,
+) -> None:
+    """Delete a site's upload; only its digest stays in the ledger."""
+    from predbayes.study.study import Study
+
+    digest = Study(study).withdraw(name)
+    typer.echo(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
+    typer.echo("results made before contain it: tell who has them, and run predbayes study finish")
+
+
+@app.command("status")
+def status(
+    study: Folder = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say where the study stands."""
+    from predbayes.study.status import status_of
+    from predbayes.study.study import Study
+
+    found = status_of(Study(study))
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.as_dict(), indent=1))
+        return
+    _show(found)
+
+
+@app.command("finish")
+def finish(
+    study: Folder = _DEFAULT,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help="A site to leave out; may be given again.")
+    ] = None,
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="Start from the last student; then the result depends on it, too."
+        ),
+    ] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Also write model.onnx (needs the extra onnx).")
+    ] = False,
+) -> None:
+    """Pool, distil, score; write model, model card and report."""
+    from predbayes.study.study import Study
+
+    opened = Study(study)
+    recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx)
+    folder = opened.result_folder(recorded.number)
+    typer.echo(
+        f"result {recorded.number} of {len(recorded.uploads)} sites, outcome "
+        f"{recorded.outcome[:12]}"
+    )
+    for site in result.sites:
+        for finding in site.findings:
+            typer.echo(f"{site.site}{' (left out)' if site.left_out else ''}: {finding.text}")
+    typer.echo(result.verdict)
+    for name in ("report.html", "report-public.html", "model-card.html", "model"):
+        typer.echo(str(folder / name))
+
+
+@app.command("verify")
+def verify(
+    study: Folder = _DEFAULT,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Also make the last result again and compare it.")
+    ] = False,
+) -> None:
+    """Compare every byte of the study with its ledger."""
+    from predbayes.errors import StudyError
+    from predbayes.study.study import Study
+
+    opened = Study(study)
+    problems = opened.verify(rebuild=rebuild)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
+        raise StudyError(f"{study} is not as its ledger says ({len(problems)} problems)")
+    typer.echo(f"{study} is as its ledger says, up to {opened.state().last}")
+    if rebuild:
+        typer.echo("the last result was made again from the files, the same to the bit")
+
+
+def _show(found: Status) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{found.study}: {found.num_in} sites in, quorum {found.quorum}", markup=False)
+    console.print(f"plan {found.fingerprint}")
+    if found.deadline is not None:
+        console.print(f"deadline {found.deadline}{', which has passed' if found.late else ''}")
+    if found.sites:
+        table = Table("site", "state", "rows", "bytes", "since", "key")
+        for site in found.sites:
+            rows, size = (
+                "" if number is None else f"{number:,}"
+                for number in (site.num_rows, site.num_bytes)
+            )
+            words = "" if site.key is None else "-".join(site.key.split("-")[:3]) + "-…"
+            table.add_row(site.site, site.state, rows, size, site.since or "", words)
+        console.print(table)
+    for result in found.results:
+        score = "" if result.nll is None else f", NLL {result.nll:.3f}"
+        note = "" if result.current else ", of other uploads than are in now"
+        console.print(f"result {result.number}: {result.sites} sites{score}{note}")
+    console.print(f"next: {found.next}", markup=False)

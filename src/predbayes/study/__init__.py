@@ -1,0 +1,1 @@
+"""A study from plan to result, with no network at all: sites hand over one file each."""

@@ -1,0 +1,121 @@
+"""A whole study on one machine: five sites learn to read digits, and never share a picture.
+
+scikit-learn's 1,797 pictures of handwritten digits are dealt to five sites, each with its own mix
+of digits, and to the coordinator, who has reference rows: a few with labels. Each step is what the
+command of the same name does, and leaves the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from predbayes.data.partition import label_skew
+from predbayes.errors import StudyError
+from predbayes.exchange.signing import SigningKey
+from predbayes.optional import require
+from predbayes.seeding import generator
+from predbayes.study.draft import draft
+from predbayes.study.kit import freeze
+from predbayes.study.plan import Number, Plan, Section
+from predbayes.study.result import Result
+from predbayes.study.site import make_upload
+from predbayes.study.study import Study
+from predbayes.study.tables import code_targets, encode
+from predbayes.study.toml import dump
+
+SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")
+_TARGET = "digit"
+_PIXELS = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
+_NUM_SITE_ROWS = 750  # of all sites
+_NUM_LABELLED, _NUM_EVALUATE = 150, 350
+_HETEROGENEITY = 0.6
+
+Say = Callable[[str], None]
+S = TypeVar("S", bound=Section)
+
+
+def run_demo(out: Path, say: Say) -> tuple[Path, Result]:
+    """From data to a report; returns the result's folder and what it found.
+
+    Args:
+        out: A new folder for all files.
+        say: Is told each step as it begins.
+    """
+    if out.exists():
+        raise StudyError(f"{out} exists; give another folder with --out")
+    out.mkdir(parents=True)
+    reference, sites = _deal()
+    reference.to_csv(out / "reference.csv", index=False)
+
+    say("predbayes plan new reference.csv --target digit, filled in by hand")
+    (out / "plan.toml").write_bytes(dump(_plan(reference)).encode())
+    say("predbayes plan freeze plan.toml --out kit")
+    kit = freeze(out / "plan.toml", out / "kit", out / "kit-labels.json")
+    say("predbayes study init kit --labels kit-labels.json")
+    study = Study.init(out / "study", out / "kit", out / "kit-labels.json")
+    for site, frame in sites.items():
+        say(f"{site}: {len(frame)} rows; train, sign, hand over one file; predbayes study add")
+        key = SigningKey.generate()
+        study.admit(site, key.public)
+        rows = encode(kit.plan, frame), code_targets(kit.plan, frame).long()
+        upload = make_upload(kit, site, rows)
+        upload.save(out / f"{site}.safetensors", key)
+        study.add(out / f"{site}.safetensors")
+    say("predbayes study finish: pool, distil, score, report")
+    recorded, result = study.finish()
+    return study.result_folder(recorded.number), result
+
+
+def _deal() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """Reference rows, of which some have labels, and the rows of each site."""
+    digits = require("sklearn.datasets", "study").load_digits()
+    frame = pd.DataFrame(digits.data.astype(np.int64), columns=_PIXELS)
+    frame[_TARGET] = digits.target.astype(str)
+    order = torch.randperm(len(frame), generator=generator(0, "demo", "order"))
+    frame = frame.iloc[order.numpy()].reset_index(drop=True)
+    at_sites, reference = frame[:_NUM_SITE_ROWS], frame[_NUM_SITE_ROWS:].copy()
+    reference.iloc[_NUM_LABELLED + _NUM_EVALUATE :, -1] = ""
+    labels = torch.tensor(at_sites[_TARGET].astype(int).to_numpy())
+    rng = generator(0, "demo", "sites")
+    parts = label_skew(labels, len(SITES), _HETEROGENEITY, rng=rng)
+    return reference, {
+        site: at_sites.iloc[part.numpy()] for site, part in zip(SITES, parts, strict=True)
+    }
+
+
+def _plan(reference: pd.DataFrame) -> Plan:
+    """The draft, with what only people can know."""
+    drafted = draft(
+        reference,
+        name="digits demo",
+        target=_TARGET,
+        file="reference.csv",
+        labelled=_NUM_LABELLED,
+        evaluate=_NUM_EVALUATE,
+    ).plan
+    rows = _with(
+        drafted.reference,
+        source="scikit-learn's digits: Optical Recognition of Handwritten Digits, UCI",
+        licence="CC BY 4.0",
+        legal_basis="open data; no person can be told from an 8 x 8 picture of a digit",
+    )
+    return _with(
+        drafted,
+        description="Five sites learn to read digits; a demonstration.",
+        # What a pixel may be is known better than from the rows at hand.
+        columns={name: Number(type="number", range=(0.0, 16.0)) for name in _PIXELS},
+        reference=rows,
+        rules=_with(drafted.rules, quorum=3),
+    )
+
+
+def _with(section: S, **fields: object) -> S:
+    """A section with some fields changed, checked again."""
+    changed = {name: getattr(section, name) for name in type(section).model_fields} | fields
+    return type(section).model_validate(changed)

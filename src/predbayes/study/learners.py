@@ -1,0 +1,117 @@
+"""The models that a plan names: the network that comes back, and what may be fitted at a site.
+
+    network               the plan's network, sampled by cyclical SGHMC
+    logistic-regression   linear, for classes
+    linear-regression     Bayesian ridge, for numbers
+    random-forest         200 trees, bootstrapped
+    gaussian-process      with learnt length scale and noise
+
+Sites that send predictions may fit any of them, or a model of their own in Python; all but the
+network need scikit-learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from predbayes.errors import PlanError, no_such
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
+from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
+from predbayes.learning.nets import mlp
+from predbayes.optional import require
+from predbayes.posterior.cyclical import PRESETS, SamplerSettings
+from predbayes.study.plan import Plan
+
+_NEED = "study"
+
+
+def student_network(plan: Plan) -> Network:
+    """What everybody gets back; for a regression its variance depends on the input."""
+    return _network(plan, per_input=True)
+
+
+def site_network(plan: Plan) -> Network:
+    """What a site trains; for a regression it learns one noise variance."""
+    return _network(plan, per_input=False)
+
+
+def sampler_settings(plan: Plan) -> SamplerSettings:
+    """How the network is sampled at a site."""
+    learner = plan.learner
+    return replace(
+        PRESETS[learner.preset],
+        num_epochs=learner.num_epochs,
+        min_steps=learner.min_steps,
+        max_samples=learner.max_samples,
+    )
+
+
+def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
+    """A learner by name, for the plan's task."""
+    if name == "network":
+        return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
+    known = _CLASSIFIERS if plan.classification else _REGRESSORS
+    if name not in known:
+        raise PlanError(no_such(f"learner for a {plan.target.task}", name, learner_names(plan)))
+    estimator = known[name]()
+    if plan.classification:
+        return SklearnClassifier(estimator, plan.num_outputs)
+    return SklearnRegressor(estimator)
+
+
+def learner_names(plan: Plan) -> list[str]:
+    """The names that `make_learner` knows for a plan's task."""
+    return ["network", *(_CLASSIFIERS if plan.classification else _REGRESSORS)]
+
+
+def _network(plan: Plan, *, per_input: bool) -> Network:
+    likelihood: Likelihood
+    if plan.classification:
+        likelihood = Softmax(plan.num_outputs)
+    else:
+        likelihood = LearnedNoise(per_input=per_input)
+    build = partial(mlp, plan.num_inputs, likelihood.num_outputs, plan.model.hidden)
+    return Network(build, likelihood)
+
+
+def _logistic_regression() -> Any:
+    return require("sklearn.linear_model", _NEED).LogisticRegression(max_iter=1000)
+
+
+def _linear_regression() -> Any:
+    return require("sklearn.linear_model", _NEED).BayesianRidge()
+
+
+def _forest(kind: str) -> Any:
+    build = getattr(require("sklearn.ensemble", _NEED), f"RandomForest{kind}")
+    # Leaves of several rows: a leaf of one row is certain of it.
+    return build(n_estimators=200, min_samples_leaf=3)
+
+
+def _process_classifier() -> Any:
+    processes = require("sklearn.gaussian_process", _NEED)
+    kernels = require("sklearn.gaussian_process.kernels", _NEED)
+    return processes.GaussianProcessClassifier(kernels.ConstantKernel() * kernels.RBF())
+
+
+def _process_regressor() -> Any:
+    processes = require("sklearn.gaussian_process", _NEED)
+    kernels = require("sklearn.gaussian_process.kernels", _NEED)
+    kernel = kernels.ConstantKernel() * kernels.RBF() + kernels.WhiteKernel()
+    return processes.GaussianProcessRegressor(kernel, normalize_y=True)
+
+
+_CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "logistic-regression": _logistic_regression,
+    "random-forest": partial(_forest, "Classifier"),
+    "gaussian-process": _process_classifier,
+}
+_REGRESSORS: dict[str, Callable[[], Any]] = {
+    "linear-regression": _linear_regression,
+    "random-forest": partial(_forest, "Regressor"),
+    "gaussian-process": _process_regressor,
+}

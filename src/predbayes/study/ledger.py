@@ -1,0 +1,171 @@
+"""The ledger: every step of a study, append-only, each entry chained to the one before.
+
+One line of JSON per entry, in `ledger.jsonl`:
+
+    digest_n = SHA-256(content of entry n, which has digest_(n-1) in it)
+
+so that no entry can be changed, dropped from the middle or put in another order without changing
+the last digest, which stands in every report. What the study is, is read from the ledger alone:
+a file that no entry names does not count.
+
+A process may die while it writes. An entry counts when its whole line is there, and the files that
+it names are in place before it is written; a line cut short is removed by the next step that
+writes, as the step that wrote it never ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from predbayes.errors import StudyError
+
+FIRST = "0" * 64
+"""What stands for the digest of an entry before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One step: what was done, when, and what it was done with."""
+
+    number: int
+    at: str  # ISO 8601, UTC
+    step: str
+    data: Mapping[str, Any]
+    previous: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it, the chain up to here included."""
+        return hashlib.sha256(self._content().encode()).hexdigest()
+
+    def line(self) -> bytes:
+        """The entry as it stands in the file."""
+        return f'{{"digest":"{self.digest}","entry":{self._content()}}}\n'.encode()
+
+    def _content(self) -> str:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(fields, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A file of entries."""
+
+    path: Path
+
+    def entries(self) -> list[Entry]:
+        """All entries; a ledger whose chain is broken is refused.
+
+        A last line that was cut short is left out: see `mend`.
+        """
+        content = self._content()
+        whole, _cut = _split_tail(content)
+        return _parsed(whole)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the file, as one line each."""
+        content = self._content()
+        whole, cut = _split_tail(content)
+        try:
+            _parsed(whole)
+        except StudyError as error:
+            return [str(error)]
+        return ["ledger.jsonl ends in the middle of an entry"] if cut else []
+
+    def mend(self) -> None:
+        """Remove a last line that was cut short, as after a crash; any other damage is refused."""
+        content = self._content()
+        whole, cut = _split_tail(content)
+        entries = _parsed(whole)
+        if not cut:
+            return
+        number, previous = _next(entries)
+        if _is_entry(cut, number, previous):
+            # Complete but for the end of the line: the step was done, so it stays.
+            with self.path.open("ab") as file:
+                _write(file, b"\n")
+        elif _starts_an_entry(cut):
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole))
+                os.fsync(file.fileno())
+        else:
+            raise StudyError("the end of ledger.jsonl is not what a crash leaves: it was altered")
+
+    def append(self, step: str, data: Mapping[str, Any], at: str | None = None) -> Entry:
+        """Add an entry, on the disk when this returns."""
+        number, previous = _next(self.entries() if self.path.exists() else [])
+        entry = Entry(number, at or now(), step, data, previous)
+        with self.path.open("ab") as file:
+            _write(file, entry.line())
+        return entry
+
+    def _content(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
+
+
+def now() -> str:
+    """The time of an entry."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _split_tail(content: bytes) -> tuple[bytes, bytes]:
+    """Whole lines, and what comes after the last of them."""
+    end = content.rfind(b"\n") + 1
+    return content[:end], content[end:]
+
+
+def _parsed(content: bytes) -> list[Entry]:
+    entries: list[Entry] = []
+    previous = FIRST
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        entry = _entry(line)
+        # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
+        if entry is None or (entry.number, entry.previous) != (number, previous):
+            raise StudyError(f"entry {number} of ledger.jsonl was altered")
+        entries.append(entry)
+        previous = entry.digest
+    return entries
+
+
+def _entry(line: bytes) -> Entry | None:
+    try:
+        entry = Entry(**json.loads(line)["entry"])
+        return entry if entry.line() == line else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _next(entries: list[Entry]) -> tuple[int, str]:
+    return (len(entries) + 1, entries[-1].digest) if entries else (1, FIRST)
+
+
+def _is_entry(cut: bytes, number: int, previous: str) -> bool:
+    entry = _entry(cut + b"\n")
+    return entry is not None and (entry.number, entry.previous) == (number, previous)
+
+
+def _starts_an_entry(cut: bytes) -> bool:
+    """Whether these bytes may be the first of an entry: no complete JSON value is among them."""
+    if not b'{"digest":"'.startswith(cut[:11]):
+        return False
+    try:
+        json.JSONDecoder().raw_decode(cut.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _write(file: Any, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,332 @@
+"""The plan: all that a study agrees on before anybody trains, in one readable TOML file.
+
+    [target]      what is predicted: classes in order, or a unit and a transform
+    [columns]     what it is predicted from, one line each: type, unit, range, what if missing
+    [reference]   rows that every party may see: where they come from, and how many in which role
+    [model]       the network that everybody gets back
+    [learner]     what sites fit
+    [upload]      what they send
+    [pool]        how the coordinator combines it
+    [rules]       quorum, deadline, and below which counts nothing is sent or said
+    [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels
+
+A plan is a draft until it is frozen. Freezing fills in centres and scales as numbers, so that no
+second round is needed to normalise, and adds the digests. A plan's own digest is that of its parsed
+content: line endings, comments, spaces and the order of sections change nothing. The order of
+columns and classes does: it is the order of the network's inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import torch
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from predbayes.errors import PlanError, no_such
+from predbayes.exchange.signing import fingerprint
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) < len(values) or not all(value.strip() for value in values):
+        raise ValueError("must be distinct and not empty")
+    return values
+
+
+Finite = Annotated[float, AfterValidator(_finite)]
+Positive = Annotated[Finite, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_distinct)]
+Range = Annotated[tuple[Finite, Finite], BeforeValidator(_tuple)]
+Missing = Literal["refuse", "impute", "flag"]
+"""What a row without a value becomes: an error, the centre, or the centre with a flag beside it."""
+
+
+class Section(BaseModel):
+    """Part of a plan; wrong types and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Number(Section):
+    """A numeric column; it enters the network as (value - centre) / scale."""
+
+    type: Literal["number"]
+    unit: str = ""
+    range: Range | None = None  # of plausible values
+    missing: Missing = "refuse"
+    optional: bool = False  # whether a site may lack the column; all its rows are then missing
+    centre: Finite | None = None  # None until frozen
+    scale: Positive | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.range is not None and self.range[0] >= self.range[1]:
+            raise ValueError("range must be [least, greatest]")
+        return self
+
+    @property
+    def width(self) -> int:
+        """Network inputs that it takes."""
+        return 1 + (self.missing == "flag")
+
+
+class Category(Section):
+    """A column of words; each category, and `other` if there is one, is a 0/1 input."""
+
+    type: Literal["category"]
+    categories: Annotated[Names, Field(min_length=1)]
+    other: bool = True  # whether words that are not in the list are one more category
+    missing: Missing = "refuse"
+    optional: bool = False
+    unit: Literal[""] = ""
+
+    @property
+    def width(self) -> int:
+        """Network inputs that it takes."""
+        return len(self.categories) + self.other + (self.missing == "flag")
+
+
+Column = Annotated[Number | Category, Field(discriminator="type")]
+
+
+class Target(Section):
+    """What is predicted."""
+
+    name: str
+    task: Literal["classification", "regression"]
+    classes: Annotated[Names, Field(min_length=2)] | None = None  # in the order of the outputs
+    unit: str = ""
+    transform: Literal["none", "log"] = "none"  # of a regression's target, before it is scaled
+    centre: Finite | None = None
+    scale: Positive | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.task == "classification") != (self.classes is not None):
+            raise ValueError("classes are for a classification, which needs them")
+        if self.task == "classification" and (self.unit or self.transform != "none"):
+            raise ValueError("unit and transform are for a regression")
+        return self
+
+
+class Reference(Section):
+    """Rows that every party may see, and what each is for."""
+
+    file: str = ""  # CSV or Parquet, relative to the plan; not part of what is agreed
+    source: str = ""
+    licence: str = ""
+    legal_basis: str = ""
+    labelled: Count = 0  # the pool is tuned on them
+    evaluate: Count = 0  # their labels are opened only to score
+    unlabelled: Count = 0  # further inputs to distil on
+
+    @property
+    def num_rows(self) -> int:
+        """Reference inputs in all."""
+        return self.labelled + self.evaluate + self.unlabelled
+
+
+class Model(Section):
+    """The network that everybody gets back; sites that train a network train this one."""
+
+    hidden: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_tuple)] = (100, 100)
+
+
+class Learner(Section):
+    """What a site fits: the plan's network, or any model of its choice."""
+
+    name: Literal["network", "any"] = "network"
+    preset: Literal["paper", "tuned"] = "tuned"  # of the network's sampler
+    num_epochs: Annotated[int, Field(gt=0)] = 25
+    min_steps: Count = 1000  # small sites pass over their rows more often
+    max_samples: Annotated[int, Field(gt=0)] = 6
+    threads: Annotated[int, Field(gt=0)] = 1  # with one, a run repeats to the bit
+    holdout: Annotated[Finite, Field(ge=0, lt=1)] = 0.2  # of a site's rows, never trained on
+
+
+class UploadRules(Section):
+    """What leaves a site."""
+
+    kind: Literal["predictions", "weights"] = "predictions"
+    precision: Literal["float16", "float32"] = "float32"
+    release: Literal["automatic", "manual"] = "automatic"
+    max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which predictions travel."""
+        return torch.float16 if self.precision == "float16" else torch.float32
+
+
+class Pool(Section):
+    """How uploads are combined."""
+
+    method: Literal["auto", "beta", "mixture", "product"] = "auto"
+    own: str = "network"  # the coordinator's own model of the labelled rows, or "none"
+    floor: Annotated[Finite, Field(lt=0)] = -12.0  # least log p with which a site enters
+
+
+class Rules(Section):
+    """What holds for everybody."""
+
+    quorum: Annotated[int, Field(gt=0)] = 2
+    deadline: datetime.date | None = None
+    min_cell: Annotated[int, Field(gt=0)] = 5  # smaller counts are not sent
+    min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
+    screening: Literal["report", "leave-out"] = "report"
+
+
+class Frozen(Section):
+    """What `plan freeze` adds."""
+
+    inputs_digest: str  # of the reference inputs
+    labels_digest: str  # of the labels, salted: it says nothing about them
+    version: str  # of predbayes
+
+
+class Plan(Section):
+    """A study agreed on beforehand."""
+
+    format: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$")]
+    description: str = ""
+    seed: Count = 0
+    target: Target
+    columns: Annotated[dict[str, Column], Field(min_length=1)]
+    reference: Reference
+    model: Model = Model()
+    learner: Learner = Learner()
+    upload: UploadRules = UploadRules()
+    pool: Pool = Pool()
+    rules: Rules = Rules()
+    frozen: Frozen | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.target.name in self.columns:
+            raise ValueError(f"the target {self.target.name!r} is also one of the columns")
+        if self.learner.name == "any" and self.upload.kind == "weights":
+            raise ValueError("with learner 'any' sites can only send predictions")
+        if self.frozen is not None:
+            _require_frozen(self)
+        return self
+
+    @property
+    def classification(self) -> bool:
+        """Whether a class is predicted, and not a number."""
+        return self.target.task == "classification"
+
+    @property
+    def num_outputs(self) -> int:
+        """Classes, or 1."""
+        return len(self.target.classes or ("",))
+
+    @property
+    def num_inputs(self) -> int:
+        """Width of the network's input."""
+        return sum(column.width for column in self.columns.values())
+
+    def digest(self) -> str:
+        """SHA-256 of what is agreed; where the reference rows lay on a disk is not part of it."""
+        agreed = self.model_copy(
+            update={"reference": self.reference.model_copy(update={"file": ""})}
+        )
+        return hashlib.sha256(agreed.model_dump_json().encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest as words that people read to each other."""
+        return fingerprint(self.digest())
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        """Read and check a plan; everything that is wrong is said at once."""
+        try:
+            text = path.read_bytes().decode("utf-8-sig")  # some editors begin with a mark
+        except OSError as error:
+            raise PlanError(f"cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise PlanError(f"{path.name} is not UTF-8 text: save it as such") from error
+        return cls.loads(text, path.name)
+
+    @classmethod
+    def loads(cls, text: str, name: str = "the plan") -> Plan:
+        """A plan from the text of a file."""
+        try:
+            # Line endings are the editor's business.
+            tables = tomllib.loads(text.replace("\r\n", "\n"))
+        except (ValueError, RecursionError) as error:
+            raise PlanError(f"{name} is not TOML: {error}") from error
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            problems = "; ".join(_readable(problem) for problem in error.errors())
+            # Names of columns may have line breaks; an error is one line.
+            raise PlanError(" ".join(f"{name}: {problems}".split())) from error
+
+
+def _require_frozen(plan: Plan) -> None:
+    """A frozen plan has every centre and scale."""
+    open_ends = [
+        name
+        for name, column in plan.columns.items()
+        if isinstance(column, Number) and (column.centre is None or column.scale is None)
+    ]
+    if not plan.classification and (plan.target.centre is None or plan.target.scale is None):
+        open_ends.append(plan.target.name)
+    if open_ends:
+        raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
+
+
+def _readable(problem: ErrorDetails) -> str:
+    """One problem in a line: where it is, what is wrong, and the nearest key that exists."""
+    where = [str(part) for part in problem["loc"]]
+    if where[:1] == ["columns"]:
+        del where[2:3]  # which of the two types it was read as
+    place = ".".join(where) or "plan"
+    if problem["type"] == "extra_forbidden":
+        return f"{'.'.join(where[:-1]) or 'plan'}: {no_such('key', where[-1], _keys(where[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    if problem["type"].startswith("union_tag"):
+        return f"{place}.type: must be 'number' or 'category'"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[0].lower()}{message[1:]}"
+
+
+def _keys(path: Sequence[str]) -> list[str]:
+    """The keys of the section at a path."""
+    section: Any = Plan
+    for part in path:
+        if part == "columns" or section is None:
+            return sorted({*Number.model_fields, *Category.model_fields})
+        field = section.model_fields.get(part)
+        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        section = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
+    return [] if section is None else list(section.model_fields)

@@ -1,0 +1,425 @@
+"""A study: the run of a plan, in one folder.
+
+    study/
+      kit/                    plan and reference inputs, as every site has them
+      labels.json             the coordinator's labels and which rows they are of
+      ledger.jsonl            every step (`predbayes.study.ledger`)
+      uploads/DIGEST.safetensors
+      results/N/              result.json, report.html, report-public.html, model-card.html, model/
+
+A step first puts its files in place and then writes its entry; a step that only removes files
+writes its entry first. So a process that is killed leaves a study that is as before the step, or as
+after it but for files that no entry names or files that an entry has removed, which the next step
+clears away. Running the command again completes it.
+
+The result is a function of the *set* of accepted files, folded in the order of their digests: in
+whatever order sites came, and whoever came and went meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
+from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.upload import Upload, UploadInfo
+from predbayes.optional import require
+from predbayes.study.finish import Conclusion, Occasion, Start, conclude
+from predbayes.study.folder import (
+    LOCK,
+    TEMPORARY,
+    copy_bounded,
+    file_digest,
+    locked,
+    put,
+    remove,
+    sync_folder,
+    sync_tree,
+)
+from predbayes.study.intake import Intake
+from predbayes.study.kit import PLAN_FILE, Kit, Labels
+from predbayes.study.ledger import Entry, Ledger, now
+from predbayes.study.model import CalibratedModel
+from predbayes.study.plan import Plan
+from predbayes.study.report import render_card, render_report
+from predbayes.study.result import Result
+from predbayes.study.state import AcceptedUpload, FinishedResult, State
+
+_KIT, _LABELS, _LEDGER = "kit", "labels.json", "ledger.jsonl"
+_UPLOADS, _RESULTS = "uploads", "results"
+_ONNX = "model/model.onnx"
+_OCCASIONAL = {"number", "finished", "ledger_digest", "withdrawn", "versions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study's folder, and the steps that can be taken in it."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if not (self.folder / _LEDGER).is_file():
+            raise StudyError(
+                f"there is no study in {self.folder}; begin one with `predbayes study init`"
+            )
+
+    @classmethod
+    def init(cls, folder: Path, kit_folder: Path, labels_path: Path) -> Study:
+        """Begin a study of a frozen plan in a new folder."""
+        if folder.exists():
+            raise StudyError(f"{folder} exists; give another folder with --study")
+        kit = Kit.load(kit_folder)
+        Labels.load(labels_path, kit)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
+        try:
+            shutil.copytree(kit_folder, scratch / _KIT)
+            shutil.copyfile(labels_path, scratch / _LABELS)
+            (scratch / _LABELS).chmod(0o600)
+            (scratch / _UPLOADS).mkdir()
+            (scratch / _RESULTS).mkdir()
+            files = _digests(scratch, [*(scratch / _KIT).rglob("*"), scratch / _LABELS])
+            Ledger(scratch / _LEDGER).append("init", {"plan": kit.digest, "files": files})
+            sync_tree(scratch)
+            put(scratch, folder)
+        finally:
+            remove(scratch)
+        return cls(folder)
+
+    @property
+    def kit(self) -> Kit:
+        """Plan and reference inputs."""
+        return Kit.load(self.folder / _KIT)
+
+    @property
+    def plan(self) -> Plan:
+        """What the study agreed on; quicker to read than the kit."""
+        return Plan.load(self.folder / _KIT / PLAN_FILE)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every step."""
+        return Ledger(self.folder / _LEDGER)
+
+    def state(self) -> State:
+        """What the ledger says."""
+        return State.of(self.ledger.entries())
+
+    def result(self, number: int) -> Result:
+        """A numbered result."""
+        path = self.result_folder(number) / "result.json"
+        try:
+            return Result.model_validate_json(path.read_bytes(), strict=False)
+        except (OSError, ValidationError) as error:
+            raise StudyError(
+                f"result {number} cannot be read; run `predbayes study verify`"
+            ) from error
+
+    def result_folder(self, number: int) -> Path:
+        """Where a result is."""
+        return self.folder / _RESULTS / str(number)
+
+    def admit(self, site: str, key: PublicKey) -> bool:
+        """Record a site's key; False if it has that key already."""
+        _require_name(site)
+        with self._step() as step:
+            if step.state.keys.get(site) == key.hex:
+                return False
+            if key.hex in step.state.retired:
+                raise StudyError(f"{site} needs a new key: this one was in use before")
+            owner = next((name for name, k in step.state.keys.items() if k == key.hex), None)
+            if owner is not None:
+                raise StudyError(f"this is the key of {owner}; each site has a key of its own")
+            step.record("admit", {"site": site, "key": key.hex})
+            return True
+
+    def add(self, path: Path) -> AcceptedUpload | None:
+        """Check a file and take it in; None if it is in already."""
+        with self._step() as step:
+            return step.add(path)
+
+    def withdraw(self, site: str) -> str:
+        """Take a site's upload out, delete its bytes, and return its digest."""
+        with self._step() as step:
+            uploads = step.state.uploads
+            if site not in uploads:
+                done = [digest for digest, name in step.state.withdrawn.items() if name == site]
+                if done:
+                    return done[-1]  # again, as after a crash
+                raise StudyError(no_such("upload of a site", site, uploads))
+            digest = uploads[site].digest
+            step.record("withdraw", {"site": site, "digest": digest})
+            step.clear()
+            return digest
+
+    def finish(
+        self, *, leave_out: Sequence[str] = (), warm: bool = False, onnx: bool = False
+    ) -> tuple[FinishedResult, Result]:
+        """Make a numbered result of what is in; the last one, if nothing changed since.
+
+        Args:
+            leave_out: Sites whose uploads are not pooled; they are shown all the same.
+            warm: Start from the last student; the result is then a function of that one, too.
+            onnx: Also write the model for ONNX runtimes.
+        """
+        if onnx:
+            require("onnxscript", "onnx")
+        with self._step() as step:
+            return step.finish(frozenset(leave_out), warm=warm, onnx=onnx)
+
+    def verify(self, *, rebuild: bool = False) -> list[str]:
+        """Everything that is not as the ledger says, as one line each.
+
+        Args:
+            rebuild: Also make the last result again from the files, and compare it.
+        """
+        problems = self.ledger.problems()
+        if problems:
+            return problems
+        state = self.state()
+        problems = _altered(self.folder, _recorded(state))
+        if problems or not rebuild:
+            return problems
+        return _rebuilt(self, state)
+
+    def read(self, accepted: AcceptedUpload) -> Upload:
+        """An accepted upload; one whose bytes changed since is refused."""
+        path = self._upload_path(accepted.digest)
+        if not path.is_file() or file_digest(path) != accepted.file_digest:
+            raise StudyError(
+                f"the upload of {accepted.site} was altered; run `predbayes study verify`"
+            )
+        return Upload.load(path)
+
+    def _upload_path(self, digest: str) -> Path:
+        return self.folder / _UPLOADS / f"{digest}.safetensors"
+
+    @contextmanager
+    def _step(self) -> Iterator[_Step]:
+        with locked(self.folder):
+            self.ledger.mend()
+            step = _Step(self, self.state())
+            step.clear()
+            yield step
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A study while its lock is held."""
+
+    study: Study
+    state: State
+
+    def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
+        """Write an entry, and take it into the state."""
+        entry = self.study.ledger.append(step, data, at)
+        self.state.take(entry)
+        return entry
+
+    def clear(self) -> None:
+        """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
+        folder = self.study.folder
+        uploads = {f"{upload.digest}.safetensors" for upload in self.state.uploads.values()}
+        results = {str(result.number) for result in self.state.results}
+        for parent, wanted in ((_UPLOADS, uploads), (_RESULTS, results)):
+            for path in (folder / parent).iterdir():
+                if path.name not in wanted:
+                    remove(path)
+            sync_folder(folder / parent)
+
+    def add(self, path: Path) -> AcceptedUpload | None:
+        intake = Intake.of(self.study.plan)
+        if not path.is_file():
+            raise UploadError(f"{path.name} is not a file")
+        # A copy of our own: nobody changes it between the check and the rename.
+        scratch = self.study.folder / _UPLOADS / f"{TEMPORARY}upload"
+        try:
+            num_bytes = copy_bounded(path, scratch, intake.max_bytes)
+            upload = intake.check(scratch, self.state.keys)
+            return self._accept(scratch, upload, num_bytes)
+        except PredbayesError as error:
+            text = str(error).replace(scratch.name, path.name)
+            raise UploadError(text if path.name in text else f"{path.name}: {text}") from error
+        finally:
+            remove(scratch)
+
+    def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> AcceptedUpload | None:
+        info, digest = upload.info, upload.digest()
+        before = self.state.uploads.get(info.site)
+        if before is not None and before.digest == digest:
+            return None
+        if before is not None:
+            raise UploadError(
+                f"{info.site} has an upload in the study already; withdraw it first, and admit "
+                "the site again"
+            )
+        data = {
+            "site": info.site,
+            "digest": digest,
+            "file_digest": file_digest(scratch),
+            "num_bytes": num_bytes,
+            "num_rows": info.num_rows,
+            "kind": info.kind,
+        }
+        put(scratch, self.study._upload_path(digest))
+        self.record("add", data)
+        return self.state.uploads[info.site]
+
+    def finish(
+        self, leave_out: frozenset[str], *, warm: bool, onnx: bool
+    ) -> tuple[FinishedResult, Result]:
+        state, study = self.state, self.study
+        for site in sorted(leave_out - state.uploads.keys()):
+            raise StudyError(no_such("site with an upload", site, state.uploads))
+        current = state.current
+        if current is not None and current.serves(leave_out, [_ONNX] if onnx else []):
+            return current, study.result(current.number)
+        quorum = study.plan.rules.quorum
+        if len(state.uploads) - len(leave_out) < quorum:
+            raise StudyError(
+                f"{len(state.uploads) - len(leave_out)} sites are in; the plan's quorum is {quorum}"
+            )
+        start = self._start() if warm else None
+        number = state.results[-1].number + 1 if state.results else 1
+        occasion = Occasion(number, now(), state.last, len(state.withdrawn))
+        found = _conclude(study, state.in_order, occasion, leave_out, start)
+        scratch = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=study.folder / _RESULTS))
+        _write(found, scratch, onnx=onnx)
+        sync_tree(scratch)
+        files = _digests(scratch, scratch.rglob("*"))
+        put(scratch, study.result_folder(number))
+        data = {
+            "number": number,
+            "uploads": {upload.site: upload.digest for upload in state.in_order},
+            "left_out": sorted(leave_out),
+            "files": files,
+            "outcome": outcome(found),
+            "start": None if start is None else start.number,
+        }
+        self.record("finish", data, at=occasion.finished)
+        return state.results[-1], found.result
+
+    def _start(self) -> Start:
+        """The last student, as long as nobody who is in it has left."""
+        if not self.state.results:
+            raise StudyError("there is no result to start from; finish without --warm")
+        last = self.state.results[-1]
+        now_in = {upload.site: upload.digest for upload in self.state.uploads.values()}
+        gone = sorted(dict(last.uploads).items() - now_in.items())
+        if gone:
+            raise StudyError(
+                f"{gone[0][0]} has withdrawn since result {last.number}, which its student would "
+                "carry on; finish without --warm"
+            )
+        return _start_of(self.study, last.number)
+
+
+def outcome(found: Conclusion) -> str:
+    """Digest of what was found, whenever and under which number: equal for equal uploads."""
+    content = hashlib.sha256(found.result.model_dump_json(exclude=_OCCASIONAL).encode())
+    for name, array in sorted(found.model.predictor.samples.arrays().items()):
+        content.update(f"\n{name} {tuple(array.shape)}\n".encode())
+        content.update(array.contiguous().numpy().tobytes())
+    return content.hexdigest()
+
+
+def _start_of(study: Study, number: int) -> Start:
+    model = CalibratedModel.load(study.result_folder(number) / "model")
+    return Start(number, model.predictor.samples)
+
+
+def _conclude(
+    study: Study,
+    uploads: Sequence[AcceptedUpload],
+    occasion: Occasion,
+    leave_out: frozenset[str],
+    start: Start | None,
+) -> Conclusion:
+    kit = study.kit
+    labels = Labels.load(study.folder / _LABELS, kit)
+    return conclude(kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start)
+
+
+def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
+    """All files of a result."""
+    plan, result = found.model.plan, found.result
+    texts = {
+        "result.json": result.model_dump_json(indent=1) + "\n",
+        "report.html": render_report(plan, result, public=False),
+        "report-public.html": render_report(plan, result, public=True),
+        "model-card.html": render_card(plan, result),
+    }
+    for name, text in texts.items():
+        (folder / name).write_bytes(text.encode())
+    found.model.save(folder / "model")
+    if onnx:
+        found.model.export_onnx(folder / _ONNX)
+
+
+def _require_name(site: str) -> None:
+    try:
+        UploadInfo(kind="predictions", num_rows=1, site=site)
+    except ValidationError:
+        site = ""
+    if not site:
+        raise StudyError(
+            "a site's name has at most 64 letters, digits, spaces, dots, hyphens and underscores, "
+            "and begins with a letter or digit"
+        )
+
+
+def _digests(root: Path, paths: Sequence[Path] | Iterator[Path]) -> dict[str, str]:
+    files = sorted(path for path in paths if path.is_file())
+    return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+
+
+def _recorded(state: State) -> dict[str, str]:
+    """The digest of every file that should be there, by path."""
+    files = dict(state.files)
+    for upload in state.uploads.values():
+        files[f"{_UPLOADS}/{upload.digest}.safetensors"] = upload.file_digest
+    for result in state.results:
+        files |= {f"{_RESULTS}/{result.number}/{p}": d for p, d in result.files.items()}
+    return files
+
+
+def _altered(folder: Path, recorded: dict[str, str]) -> list[str]:
+    """Files that are missing, altered, or not the study's."""
+    there = {
+        path.relative_to(folder).as_posix(): path
+        for path in folder.rglob("*")
+        if path.is_file() and path != folder / _LEDGER and path != folder / LOCK
+    }
+    problems = [f"{name} is missing" for name in sorted(recorded.keys() - there.keys())]
+    problems += [f"{name} is not the study's" for name in sorted(there.keys() - recorded.keys())]
+    for name in sorted(recorded.keys() & there.keys()):
+        if file_digest(there[name]) != recorded[name]:
+            problems.append(f"{name} was altered")
+    return problems
+
+
+def _rebuilt(study: Study, state: State) -> list[str]:
+    """Make the last result again from the files, and compare every file of it."""
+    if not state.results:
+        return ["there is no result to rebuild; run `predbayes study finish`"]
+    last = state.results[-1]
+    if state.current is None:
+        return [f"result {last.number} is of uploads that have changed since; finish again"]
+    before = study.result(last.number)
+    start = None if last.start is None else _start_of(study, last.start)
+    occasion = Occasion(last.number, last.at, last.ledger, before.withdrawn)
+    found = _conclude(study, state.in_order, occasion, frozenset(last.left_out), start)
+    if outcome(found) != last.outcome:
+        made, here = before.versions, found.result.versions
+        differing = [f"{n} {made.get(n)}, here {here[n]}" for n in here if made.get(n) != here[n]]
+        why = f" (it was made with {'; '.join(differing)})" if differing else ""
+        return [f"rebuilding gives another result than number {last.number}{why}"]
+    return []

@@ -1,0 +1,170 @@
+"""`predbayes plan` as a user meets it, from a table to a kit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from predbayes.cli.plan import app
+from predbayes.errors import DataError, PlanError
+from predbayes.study.kit import Kit, Labels
+from predbayes.study.plan import Plan
+
+NUM_ROWS = 400
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    pulse = draw.uniform(40, 120, NUM_ROWS).round(1)
+    frame = pd.DataFrame(
+        {
+            "patient": [f"P{i}" for i in range(NUM_ROWS)],
+            "pulse [/min]": pulse,
+            "ward": draw.choice(["a", "b"], NUM_ROWS),
+            "outcome": np.where(pulse + draw.normal(0, 20, NUM_ROWS) > 80, "ill", "well"),
+        }
+    )
+    (tmp_path / "data").mkdir()
+    frame.to_csv(tmp_path / "data" / "ward 7.csv", index=False)
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def new(*arguments):
+    return run("new", "data/ward 7.csv", "--target", "outcome", *arguments)
+
+
+def fill_in(path):
+    text = path.read_text()
+    for key in ("source", "licence", "legal_basis"):
+        text = text.replace(f'{key} = ""', f'{key} = "x"')
+    path.write_text(text)
+
+
+class TestNew:
+    def test_it_drafts_a_plan_that_finds_its_rows_and_says_what_is_left_to_do(self, folder):
+        result = new()
+        assert result.exit_code == 0, result.output
+        plan = Plan.load(folder / "plan.toml")
+        assert plan.name == "ward 7"
+        assert plan.reference.file == "data/ward 7.csv"
+        assert list(plan.columns) == ["pulse [/min]", "ward"]
+        assert "wrote plan.toml: outcome (2 classes) from 2 columns" in result.output
+        assert "- patient: left out, all its words differ" in result.output
+        assert "- fill in source, licence and legal_basis" in result.output
+        assert "next: edit it, then predbayes plan check plan.toml" in result.output
+
+    def test_the_path_of_the_rows_is_seen_from_the_plan(self, folder):
+        (folder / "plans").mkdir()
+        assert new("--out", "plans/a.toml", "--name", "Ward seven").exit_code == 0
+        plan = Plan.load(folder / "plans" / "a.toml")
+        assert (plan.name, plan.reference.file) == ("Ward seven", "../data/ward 7.csv")
+
+    def test_nothing_is_overwritten(self, folder):
+        (folder / "plan.toml").write_text("mine")
+        result = new()
+        assert isinstance(result.exception, PlanError)
+        assert (folder / "plan.toml").read_text() == "mine"
+
+    def test_errors_are_those_of_the_user(self, folder):
+        assert isinstance(new("--name", "../x").exception, PlanError)
+        assert isinstance(run("new", "nowhere.csv", "--target", "y").exception, DataError)
+        result = run("new", "data/ward 7.csv", "--target", "outcom")
+        assert "did you mean 'outcome'?" in str(result.exception)
+        assert not (folder / "plan.toml").exists()
+
+
+class TestCheck:
+    def test_warnings_are_shown_and_pass(self, folder):
+        new()
+        result = run("check", "plan.toml")
+        assert result.exit_code == 0, result.output
+        assert "warning: reference: fill in source, licence, legal_basis" in result.output
+        assert "plan.toml: no errors, 1 warning; one site sends about 3 kB" in result.output
+        assert "next: predbayes plan freeze plan.toml --out KIT" in result.output
+
+    def test_every_error_is_shown_and_fails(self, folder):
+        new()
+        path = folder / "plan.toml"
+        text = path.read_text().replace("unlabelled = 0", "unlabelled = 5")
+        path.write_text(text.replace('own = "network"', 'own = "netwrk"'))
+        result = run("check", "plan.toml")
+        assert isinstance(result.exception, PlanError)
+        assert str(result.exception) == "plan.toml has 2 errors"
+        assert "error: reference: the counts add up to 405 rows" in result.output
+        assert "did you mean 'network'?" in result.output
+
+    def test_names_with_brackets_are_shown_as_they_are(self, folder):
+        new()
+        path = folder / "plan.toml"
+        path.write_text(path.read_text().replace('{ type = "number", range = [', "{ range = [9"))
+        assert "pulse [/min]" in str(run("check", "plan.toml").exception)
+
+
+class TestFreeze:
+    def test_it_writes_the_kit_and_apart_from_it_the_labels(self, folder):
+        new()
+        fill_in(folder / "plan.toml")
+        result = run("freeze", "plan.toml", "--out", "kit")
+        assert result.exit_code == 0, result.output
+        kit = Kit.load(folder / "kit")
+        Labels.load(folder / "kit-labels.json", kit)
+        assert f"fingerprint: {kit.fingerprint}" in result.output
+        assert "kit-labels.json: labels, to be kept here; a site must not have" in result.output
+        assert "next: predbayes study init kit --labels kit-labels.json" in result.output
+
+    def test_labels_go_where_they_are_told(self, folder):
+        new()
+        fill_in(folder / "plan.toml")
+        result = run("freeze", folder, "--out", "the kit", "--labels", "secret.json")
+        assert result.exit_code == 0, result.output
+        assert "study init 'the kit' --labels secret.json" in result.output
+        Labels.load(folder / "secret.json", Kit.load(folder / "the kit"))
+
+    def test_a_plan_with_errors_is_not_frozen(self, folder):
+        new()
+        result = run("freeze", "plan.toml", "--out", "kit")
+        assert isinstance(result.exception, PlanError)
+        assert str(result.exception) == "plan.toml has 1 error; nothing was written"
+        assert "error: reference: fill in source, licence, legal_basis" in result.output
+        assert not (folder / "kit").exists()
+        assert not (folder / "kit-labels.json").exists()
+
+    def test_a_site_computes_the_fingerprint_from_the_kit(self, folder):
+        new()
+        fill_in(folder / "plan.toml")
+        run("freeze", "plan.toml", "--out", "kit")
+        kit = Kit.load(folder / "kit")
+        result = run("check", "kit")
+        assert result.exit_code == 0, result.output
+        assert f"fingerprint: {kit.fingerprint}" in result.output
+
+    def test_a_kit_that_was_altered_has_none(self, folder):
+        new()
+        fill_in(folder / "plan.toml")
+        run("freeze", "plan.toml", "--out", "kit")
+        table = folder / "kit" / "reference.csv"
+        lines = table.read_text().splitlines()
+        table.write_text("\n".join([lines[0], *lines[:0:-1]]))
+        result = run("check", "kit")
+        assert isinstance(result.exception, PlanError)
+        assert "fingerprint" not in result.output
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, predbayes.cli.plan;"
+        "print(sorted({'torch', 'numpy', 'pandas', 'scipy', 'pydantic'} & set(sys.modules)))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.strip() == "[]"

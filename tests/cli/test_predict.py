@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from predbayes.cli.predict import predict_command
+from predbayes.errors import DataError, MissingPackageError, StudyError
+from predbayes.learning.local import NetworkPredictor
+from predbayes.posterior.samples import WeightSamples
+from predbayes.seeding import generator
+from predbayes.study.learners import student_network
+from predbayes.study.model import CalibratedModel
+from predbayes.study.plan import Plan
+from predbayes.study.tables import read_frame
+
+PLAN = """
+format = 1
+name = "predict"
+target = {{ name = "outcome", {target} }}
+reference = {{}}
+model = {{ hidden = [4] }}
+
+[columns]
+age = {{ type = "number", range = [18, 100], centre = 60.0, scale = 10.0 }}
+ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
+"""
+TARGETS = {
+    "classes": 'task = "classification", classes = ["no", "yes"]',
+    "number": 'task = "regression", centre = 1000.0, scale = 300.0',
+}
+DATA = "id,ward,age\nanna,1,50\nbert,,117\ncleo,x,60\n"
+
+app = typer.Typer()
+app.command("predict")(predict_command)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def make_model(target):
+    plan = Plan.loads(PLAN.format(target=TARGETS[target]))
+    network = student_network(plan)
+    samples = WeightSamples.of(network.create(generator(0, "predict")))
+    return CalibratedModel(plan, NetworkPredictor(network, samples))
+
+
+@pytest.fixture(params=TARGETS)
+def model(request):
+    return make_model(request.param)
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(DATA)
+    return path
+
+
+def test_writes_the_models_predictions_to_six_digits(model, data, tmp_path):
+    model.save(tmp_path / "model")
+    out = tmp_path / "out.csv"
+    result = run(tmp_path / "model", data, "--out", out, "--level", 0.5)
+    assert result.exit_code == 0
+    written = pd.read_csv(out)
+    expected = model.predict(read_frame(data), level=0.5).reset_index(drop=True)
+    assert list(written) == ["row", *expected]
+    assert list(written["row"]) == [1, 2, 3]
+    pd.testing.assert_frame_equal(written[list(expected)], expected, rtol=1e-5, check_dtype=False)
+    digits = [cell.lstrip("0.").replace(".", "") for cell in out.read_text().split(",")]
+    assert max(len(cell) for cell in digits if cell.isdigit()) == 6
+
+
+def test_says_in_one_line_how_many_rows_and_what_was_odd(model, data, tmp_path):
+    model.save(tmp_path / "model")
+    result = run(tmp_path / "model", data, "--out", tmp_path / "out.csv")
+    assert result.output == (
+        f"wrote 3 rows to {tmp_path / 'out.csv'}; odd, but predicted: "
+        "age: 1 value outside 18 to 100 (line 3); "
+        "ward: 1 value in none of the plan's categories (line 4)\n"
+    )
+    data.write_text("age,ward\n50,1\n")
+    result = run(tmp_path / "model", data, "--out", tmp_path / "out.csv")
+    assert result.output == f"wrote 1 row to {tmp_path / 'out.csv'}\n"
+
+
+def test_nothing_of_the_inputs_is_copied_unless_asked_for(data, tmp_path):
+    make_model("classes").save(tmp_path)
+    run(tmp_path, data, "--out", tmp_path / "out.csv")
+    assert "anna" not in (tmp_path / "out.csv").read_text()
+    run(tmp_path, data, "--out", tmp_path / "out.csv", "--keep", "id", "--keep", "ward")
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert list(written)[:3] == ["row", "id", "ward"]
+    assert list(written["id"]) == ["anna", "bert", "cleo"]
+
+
+def test_the_folder_of_a_result_will_do(data, tmp_path):
+    make_model("classes").save(tmp_path / "result" / "model")
+    assert run(tmp_path / "result", data, "--out", tmp_path / "out.csv").exit_code == 0
+    result = run(tmp_path, data, "--out", tmp_path / "out.csv")
+    assert isinstance(result.exception, StudyError)
+    assert "there is no model.json in" in str(result.exception)
+
+
+def test_parquet_in_and_out(model, data, tmp_path):
+    model.save(tmp_path)
+    typed = pd.read_csv(data)
+    typed.to_parquet(tmp_path / "rows.parquet")
+    out = tmp_path / "out.parquet"
+    assert run(tmp_path, tmp_path / "rows.parquet", "--out", out, "--keep", "age").exit_code == 0
+    written = pd.read_parquet(out)
+    assert list(written["age"]) == [50, 117, 60]
+    expected = model.predict(typed)
+    pd.testing.assert_frame_equal(
+        written[list(expected)], expected, check_exact=True, check_dtype=False
+    )
+
+
+def test_the_data_are_never_overwritten(data, tmp_path):
+    make_model("classes").save(tmp_path)
+    (tmp_path / "link.csv").symlink_to(data)
+    (tmp_path / "folder").mkdir()
+    for out in (data, tmp_path / "link.csv", tmp_path / "folder" / ".." / "rows.csv"):
+        result = run(tmp_path, data, "--out", out)
+        assert isinstance(result.exception, DataError)
+        assert "would overwrite" in str(result.exception)
+    assert data.read_text() == DATA
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--out", "out.xlsx"], "ends in .csv or .parquet"),
+        (["--out", "nowhere/out.csv"], "there is no folder"),
+        (["--out", "out.csv", "--keep", "name"], "--keep name: the table has no such column"),
+        (["--out", "out.csv", "--keep", "row"], "--keep row: a column of the result has that name"),
+        (["--out", "out.csv", "--keep", "id", "--keep", "id"], "--keep id: a column of the result"),
+        (["--out", "out.csv", "--level", "95"], "level must be between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_written(
+    data, tmp_path, monkeypatch, options, says
+):
+    monkeypatch.chdir(tmp_path)
+    data.write_text("id,row,ward,age\nanna,1,1,50\n")
+    make_model("number").save(tmp_path)
+    before = set(tmp_path.iterdir())
+    result = run(tmp_path, data, *options)
+    assert isinstance(result.exception, DataError)
+    assert says in str(result.exception)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_the_core_package_is_enough(data, tmp_path):
+    make_model("classes").save(tmp_path)
+    extras = ["sklearn", "jinja2", "cryptography", "matplotlib", "pyarrow", "onnx", "onnxscript"]
+    code = (
+        "import sys, typer\n"
+        f"sys.modules.update(dict.fromkeys({extras}))\n"  # None: not installed
+        "from predbayes.cli.predict import predict_command\n"
+        "typer.run(predict_command)\n"
+    )
+    out = tmp_path / "out.csv"
+    command = [sys.executable, "-c", code, tmp_path, data, "--out", out]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert len(out.read_text().splitlines()) == 4
+
+
+def test_parquet_needs_the_extra(data, tmp_path, monkeypatch):
+    make_model("classes").save(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "rows.parquet").touch()
+    for rows, out in ((data, "out.parquet"), (tmp_path / "rows.parquet", "out.csv")):
+        result = run(tmp_path, rows, "--out", tmp_path / out)
+        assert isinstance(result.exception, MissingPackageError)
+        assert "pip install 'predbayes[parquet]'" in str(result.exception)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, predbayes.cli.predict;"
+        "print(sorted({'torch', 'numpy', 'pandas', 'scipy'} & set(sys.modules)))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.strip() == "[]"

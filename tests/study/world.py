@@ -1,0 +1,154 @@
+"""A small study that is quick to set up: two columns, three classes or a number, five sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Upload
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.seeding import generator
+from predbayes.study.kit import Kit, freeze
+from predbayes.study.study import Study
+
+SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
+NUM_CLASSES = 3
+SALT = bytes(32)
+
+_COMMON = """
+format = 1
+name = "small"
+[columns]
+x = { type = "number", unit = "mm", range = [-50, 50] }
+y = { type = "number", range = [-50, 50], missing = "flag" }
+[reference]
+file = "reference.csv"
+source = "drawn"
+licence = "CC0"
+legal_basis = "nobody's data"
+labelled = 60
+evaluate = %(evaluate)d
+unlabelled = %(unlabelled)d
+[model]
+hidden = [8]
+[learner]
+min_steps = 200
+num_epochs = 1
+holdout = 0.0
+[pool]
+own = "%(own)s"
+[rules]
+min_labels_to_judge = 30
+screening = "%(screening)s"
+[upload]
+kind = "%(kind)s"
+"""
+_CLASSES = """
+[target]
+name = "kind"
+task = "classification"
+classes = ["red", "green", "blue"]
+"""
+_NUMBER = """
+[target]
+name = "height"
+task = "regression"
+unit = "cm"
+"""
+
+
+@dataclass
+class World:
+    """A frozen plan, keys of five sites, and a folder for a study."""
+
+    root: Path
+    kit: Kit
+    keys: dict[str, SigningKey] = field(default_factory=dict)
+
+    @property
+    def labels_path(self) -> Path:
+        return self.root / "kit-labels.json"
+
+    def begin(self, name: str = "study", sites: tuple[str, ...] = SITES) -> Study:
+        """A new study of the plan, with sites admitted."""
+        study = Study.init(self.root / name, self.kit.folder, self.labels_path)
+        for site in sites:
+            study.admit(site, self.key(site).public)
+        return study
+
+    def key(self, site: str) -> SigningKey:
+        if site not in self.keys:
+            self.keys[site] = SigningKey.generate()
+        return self.keys[site]
+
+    def predictions(self, site: str, noise: float = 1.0) -> Predictive:
+        """What an honest site would send, made without training."""
+        rng = generator(0, "predictions", site)
+        inputs = self.kit.inputs
+        if self.kit.plan.classification:
+            logits = 2 * torch.cat([inputs[:, :2], -inputs[:, :1]], dim=1)
+            logits = logits + noise * torch.randn(logits.shape, generator=rng)
+            return Categorical(logits.log_softmax(-1))
+        mean = inputs[:, 0] + 0.2 * noise * torch.randn(len(inputs), generator=rng)
+        return Gaussian(mean, torch.full_like(mean, 0.3), torch.full_like(mean, 0.1))
+
+    def upload(self, site: str, predictive: Predictive | None = None) -> Upload:
+        made = Upload.of_predictions(
+            self.predictions(site) if predictive is None else predictive,
+            num_rows=100 + len(site),
+            class_rows=(40.0, 30.0, 30.0) if self.kit.plan.classification else None,
+        )
+        return made.from_site(site).for_plan(self.kit.digest, "drawn")
+
+    def file(self, site: str, predictive: Predictive | None = None) -> Path:
+        """A signed upload as a file."""
+        path = self.root / f"{site}.safetensors"
+        self.upload(site, predictive).save(path, self.key(site))
+        return path
+
+
+def make_world(
+    root: Path,
+    *,
+    regression: bool = False,
+    evaluate: int = 40,
+    unlabelled: int = 50,
+    own: str = "none",
+    screening: str = "report",
+    kind: str = "predictions",
+    more: str = "",
+) -> World:
+    """A frozen plan in a folder; ``more`` is added to its text."""
+    values = {
+        "evaluate": evaluate,
+        "unlabelled": unlabelled,
+        "own": own,
+        "screening": screening,
+        "kind": kind,
+    }
+    root.mkdir(parents=True, exist_ok=True)
+    text = _COMMON % values + (_NUMBER if regression else _CLASSES) + more
+    (root / "plan.toml").write_text(text)
+    _frame(60 + evaluate + unlabelled, 60 + evaluate, regression=regression).to_csv(
+        root / "reference.csv", index=False
+    )
+    kit = freeze(root / "plan.toml", root / "kit", root / "kit-labels.json", salt=SALT)
+    return World(root, kit)
+
+
+def _frame(num_rows: int, num_labels: int, *, regression: bool) -> pd.DataFrame:
+    rng = generator(0, "reference")
+    x, y = (10 * torch.randn(num_rows, generator=rng) for _ in range(2))
+    scores = torch.stack([x, y, -x], dim=1) / 5
+    gumbel = -torch.empty_like(scores).exponential_(generator=rng).log()
+    classes = [("red", "green", "blue")[int(k)] for k in (scores + gumbel).argmax(1)]
+    heights = (170 + x + 3 * torch.randn(num_rows, generator=rng)).tolist()
+    labels = [f"{height:.1f}" for height in heights] if regression else classes
+    frame = pd.DataFrame({"x": x.numpy().round(3), "y": y.numpy().round(3)})
+    frame["y"] = [f"{value}" if index % 7 else "" for index, value in enumerate(frame["y"])]
+    frame["height" if regression else "kind"] = labels[:num_labels] + [""] * (num_rows - num_labels)
+    return frame
