@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -89,13 +90,12 @@ class Line:
 def run() -> dict[str, Any]:
     """Every study with every poison; worst ratios, of means over seeds, against the targets."""
     torch.set_num_threads(1)
-    lines: list[Line] = []
-    for study in (*digit_studies(), *regression_studies(), *hospital_studies()):
-        lines += score(study)
     cells: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        cells.setdefault((line.study, line.poison), []).append(line)
-    table = [_cell(study, poison, own) for (study, poison), own in cells.items()]
+    for study in chain(digit_studies(), regression_studies(), hospital_studies()):
+        for line in score(study):
+            cells.setdefault((line.study, line.poison), []).append(line)
+        print(f"scored {study.name}, seed {study.seed}", flush=True)
+    table = [_cell(study, poison, lines) for (study, poison), lines in cells.items()]
     for cell in table:
         print(_readable(cell))
     poisoned = [cell for cell in table if cell["poison"] != "none"]
@@ -119,7 +119,7 @@ def run() -> dict[str, Any]:
 def score(study: Study) -> Iterator[Line]:
     """The pool without the poisoned site, with it, and screened."""
     losses = _remembered(study)
-    everybody = test_nll(study, study.sites)
+    everybody = pool_nll(study, study.sites)
     found = _screened(study, study.sites, losses)
     kept = _kept(study.sites, found)
     yield Line(
@@ -127,7 +127,7 @@ def score(study: Study) -> Iterator[Line]:
         "none",
         everybody,
         everybody,
-        test_nll(study, kept),
+        pool_nll(study, kept),
         (),
         sum(bool(screening.findings) for screening in found.values()),
         len(kept) < len(study.sites),
@@ -135,7 +135,7 @@ def score(study: Study) -> Iterator[Line]:
     if not study.poisons:
         return
     bad = study.sites[study.bad].site
-    without = test_nll(study, [c for c in study.sites if c.site != bad])
+    without = pool_nll(study, [c for c in study.sites if c.site != bad])
     for poison in study.poisons:
         sites = study.poisoned(poison)
         found = _screened(study, sites, losses)
@@ -145,8 +145,8 @@ def score(study: Study) -> Iterator[Line]:
             study.name,
             poison,
             without,
-            test_nll(study, sites),
-            test_nll(study, kept),
+            pool_nll(study, sites),
+            pool_nll(study, kept),
             tuple(finding.kind for finding in found[bad].findings),
             sum(bool(s.findings) for name, s in found.items() if name not in {bad, *copied}),
             any(found[name].leave_out for name in {bad, *copied}),
@@ -179,7 +179,7 @@ def _kept(sites: Sequence[Contribution], found: Mapping[str, Screening]) -> list
     return [c for c in sites if not found[c.site].leave_out]
 
 
-def test_nll(study: Study, sites: Sequence[Contribution]) -> float:
+def pool_nll(study: Study, sites: Sequence[Contribution]) -> float:
     """Of the pool chosen on the labelled rows, on the test rows."""
     num, targets = study.num_labels, study.targets
     total = sum_of(sites, targets[:num], own=study.own, prior=study.prior, floor=FLOOR)

@@ -62,3 +62,11 @@ def test_four_hospitals_together_beat_the_labels_alone(tmp_path):
     assert result["accuracy"] >= 0.785
     assert result["nll"] <= 0.455
     assert result["minus"]["labels alone"]["auto"]["nll"]["mean"] < 0
+
+
+@pytest.mark.data
+def test_poisoned_sites_are_named_and_cost_little_and_honest_ones_stay(tmp_path):
+    result = figures("screening", tmp_path)
+    assert result["all_named"]
+    assert result["worst"]["poisoned"] <= 1.05
+    assert result["worst"]["honest"] <= 1.01

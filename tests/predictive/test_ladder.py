@@ -425,6 +425,26 @@ class TestScores:
             assert found.behind == pytest.approx(mean, abs=1e-9)
             assert found.standard_error == pytest.approx(math.sqrt(variance / 31), abs=1e-9)
 
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_losses_are_those_of_the_average_pool_held_out(self, family, rng):
+        """The rungs' natural coordinates at each row, under weights tuned without it, averaged."""
+        total, y = any_problem(family, rng, num_rows=31)
+        rungs = [TEMPERED, Rung("several", free=("mixture", "product"))]
+        choice = climb(total, y, rungs, num_folds=4, rng=generator(7))
+        shares = torch.tensor([found.share for found in choice.scores]).double()
+        assert bool((shares > 0).all())
+        _, natural = self.by_hand(total, y, rungs, seed=7, num_folds=4)
+        averaged = family.from_natural((shares.view(-1, 1, 1) * natural).sum(0))
+        torch.testing.assert_close(choice.losses, -averaged.log_prob(y), rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("num_rows", [0, MIN_LABELS - 1])
+    def test_with_too_few_labels_losses_are_the_mixtures(self, family, num_rows, rng):
+        total, y = any_problem(family, rng)
+        losses = climb(total[:num_rows], y[:num_rows], [TEMPERED], rng=rng).losses
+        expected = -total.mixture().log_prob(y)[:num_rows] if num_rows else torch.empty(0)
+        torch.testing.assert_close(losses, expected)
+
     @pytest.mark.parametrize(("num_rows", "climbs"), [(40, False), (4000, True)])
     def test_errors_that_did_not_happen_count_until_they_should_have(self, num_rows, climbs):
         """A pool that gives them .015; a sharper one that was never wrong either."""

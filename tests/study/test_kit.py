@@ -258,6 +258,7 @@ class TestLoad:
         columns = {f"{name}2": column for name, column in kit.plan.columns.items()}
         renamed = kit.plan.model_copy(update={"columns": columns})
         assert inputs_digest(renamed, codes) != inputs_digest(kit.plan, codes)
+        assert inputs_digest(kit.plan, codes * (1 + 1e-15)) != inputs_digest(kit.plan, codes)
         signed = torch.where(codes.isnan(), -codes, codes)
         assert inputs_digest(kit.plan, signed) == inputs_digest(kit.plan, codes)
 

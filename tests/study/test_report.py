@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from predbayes.errors import MissingPackageError, StudyError
+from predbayes.study.pages import bytes_readable, plain
 from predbayes.study.plan import Plan
 from predbayes.study.report import (
     MOST_SITES,
-    bytes_readable,
     column_groups,
     compared,
-    plain,
     render_card,
     render_report,
     tally_of,

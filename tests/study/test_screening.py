@@ -136,13 +136,15 @@ class TestAgreement:
     def test_it_is_the_score_by_hand(self, rng):
         targets = torch.randint(3, (20,), generator=rng)
         predictive = Categorical.from_natural(randn(rng, 20, 3))
+        table = [[max(a, math.log(0.01)) for a in row] for row in predictive.log_probs.tolist()]
+        rates = [sum(column) / 20 for column in zip(*table, strict=True)]
         shares = [float((targets == c).double().mean()) for c in range(3)]
         score = variance = 0.0
-        for row, label in zip(predictive.log_probs.tolist(), targets.tolist(), strict=True):
-            row = [max(value, math.log(0.01)) for value in row]
-            mean = sum(p * value for p, value in zip(shares, row, strict=True))
-            score += row[label] - mean
-            variance += sum(p * (value - mean) ** 2 for p, value in zip(shares, row, strict=True))
+        for row, label in zip(table, targets.tolist(), strict=True):
+            varying = [a - rate for a, rate in zip(row, rates, strict=True)]
+            mean = sum(p * a for p, a in zip(shares, varying, strict=True))
+            score += varying[label] - mean
+            variance += sum(p * (a - mean) ** 2 for p, a in zip(shares, varying, strict=True))
         assert agreement(predictive, targets)[0] == pytest.approx(score / math.sqrt(variance))
 
     @pytest.mark.parametrize("family", FAMILIES)
@@ -166,7 +168,7 @@ class TestAgreement:
         logits[:, 2:] -= 10
         predictive = Categorical.from_natural(logits)
         assert nll(predictive, targets) > 2 * math.log(10)
-        assert agreement(predictive, targets)[0] > 10
+        assert agreement(predictive, targets)[0] > 5
 
     def test_one_overconfident_row_does_not_decide(self, rng):
         targets, signal = truth(Categorical, rng)

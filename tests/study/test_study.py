@@ -199,7 +199,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("name", ["", " x", "../x", "a\nb", "a/b", "x" * 65, "\x1b[31m"])
     def test_names_that_could_mislead_are_refused(self, study, name):
-        with pytest.raises(StudyError, match="a site's name"):
+        with pytest.raises(UploadError, match="a site's name"):
             study.admit(name, SigningKey.generate().public)
 
 

@@ -34,11 +34,8 @@ labelled = 60
 evaluate = %(evaluate)d
 unlabelled = %(unlabelled)d
 [model]
-hidden = [8]
-[learner]
-min_steps = 200
-num_epochs = 1
-holdout = 0.0
+%(model)s
+%(learner)s
 [pool]
 own = "%(own)s"
 [rules]
@@ -46,7 +43,9 @@ min_labels_to_judge = 30
 screening = "%(screening)s"
 [upload]
 kind = "%(kind)s"
+%(upload)s
 """
+_LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.0\n"
 _CLASSES = """
 [target]
 name = "kind"
@@ -120,18 +119,23 @@ def make_world(
     own: str = "none",
     screening: str = "report",
     kind: str = "predictions",
-    more: str = "",
+    learner: str = _LEARNER,
+    upload: str = "",
+    model: str = "hidden = [8]",
 ) -> World:
-    """A frozen plan in a folder; ``more`` is added to its text."""
+    """A frozen plan in a folder."""
     values = {
         "evaluate": evaluate,
         "unlabelled": unlabelled,
         "own": own,
         "screening": screening,
         "kind": kind,
+        "learner": learner,
+        "upload": upload,
+        "model": model,
     }
     root.mkdir(parents=True, exist_ok=True)
-    text = _COMMON % values + (_NUMBER if regression else _CLASSES) + more
+    text = _COMMON % values + (_NUMBER if regression else _CLASSES)
     (root / "plan.toml").write_text(text)
     _frame(60 + evaluate + unlabelled, 60 + evaluate, regression=regression).to_csv(
         root / "reference.csv", index=False

@@ -23,6 +23,8 @@ _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 _PUBLIC_PREFIX = "predbayes-ed25519 "
 _MESSAGE_PREFIX = b"predbayes upload, format 1\n"
 _MAX_KEY_BYTES = 4096
+_PRIME = 2**255 - 19  # of the field; the curve is -x² + y² = 1 + d x² y²
+_D = -121665 * pow(121666, -1, _PRIME) % _PRIME
 
 
 def fingerprint(digest: str) -> str:
@@ -49,6 +51,8 @@ class PublicKey:
     def __post_init__(self) -> None:
         if not _is_hex(self.hex, 64):
             raise KeyFileError("a public key is 64 hexadecimal digits")
+        if not _is_sound(self.hex):
+            raise KeyFileError("this public key is of no private key: anybody could sign for it")
 
     @property
     def fingerprint(self) -> str:
@@ -69,7 +73,10 @@ class PublicKey:
 
     def save(self, path: Path) -> None:
         """Write the one line that goes to the coordinator."""
-        path.write_text(f"{_PUBLIC_PREFIX}{self.hex}\n")
+        try:
+            path.write_text(f"{_PUBLIC_PREFIX}{self.hex}\n")
+        except OSError as error:
+            raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
 
     @classmethod
     def load(cls, path: Path) -> PublicKey:
@@ -116,14 +123,17 @@ class SigningKey:
                 file.write(content)
         except FileExistsError as error:
             raise KeyFileError(f"{path.name} exists; a key is never overwritten") from error
+        except OSError as error:
+            raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
 
     @classmethod
     def load(cls, path: Path) -> SigningKey:
         """Read a file that `save` wrote."""
         formats = require("cryptography.hazmat.primitives.serialization", "study")
+        unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
         try:
             private = formats.load_pem_private_key(_read(path), password=None)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, unsupported) as error:
             raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
         if not isinstance(private, _ed25519().Ed25519PrivateKey):
             raise KeyFileError(f"{path.name} is a private key, but not an Ed25519 key")
@@ -131,6 +141,8 @@ class SigningKey:
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise KeyFileError(f"{path.name} is not a file")  # a pipe would be waited for
     try:
         with path.open("rb") as file:
             return file.read(_MAX_KEY_BYTES)
@@ -148,6 +160,26 @@ def _ed25519() -> Any:
 
 def _is_hex(text: str, length: int) -> bool:
     return len(text) == length and all(character in "0123456789abcdef" for character in text)
+
+
+def _is_sound(public: str) -> bool:
+    """Whether a key is a point of the curve, and not one of the few whose eightfold is neutral.
+
+    Under those, some signature that needs no private key fits any message. Only y and x² are
+    needed: y(2P) = (y² + x²) / (1 - d x² y²), and y = 1 is the neutral point.
+    """
+    y = (int.from_bytes(bytes.fromhex(public), "little") % 2**255) % _PRIME
+    if pow(_x_squared(y), (_PRIME - 1) // 2, _PRIME) > 1:
+        return False  # x² is no square
+    for _ in range(3):
+        x_squared = _x_squared(y)
+        divisor = 1 - _D * x_squared * y * y
+        y = (y * y + x_squared) * pow(divisor, -1, _PRIME) % _PRIME
+    return y != 1
+
+
+def _x_squared(y: int) -> int:
+    return (y * y - 1) * pow(_D * y * y + 1, -1, _PRIME) % _PRIME
 
 
 def _word(bits: int) -> str:

@@ -31,21 +31,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from predbayes.errors import UploadError
+from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 
 _INFO_KEY, _SIGNATURE_KEY = "predbayes", "signature"
 _MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
+_MAX_INFO_CHARACTERS = 100_000  # counts of ten thousand classes
+_MAX_DIMENSIONS = 16
+_MAX_SHOWN = 160
 _DTYPES = {
     "F16": torch.float16,
     "F32": torch.float32,
     "F64": torch.float64,
     "I64": torch.int64,  # counters of batch normalisation
 }
-SITE_PATTERN = r"^\w[\w .-]{0,63}$"
-"""What a site may be called, for it stands in ledgers, in reports and on terminals."""
+SITE_PATTERN = r"^[\w&&\P{DI}][[\w .-]&&\P{DI}]{0,63}$"
+"""What a site may be called, for it stands in ledgers, in reports and on terminals.
+
+Letters, digits and a few marks of any script, none of them invisible (DI: default ignorable).
+"""
 
 Spec = tuple[torch.dtype, tuple[int, ...]]
 """Type and shape of an array."""
@@ -75,7 +81,10 @@ class Signature(BaseModel):
 
     def verifies(self, digest: str) -> bool:
         """Whether it is that key's signature of this digest."""
-        return PublicKey(self.key).verifies(digest, self.signature)
+        try:
+            return PublicKey(self.key).verifies(digest, self.signature)
+        except KeyFileError:
+            return False  # no key at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +98,20 @@ class Declared:
     @classmethod
     def read(cls, path: Path) -> Declared:
         """Read the header alone, whatever the file is."""
-        header = _read_header(path)
+        header, shown = _read_header(path), printable(path.name)
         metadata = header.pop("__metadata__", None)
         if not isinstance(metadata, dict) or _INFO_KEY not in metadata:
-            raise UploadError(f"{path.name} is a safetensors file, but not an upload of predbayes")
+            raise UploadError(f"{shown} is a safetensors file, but not an upload of predbayes")
         unknown = set(metadata) - {_INFO_KEY, _SIGNATURE_KEY}
-        if unknown or not all(isinstance(value, str) for value in metadata.values()):
-            raise UploadError(f"{path.name} has metadata that no upload has")
+        if unknown or not all(_is_info(value) for value in metadata.values()):
+            raise UploadError(f"{shown} has metadata that no upload has")
         try:
             info = UploadInfo.model_validate_json(metadata[_INFO_KEY])
             signed = metadata.get(_SIGNATURE_KEY)
             signature = None if signed is None else Signature.model_validate_json(signed)
         except ValidationError as error:
-            raise UploadError(f"{path.name}: {_first_problem(error)}") from error
-        return cls(info, signature, {name: _spec(header[name], path) for name in header})
+            raise UploadError(f"{shown}: {_first_problem(error)}") from error
+        return cls(info, signature, {name: _spec(header[name], shown) for name in header})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,9 @@ class Upload:
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
             if array.is_floating_point() and not bool(array.isfinite().all()):
-                raise UploadError(f"array {name!r} of site {self.info.site!r} is not finite")
+                raise UploadError(
+                    f"array {printable(name)!r} of site {self.info.site!r} is not finite"
+                )
 
     @classmethod
     def of_weights(
@@ -153,6 +164,11 @@ class Upload:
         """Predictives on the reference inputs; ``dtype`` is what they travel in."""
         info = UploadInfo(kind="predictions", num_rows=num_rows, class_rows=class_rows)
         return cls(info, {name: a.to(dtype) for name, a in _to_arrays(predictive).items()})
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Tensor], *, num_rows: int) -> Upload:
+        """Predictives that are arrays already."""
+        return cls(UploadInfo(kind="predictions", num_rows=num_rows), dict(arrays))
 
     def from_site(self, name: str) -> Upload:
         """The same upload with its sender's name."""
@@ -204,12 +220,17 @@ class Upload:
     @classmethod
     def load(cls, path: Path) -> Upload:
         """Read and check one safetensors file; its signature is the caller's to ask for."""
-        declared = Declared.read(path)
+        declared, shown = Declared.read(path), printable(path.name)
         try:
             with safe_open(path, framework="pt") as file:
                 arrays = {name: file.get_tensor(name) for name in declared.arrays}
-        except (SafetensorError, OSError) as error:
-            raise UploadError(f"{path.name} cannot be read as an upload: {_line(error)}") from error
+        # The last two are of shapes that no tensor can have.
+        except (SafetensorError, OSError, RuntimeError, TypeError) as error:
+            why = printable(str(error))
+            raise UploadError(f"{shown} cannot be read as an upload: {why}") from error
+        # Two readers of one header: what was checked must be what was read.
+        if {name: (a.dtype, tuple(a.shape)) for name, a in arrays.items()} != declared.arrays:
+            raise UploadError(f"{shown} holds other arrays than it declares")
         return cls(declared.info, arrays)
 
     def _told(self, **fields: str) -> Upload:
@@ -222,6 +243,19 @@ class Upload:
     def _require(self, kind: str) -> None:
         if self.info.kind != kind:
             raise UploadError(f"site {self.info.site!r} sent {self.info.kind}, not {kind}")
+
+
+def printable(text: str, most: int = _MAX_SHOWN) -> str:
+    r"""A stranger's text for one line of a message: nothing that moves a cursor, and not for ever.
+
+    Examples:
+        >>> printable("a\nb\x1b[31m")
+        'a?b?[31m'
+        >>> printable("abcdef", most=3)
+        'abc…'
+    """
+    line = "".join(c if c.isprintable() else "?" for c in text[:most])
+    return line if len(text) <= most else f"{line}…"
 
 
 def _to_arrays(predictive: Predictive) -> dict[str, Tensor]:
@@ -244,48 +278,73 @@ def _from_arrays(arrays: Mapping[str, Tensor]) -> Predictive:
                 raise UploadError("log_probs are not normalised: probabilities must sum to one")
             return Categorical(log_probs)
         case ["epistemic_var", "mean", "noise_var"] if len({a.shape for a in arrays.values()}) == 1:
-            epistemic_var = arrays["epistemic_var"]
-            var = epistemic_var + arrays["noise_var"]
-            if arrays["mean"].ndim != 1 or not bool((epistemic_var >= 0).all() and (var > 0).all()):
+            epistemic_var, noise_var = arrays["epistemic_var"], arrays["noise_var"]
+            var = epistemic_var + noise_var
+            positive = (epistemic_var >= 0) & (noise_var >= 0) & (var > 0)
+            if arrays["mean"].ndim != 1 or not bool(positive.all()):
                 raise UploadError("variances must be positive, one mean and two variances per row")
             return Gaussian(arrays["mean"], var, epistemic_var)
         case names:
-            raise UploadError(f"arrays {names} are not the predictions of any family")
+            shown = printable(str(names))
+            raise UploadError(f"arrays {shown} are not the predictions of any family")
+
+
+def require_site_name(name: str) -> None:
+    """Refuse a name that could mislead whoever reads it."""
+    try:
+        UploadInfo(kind="counts", num_rows=1, site=name)
+    except ValidationError:
+        name = ""
+    if not name:
+        raise UploadError(
+            "a site's name has at most 64 letters, digits, spaces, dots, hyphens and underscores, "
+            "and begins with a letter or digit"
+        )
 
 
 def _read_header(path: Path) -> dict[str, Any]:
     """The JSON header of a safetensors file, bounded before it is read."""
+    shown = printable(path.name)
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= _MAX_HEADER_BYTES:
-                raise UploadError(f"{path.name} is not a safetensors file, or its header is huge")
-            header = json.loads(file.read(length))
+                raise UploadError(f"{shown} is not a safetensors file, or its header is huge")
+            header = json.loads(file.read(length).decode(), object_pairs_hook=_distinct)
     except OSError as error:
-        raise UploadError(f"cannot read {path.name}: {error.strerror}") from error
+        raise UploadError(f"cannot read {shown}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
-        raise UploadError(f"{path.name} is not a safetensors file: no header") from error
+        raise UploadError(f"{shown} is not a safetensors file: no header") from error
     if not isinstance(header, dict):
-        raise UploadError(f"{path.name} is not a safetensors file: no header")
+        raise UploadError(f"{shown} is not a safetensors file: no header")
     return header
 
 
-def _spec(entry: Any, path: Path) -> Spec:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; of a name that comes twice, readers take whichever they like."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name comes twice")
+    return content
+
+
+def _is_info(value: Any) -> bool:
+    """Whether it may be metadata; of a long list of errors every one would be told."""
+    return isinstance(value, str) and len(value) <= _MAX_INFO_CHARACTERS
+
+
+def _spec(entry: Any, shown: str) -> Spec:
     """Type and shape that a header declares for an array."""
-    dtype = _DTYPES.get(entry.get("dtype", "")) if isinstance(entry, dict) else None
-    shape = entry.get("shape") if dtype is not None else None
-    if dtype is None or not isinstance(shape, list) or not all(type(n) is int for n in shape):
-        raise UploadError(f"{path.name} declares an array of a type that no upload has")
+    known = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
+    name, shape = (entry["dtype"], entry["shape"]) if known else ("", [])
+    dtype = _DTYPES.get(name) if isinstance(name, str) else None
+    is_shape = isinstance(shape, list) and all(type(size) is int for size in shape)
+    if dtype is None or not is_shape or len(shape) > _MAX_DIMENSIONS:
+        raise UploadError(f"{shown} declares an array of a type that no upload has")
     return dtype, tuple(shape)
 
 
-def _line(error: Exception) -> str:
-    """The first line of a message, without what a file's author could have put there."""
-    text = str(error).split("\n")[0]
-    return "".join(c for c in text if c.isascii() and c.isprintable())[:200]
-
-
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or "header"
-    return f"{where}: {problem['msg']}"
+    return f"{printable(where, 40)}: {printable(problem['msg'])}"

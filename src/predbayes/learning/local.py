@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
+from predbayes.learning.checkpoint import Checkpoint, SamplerProgress
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
 from predbayes.learning.training import Batches, Objective, Rows, as_batches, train
 from predbayes.posterior.cyclical import SamplerSettings, enough_epochs
@@ -150,9 +151,17 @@ class SGHMCLearner:
     device: str = "cpu"
 
     def fit(
-        self, rows: Rows, *, rng: torch.Generator, start: WeightSamples | None = None
+        self,
+        rows: Rows,
+        *,
+        rng: torch.Generator,
+        start: WeightSamples | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> NetworkPredictor:
-        """Run the whole schedule and keep the last ``max_samples`` snapshots."""
+        """Run the whole schedule and keep the last ``max_samples`` snapshots.
+
+        With a ``checkpoint`` go on where an earlier run of the same fit was stopped.
+        """
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
         model = self.network.create(rng, start).to(self.device)
@@ -179,6 +188,16 @@ class SGHMCLearner:
             if step in wanted:
                 samples.append(WeightSamples.of(model))
 
+        progress = SamplerProgress(model, sampler, samples, rng)
+
+        def resume() -> int:
+            kept = None if checkpoint is None else checkpoint.read()
+            return 0 if kept is None else progress.restore(kept)
+
+        def keep(done: int) -> None:
+            if checkpoint is not None:
+                checkpoint.after_epoch(done, num_epochs, progress.tensors)
+
         train(
             model,
             self.network.likelihood.loss,
@@ -188,6 +207,8 @@ class SGHMCLearner:
             rng=rng,
             before_step=follow_schedule,
             after_step=snapshot,
+            after_epoch=keep,
+            resume=resume,
         )
         return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
 

@@ -155,6 +155,8 @@ def train(
     before_step: Callable[[int], None] | None = None,
     after_backward: Callable[[], None] | None = None,
     after_step: Callable[[int], None] | None = None,
+    after_epoch: Callable[[int], None] | None = None,
+    resume: Callable[[], int] | None = None,
 ) -> None:
     """Minimise the mean objective over the batches, in place.
 
@@ -168,13 +170,17 @@ def train(
         before_step: Called with the number of the step, from 0; where a schedule acts.
         after_backward: Called when gradients are there; where a penalty adds its own.
         after_step: Called after the step; where samples are taken.
+        after_epoch: Called with the number of epochs done; where a checkpoint is kept.
+        resume: Puts model, optimiser and generators where an earlier run left them, and returns the
+            number of epochs that were done.
     """
     model.train()
     parameters = list(model.parameters())
-    step = 0
     loss = torch.zeros(())
     with isolated(rng):
-        for _ in range(num_epochs):
+        first = 0 if resume is None else resume()
+        step = first * len(batches)
+        for epoch in range(first, num_epochs):
             for inputs, targets in batches.epoch(rng):
                 if before_step is not None:
                     before_step(step)
@@ -190,3 +196,5 @@ def train(
                 step += 1
             if not math.isfinite(loss.item()):
                 raise DivergedError(f"training diverged at step {step}; lower the step size")
+            if after_epoch is not None:
+                after_epoch(epoch + 1)

@@ -18,7 +18,7 @@ from torch import Tensor
 from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import LocalLearner, NetworkLearner
+from predbayes.learning.local import LocalLearner, NetworkLearner, Predictor
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -165,6 +165,22 @@ def send_predictive(
     With ``count_classes`` also how many rows of each class the site has.
     """
     predictor = learner.fit(rows, rng=rng)
+    return upload_of(
+        predictor, send, rows, inputs, learner=learner, count_classes=count_classes, rng=rng
+    )
+
+
+def upload_of(
+    predictor: Predictor,
+    send: Send,
+    rows: Rows,
+    inputs: Tensor,
+    *,
+    learner: LocalLearner,
+    count_classes: bool = False,
+    rng: torch.Generator,
+) -> Upload:
+    """What a site sends of a model that it has fitted."""
     if send == "predictions":
         predictive = predictor.predict(inputs)
         if not isinstance(predictive, Categorical | Gaussian):

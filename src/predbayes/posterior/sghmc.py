@@ -113,6 +113,17 @@ class SGHMC(torch.optim.Optimizer):
             is_first_step=False,
         )
 
+    def noise_state(self) -> Tensor | None:
+        """State of the noise's generator; None before the first draw, or on several devices."""
+        rngs = list(self._noise_rngs.values())
+        return rngs[0].get_state() if len(rngs) == 1 else None
+
+    def restore_noise(self, device: torch.device, state: Tensor) -> None:
+        """Let the noise on a device go on from a state."""
+        rng = torch.Generator(device=device)
+        rng.set_state(state)
+        self._noise_rngs[device] = rng
+
     def _momentum(self, param: Tensor) -> Tensor:
         state = self.state[param]
         if "momentum" not in state:

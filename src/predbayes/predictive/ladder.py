@@ -172,7 +172,7 @@ class Choice:
     tuned: TunedPool
     scores: tuple[RungScore, ...]  # of every rung, from the ground up
     reason: str
-    # -log p of each labelled row (N,), under the average of weights tuned without the row
+    # (N,), -log p of each labelled row under weights tuned without it, averaged by the shares
     losses: Tensor = field(default_factory=lambda: torch.empty(0), compare=False, repr=False)
 
     @property
@@ -283,11 +283,8 @@ def climb(
     if len(targets) < min_labels:
         reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
         _log.warning("the pool is the plain mixture: %s", reason)
-        score = nll(total.mixture(), targets) if len(targets) else math.nan
-        own = (
-            _losses(total, total.component("mixture"), targets) if len(targets) else torch.empty(0)
-        )
-        tuned = TunedPool({"mixture": 1.0}, score, len(targets), {})
+        own = -total.mixture().log_prob(targets).double() if len(targets) else torch.empty(0)
+        tuned = TunedPool({"mixture": 1.0}, float(own.mean()), len(targets), {})
         return Choice(MIXTURE, tuned, (), reason, own)
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(rung, total, targets, parts) for rung in rungs]

@@ -18,9 +18,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from predbayes.errors import DataError, MissingPackageError, no_such
+from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
 from predbayes.predictive.ladder import MIN_LABELS
 from predbayes.study.learners import learner_names
+from predbayes.study.modules import load_module
 from predbayes.study.plan import Category, Plan
 from predbayes.study.tables import code_targets, examine, read_frame, target_problems
 
@@ -68,7 +69,7 @@ def check(
     """
     found = [
         *_provenance(plan, freezing),
-        *_sizes(plan),
+        *_module(plan),
         *_labels(plan),
         *_rules(plan, today or datetime.date.today()),
         *_columns(plan),
@@ -88,8 +89,13 @@ def upload_bytes(plan: Plan) -> int:
 
 def num_parameters(plan: Plan) -> int:
     """Parameters of the network that sites train, with the noise of a regression."""
-    widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
-    weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
+    if plan.model.module:
+        with torch.device("meta"):  # shapes without memory
+            module = load_module(plan)(plan.num_inputs, plan.num_outputs)
+        weights = sum(parameter.numel() for parameter in module.parameters())
+    else:
+        widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
+        weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
     return weights + (not plan.classification)
 
 
@@ -109,6 +115,14 @@ def _error(text: str) -> Advice:
 
 def _warning(text: str) -> Advice:
     return Advice("warning", text)
+
+
+def _module(plan: Plan) -> Iterator[Advice]:
+    """The consortium's own network, and then the sizes that follow from it."""
+    try:
+        yield from _sizes(plan)
+    except PlanError as error:
+        yield _error(f"model.module: {error}")
 
 
 def _provenance(plan: Plan, freezing: bool) -> Iterator[Advice]:

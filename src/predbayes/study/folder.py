@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from predbayes.errors import StudyError
 
 TEMPORARY = ".partial-"
 LOCK = ".lock"
 _CHUNK = 1 << 20
+_TOKEN = 4  # bytes, so that two processes do not meet
+_MARK = len(TEMPORARY) + 2 * _TOKEN
 
 
 def file_digest(path: Path) -> str:
@@ -29,24 +34,48 @@ def file_digest(path: Path) -> str:
 
 def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     """Copy a file and bring it to the disk; one with more than ``max_bytes`` is refused."""
-    copied = 0
-    with source.open("rb") as reader, target.open("wb") as writer:
-        while chunk := reader.read(_CHUNK):
-            copied += len(chunk)
-            if copied > max_bytes:
-                raise StudyError(
-                    f"{source.name} has more than the {max_bytes:,} bytes that the plan allows"
-                )
-            writer.write(chunk)
-        writer.flush()
-        os.fsync(writer.fileno())
+    try:
+        with _open_file(source) as reader, target.open("wb") as writer:
+            _require_size(os.fstat(reader.fileno()).st_size, max_bytes)
+            copied = 0
+            while chunk := reader.read(_CHUNK):
+                copied += len(chunk)
+                _require_size(copied, max_bytes)  # it may have grown meanwhile
+                writer.write(chunk)
+            writer.flush()
+            os.fsync(writer.fileno())
+    except OSError as error:
+        raise StudyError(f"it cannot be copied: {error.strerror}") from error
     return copied
+
+
+def _open_file(path: Path) -> BinaryIO:
+    """Open a file to read; a pipe, a device or a folder is refused without waiting for it."""
+    # What the name stands for can change after any look at it, so the open file is asked.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise StudyError("it is not a file")
+    return open(handle, "rb")
+
+
+def _require_size(num_bytes: int, max_bytes: int) -> None:
+    if num_bytes > max_bytes:
+        raise StudyError(f"it has more than the {max_bytes:,} bytes that the plan allows")
 
 
 def put(source: Path, target: Path) -> None:
     """Give a file or folder its name, on the disk when this returns."""
     source.replace(target)
     sync_folder(target.parent)
+
+
+def scratch_beside(path: Path) -> Path:
+    """A name under which to make what will be ``path``; what killed processes left of it goes."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(TEMPORARY) and other.name[_MARK:] == f"-{path.name}":
+            remove(other)
+    return path.with_name(f"{TEMPORARY}{secrets.token_hex(_TOKEN)}-{path.name}")
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from predbayes.errors import UploadError, no_such
-from predbayes.exchange.upload import Declared, Spec, Upload
+from predbayes.exchange.upload import Declared, Spec, Upload, printable
 from predbayes.posterior.samples import WeightSamples
 from predbayes.study.learners import site_network
 from predbayes.study.plan import Plan
@@ -58,7 +58,8 @@ class Expected:
     def check(self, declared: Mapping[str, Spec]) -> None:
         """Refuse other names, types and shapes."""
         if set(declared) != set(self.arrays):
-            raise UploadError(f"the arrays are not those of the plan: {', '.join(self.arrays)}")
+            names = printable(", ".join(self.arrays))
+            raise UploadError(f"the arrays are not those of the plan: {names}")
         for name, (dtype, shape) in self.arrays.items():
             given_dtype, given = declared[name]
             fits = given == shape
@@ -115,7 +116,7 @@ class Intake:
         if info.kind != self.plan.upload.kind:
             raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.upload.kind}")
         if info.site not in keys:
-            raise UploadError(no_such("admitted site", info.site, keys))
+            raise UploadError(printable(no_such("admitted site", info.site, keys)))
         if declared.signature is None:
             raise UploadError("it is not signed")
         if declared.signature.key != keys[info.site]:
@@ -125,7 +126,7 @@ class Intake:
         """Refuse what no honest site can have found."""
         info = upload.info
         if info.num_rows > MAX_ROWS:
-            raise UploadError(f"{info.num_rows:,} rows are more than any site has")
+            raise UploadError(f"it claims more rows than any site has, which is {MAX_ROWS:,}")
         if info.class_rows is not None:
             if not self.plan.classification or len(info.class_rows) != self.plan.num_outputs:
                 raise UploadError("it does not count the plan's classes")
@@ -143,4 +144,5 @@ class Intake:
 
 
 def _largest(upload: Upload) -> float:
-    return max(float(array.abs().max()) for array in upload.arrays.values())
+    # Numerics: not abs, of which the least integer is negative.
+    return max(max(float(a.max()), -float(a.min())) for a in upload.arrays.values())

@@ -38,6 +38,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.seeding import generator
 from predbayes.study.checks import REFERENCE_FILE, check
 from predbayes.study.folder import TEMPORARY, put, remove, sync_tree
+from predbayes.study.modules import source_digest
 from predbayes.study.plan import Column, Frozen, Number, Plan, Section
 from predbayes.study.tables import Encoder, code_table, code_targets, read_frame
 from predbayes.study.toml import dump
@@ -292,6 +293,7 @@ def _sealed(plan: Plan, codes: Tensor, contents: _Contents) -> Plan:
         inputs_digest=inputs_digest(plan, codes),
         labels_digest=contents.digest(),
         version=predbayes.__version__,
+        module_digest=source_digest(plan.model.module) if plan.model.module else "",
     )
     reference = plan.reference.model_copy(update={"file": ""})
     return plan.model_copy(update={"reference": reference, "frozen": frozen})

@@ -5,9 +5,10 @@
     linear-regression     Bayesian ridge, for numbers
     random-forest         200 trees, bootstrapped
     gaussian-process      with learnt length scale and noise
+    package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
+                          package; built without arguments
 
-Sites that send predictions may fit any of them, or a model of their own in Python; all but the
-network need scikit-learn.
+Sites that send predictions may fit any of them; all but the network need scikit-learn.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.optional import require
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
+from predbayes.study.modules import load_module, load_object
 from predbayes.study.plan import Plan
 
 _NEED = "study"
@@ -55,9 +57,15 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     if name == "network":
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
     known = _CLASSIFIERS if plan.classification else _REGRESSORS
-    if name not in known:
+    if ":" in name:
+        estimator = load_object(name)()
+        if not hasattr(estimator, "get_params"):
+            learner: LocalLearner = estimator
+            return learner
+    elif name in known:
+        estimator = known[name]()
+    else:
         raise PlanError(no_such(f"learner for a {plan.target.task}", name, learner_names(plan)))
-    estimator = known[name]()
     if plan.classification:
         return SklearnClassifier(estimator, plan.num_outputs)
     return SklearnRegressor(estimator)
@@ -74,8 +82,10 @@ def _network(plan: Plan, *, per_input: bool) -> Network:
         likelihood = Softmax(plan.num_outputs)
     else:
         likelihood = LearnedNoise(per_input=per_input)
-    build = partial(mlp, plan.num_inputs, likelihood.num_outputs, plan.model.hidden)
-    return Network(build, likelihood)
+    sizes = plan.num_inputs, likelihood.num_outputs
+    if plan.model.module:
+        return Network(partial(load_module(plan), *sizes), likelihood)
+    return Network(partial(mlp, *sizes, plan.model.hidden), likelihood)
 
 
 def _logistic_regression() -> Any:

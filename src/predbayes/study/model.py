@@ -3,7 +3,8 @@
 Two files in one folder, which nobody needs to trust: numbers and text that cannot run code.
 
     model.safetensors   the network's weights
-    model.json          the plan, the temperature, and the digests of both
+    model.json          the plan, the temperature, and the digests of both; of a model that a site
+                        adopted also its adjustment
 
 The plan is all the preprocessing there is, so a table in the plan's units is enough to predict.
 A number outside its plausible range counts as the end of the range; `predbayes.study.tables`
@@ -12,6 +13,11 @@ says which ones those are.
 A Gaussian of mean m and variance v on the logarithm of the target is a lognormal in its unit:
 median exp(m), mean exp(m + v / 2), standard deviation mean * sqrt(exp(v) - 1); quantiles go
 through the transform as they are.
+
+A site that adopts a model (`predbayes.study.home`) changes as little of it as can fit its own rows:
+
+    classes    eta_c = log p_c + b_c, and sum_c b_c = 0
+    numbers    mean + s and k var, in standard units
 """
 
 from __future__ import annotations
@@ -26,12 +32,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import pandas as pd
 import safetensors.torch
 import torch
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -42,7 +48,7 @@ from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.study.learners import student_network
-from predbayes.study.plan import Number, Plan, Positive, Section
+from predbayes.study.plan import Finite, Number, Plan, Positive, Section
 from predbayes.study.tables import Encoder, code_table, target_units, untransform
 
 HEADER_FILE = "model.json"
@@ -50,6 +56,35 @@ WEIGHTS_FILE = "model.safetensors"
 
 NUMBERS = ("mean", "median", "std", "low", "high")
 """What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
+
+
+class Intercept(Section):
+    """A site's own frequencies of the classes."""
+
+    kind: Literal["intercept"] = "intercept"
+    shifts: tuple[Finite, ...]  # of log p, one for each class
+
+    def apply(self, predictive: Predictive) -> Predictive:
+        """The predictive with every log-odds shifted."""
+        log_probs = cast("Categorical", predictive).log_probs
+        return Categorical.from_natural(log_probs + log_probs.new_tensor(self.shifts))
+
+
+class ShiftScale(Section):
+    """A site's own level of the target, and its own spread about what is predicted."""
+
+    kind: Literal["shift-scale"] = "shift-scale"
+    shift: Finite  # of the mean, in standard units
+    var_factor: Positive
+
+    def apply(self, predictive: Predictive) -> Predictive:
+        """The predictive moved and widened."""
+        gaussian = cast("Gaussian", predictive)
+        return Gaussian(gaussian.mean + self.shift, self.var_factor * gaussian.var)
+
+
+Adjustment = Annotated[Intercept | ShiftScale, Field(discriminator="kind")]
+"""What a site that adopted a model changed."""
 
 
 class _Header(Section):
@@ -62,6 +97,7 @@ class _Header(Section):
     weights_digest: str
     inverse_temperature: Positive
     plan: Plan
+    adjustment: Adjustment | None = None  # not written where there is none
 
 
 class _Origin(BaseModel):
@@ -78,11 +114,14 @@ class CalibratedModel:
     plan: Plan
     predictor: NetworkPredictor
     number: int = 1
+    adjustment: Intercept | ShiftScale | None = None  # of the site that adopted it
+
+    def __post_init__(self) -> None:
+        _require_fitting(self.plan, self.adjustment)
 
     def save(self, folder: Path) -> None:
         """Write the two files; equal models give equal bytes."""
-        arrays = self.predictor.samples.arrays()
-        weights = safetensors.torch.save({name: a.contiguous() for name, a in arrays.items()})
+        weights = self._weights()
         # Where the reference rows lay on the coordinator's disk is nobody's business.
         reference = self.plan.reference.model_copy(update={"file": ""})
         header = _Header(
@@ -92,10 +131,14 @@ class CalibratedModel:
             weights_digest=hashlib.sha256(weights).hexdigest(),
             inverse_temperature=self.predictor.inverse_temperature,
             plan=self.plan.model_copy(update={"reference": reference}),
+            adjustment=self.adjustment,
         )
+        # Who has an older version can read every model but an adopted one.
+        left_out = None if self.adjustment else {"adjustment"}
+        text = header.model_dump_json(indent=2, exclude=left_out)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / WEIGHTS_FILE).write_bytes(weights)
-        (folder / HEADER_FILE).write_bytes(header.model_dump_json(indent=2).encode() + b"\n")
+        (folder / HEADER_FILE).write_bytes(text.encode() + b"\n")
 
     @classmethod
     def load(cls, folder: Path) -> CalibratedModel:
@@ -106,7 +149,16 @@ class CalibratedModel:
         predictor = NetworkPredictor(
             network, samples, inverse_temperature=header.inverse_temperature
         )
-        return cls(header.plan, predictor, header.number)
+        return cls(header.plan, predictor, header.number, header.adjustment)
+
+    def weights_digest(self) -> str:
+        """SHA-256 of the weights' file: what results, adopted models and evaluations share."""
+        return hashlib.sha256(self._weights()).hexdigest()
+
+    def predictive(self, inputs: Tensor) -> Predictive:
+        """Predictives of network inputs, (N, plan.num_inputs); numbers in standard units."""
+        predictive = self.predictor.predict(inputs)
+        return predictive if self.adjustment is None else self.adjustment.apply(predictive)
 
     def predict(self, frame: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
         """Predictions for a table in the plan's units, one row for each of its rows.
@@ -119,7 +171,7 @@ class CalibratedModel:
             level: Probability of the interval from ``low`` to ``high``.
         """
         codes = code_table(self.plan, frame, outside="clip")
-        described = describe(self.plan, self.predictor.predict(Encoder(self.plan)(codes)), level)
+        described = describe(self.plan, self.predictive(Encoder(self.plan)(codes)), level)
         if self.plan.target.classes is None:
             columns = {name: values.numpy() for name, values in described.items()}
             return pd.DataFrame(columns, index=frame.index)
@@ -155,6 +207,10 @@ class CalibratedModel:
         require("onnx", "onnx").helper.set_model_props(proto, self._metadata(level))
         path.write_bytes(proto.SerializeToString(deterministic=True))
 
+    def _weights(self) -> bytes:
+        arrays = self.predictor.samples.arrays()
+        return safetensors.torch.save({name: a.contiguous() for name, a in arrays.items()})
+
     def _metadata(self, level: float) -> dict[str, str]:
         plan = self.plan
         entries = {
@@ -167,6 +223,8 @@ class CalibratedModel:
         }
         if not plan.classification:
             entries["level"] = level
+        if self.adjustment is not None:
+            entries["adjustment"] = self.adjustment.model_dump()
         return {name: e if isinstance(e, str) else json.dumps(e) for name, e in entries.items()}
 
 
@@ -204,7 +262,7 @@ class _Deployed(nn.Module):
     def __init__(self, model: CalibratedModel, level: float) -> None:
         super().__init__()
         self.plan, self.level = model.plan, level
-        self.predictor = model.predictor
+        self.predictor, self.adjustment = model.predictor, model.adjustment
         self.encoder = Encoder(model.plan)
         self.nets = nn.ModuleList(_networks(model.predictor))
         for name, bound in zip(("least", "greatest"), _bounds(model.plan), strict=True):
@@ -223,8 +281,10 @@ class _Deployed(nn.Module):
         outputs = torch.stack([net(inputs) for net in self.nets])
         predictive = self.predictor.network.likelihood.predictive(outputs)
         inverse_temperature = self.predictor.inverse_temperature
-        tempered = predictive.from_natural(inverse_temperature * predictive.natural())
-        return tuple(v.float() for v in describe(self.plan, tempered, self.level).values())
+        predictive = predictive.from_natural(inverse_temperature * predictive.natural())
+        if self.adjustment is not None:
+            predictive = self.adjustment.apply(predictive)
+        return tuple(v.float() for v in describe(self.plan, predictive, self.level).values())
 
 
 def _networks(predictor: NetworkPredictor) -> Iterator[nn.Module]:
@@ -259,6 +319,18 @@ def _strip(proto: Any) -> None:
     values = (*graph.input, *graph.output, *graph.value_info)
     for part in (graph, *graph.node, *graph.initializer, *values):
         del part.metadata_props[:]
+
+
+def _require_fitting(plan: Plan, adjustment: Intercept | ShiftScale | None) -> None:
+    match adjustment:
+        case None:
+            fits = True
+        case Intercept(shifts=shifts):
+            fits = plan.classification and len(shifts) == plan.num_outputs
+        case ShiftScale():
+            fits = not plan.classification
+    if not fits:
+        raise StudyError("the adjustment is not of the plan's target")
 
 
 def _read_header(path: Path) -> _Header:

@@ -24,7 +24,7 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 import torch
 from pydantic import (
@@ -71,6 +71,9 @@ class Section(BaseModel):
     """Part of a plan; wrong types and unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+S = TypeVar("S", bound=Section)
 
 
 class Number(Section):
@@ -156,6 +159,9 @@ class Model(Section):
     """The network that everybody gets back; sites that train a network train this one."""
 
     hidden: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_tuple)] = (100, 100)
+    module: Annotated[str, Field(pattern=r"^$|^[\w.]+:\w+$")] = ""  # package.module:function
+    # of the consortium's own: called with the numbers of inputs and outputs, it returns a torch
+    # module. Only from packages that are installed; a plan carries no code.
 
 
 class Learner(Section):
@@ -208,6 +214,7 @@ class Frozen(Section):
     inputs_digest: str  # of the reference inputs
     labels_digest: str  # of the labels, salted: it says nothing about them
     version: str  # of predbayes
+    module_digest: str = ""  # of the source of `model.module`
 
 
 class Plan(Section):
@@ -267,28 +274,44 @@ class Plan(Section):
     @classmethod
     def load(cls, path: Path) -> Plan:
         """Read and check a plan; everything that is wrong is said at once."""
-        try:
-            text = path.read_bytes().decode("utf-8-sig")  # some editors begin with a mark
-        except OSError as error:
-            raise PlanError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise PlanError(f"{path.name} is not UTF-8 text: save it as such") from error
-        return cls.loads(text, path.name)
+        return cls.loads(read_text(path), path.name)
 
     @classmethod
     def loads(cls, text: str, name: str = "the plan") -> Plan:
         """A plan from the text of a file."""
-        try:
-            # Line endings are the editor's business.
-            tables = tomllib.loads(text.replace("\r\n", "\n"))
-        except (ValueError, RecursionError) as error:
-            raise PlanError(f"{name} is not TOML: {error}") from error
-        try:
-            return cls.model_validate(tables)
-        except ValidationError as error:
-            problems = "; ".join(_readable(problem) for problem in error.errors())
-            # Names of columns may have line breaks; an error is one line.
-            raise PlanError(" ".join(f"{name}: {problems}".split())) from error
+        return decode(cls, text, name, whole="plan")
+
+
+def read_text(path: Path) -> str:
+    """A file of settings as text."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # some editors begin with a mark
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path.name} is not UTF-8 text: save it as such") from error
+
+
+def decode(kind: type[S], text: str, name: str, whole: str) -> S:
+    """Settings from TOML; everything that is wrong is said at once, in one line.
+
+    Args:
+        kind: What the text describes.
+        text: TOML.
+        name: Of the file, for errors.
+        whole: What a key belongs to that is in no section, for errors.
+    """
+    try:
+        # Line endings are the editor's business.
+        tables = tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{name} is not TOML: {error}") from error
+    try:
+        return kind.model_validate(tables)
+    except ValidationError as error:
+        problems = "; ".join(_readable(problem, kind, whole) for problem in error.errors())
+        # Names of columns may have line breaks; an error is one line.
+        raise PlanError(" ".join(f"{name}: {problems}".split())) from error
 
 
 def _require_frozen(plan: Plan) -> None:
@@ -304,14 +327,15 @@ def _require_frozen(plan: Plan) -> None:
         raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
 
 
-def _readable(problem: ErrorDetails) -> str:
+def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
     """One problem in a line: where it is, what is wrong, and the nearest key that exists."""
     where = [str(part) for part in problem["loc"]]
-    if where[:1] == ["columns"]:
-        del where[2:3]  # which of the two types it was read as
-    place = ".".join(where) or "plan"
+    if where[:1] == ["columns"] and where[2:3] in (["number"], ["category"]):
+        del where[2]  # which of the two types it was read as
+    place = ".".join(where) or whole
     if problem["type"] == "extra_forbidden":
-        return f"{'.'.join(where[:-1]) or 'plan'}: {no_such('key', where[-1], _keys(where[:-1]))}"
+        known = _keys(kind, where[:-1])
+        return f"{'.'.join(where[:-1]) or whole}: {no_such('key', where[-1], known)}"
     if problem["type"] == "missing":
         return f"{place} is missing"
     if problem["type"].startswith("union_tag"):
@@ -320,13 +344,19 @@ def _readable(problem: ErrorDetails) -> str:
     return f"{place}: {message[0].lower()}{message[1:]}"
 
 
-def _keys(path: Sequence[str]) -> list[str]:
+def _keys(kind: type[Section], path: Sequence[str]) -> list[str]:
     """The keys of the section at a path."""
-    section: Any = Plan
+    kinds = [kind]
     for part in path:
-        if part == "columns" or section is None:
-            return sorted({*Number.model_fields, *Category.model_fields})
-        field = section.model_fields.get(part)
-        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
-        section = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
-    return [] if section is None else list(section.model_fields)
+        annotations = [k.model_fields[part].annotation for k in kinds if part in k.model_fields]
+        kinds = [found for annotation in annotations for found in _sections(annotation)]
+        if any(get_origin(annotation) is dict for annotation in annotations):
+            break  # what follows is the name of an entry
+    return sorted({name for section in kinds for name in section.model_fields})
+
+
+def _sections(annotation: Any) -> list[type[Section]]:
+    """Every kind of section that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _sections(part)]

@@ -15,22 +15,20 @@ What the public may not see is taken out of the data before a template gets them
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from predbayes.errors import StudyError
-from predbayes.optional import require
 from predbayes.study import figures
 from predbayes.study.figures import Role, Whisker
+from predbayes.study.pages import decimals, plain, render_page
 from predbayes.study.plan import Category, Column, Number, Plan
 from predbayes.study.result import Estimate, Result, Scores, SiteResult
 
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
 _FEWEST_TO_SUM = 3  # sites; a sum over fewer tells what each of them has
-_MINUS = "−"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,38 +303,6 @@ def _size_of_influence(site: SiteResult) -> float:
 # Numbers
 
 
-def decimals(values: Sequence[float]) -> int:
-    """Decimals with which a typical one of the values has three digits; six at most.
-
-    Examples:
-        >>> decimals([0.412]), decimals([12.3]), decimals([1234.0]), decimals([0.0])
-        (3, 1, 0, 3)
-        >>> decimals([0.9996])  # which is written 1.00
-        2
-    """
-    sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
-    if not sizes:
-        return 3
-    exponent = int(f"{statistics.median_low(sizes):.2e}".partition("e")[2])
-    return min(6, max(0, 2 - exponent))
-
-
-def plain(value: float, places: int | None = None) -> str:
-    """A number with three digits, or as many decimals as are asked for.
-
-    Examples:
-        >>> plain(0.41234), plain(-1234.5), plain(16.0), plain(3.14159, 1)
-        ('0.412', '−1,234', '16', '3.1')
-    """
-    if not math.isfinite(value):
-        return "not finite"
-    if places is None:
-        whole = value == round(value)
-        places = 0 if whole else decimals([value])
-    text = f"{value:,.{places}f}"
-    return text.replace("-", _MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
-
-
 def with_interval(
     estimate: Estimate, places: int | None = None, *, percent: bool = False
 ) -> tuple[str, str]:
@@ -353,32 +319,6 @@ def with_interval(
     if places is None:
         places = decimals([max(abs(value), abs(low), abs(high))])
     return f"{plain(value, places)}{sign}", f"({plain(low, places)} to {plain(high, places)})"
-
-
-def bytes_readable(num_bytes: int) -> str:
-    """A size in units of a thousand.
-
-    Examples:
-        >>> bytes_readable(812), bytes_readable(268431), bytes_readable(2_000_000_000)
-        ('812 B', '268 kB', '2.00 GB')
-    """
-    size = float(num_bytes)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        # 999.5 would be written with four digits.
-        if size < 999.5 or unit == "TB":
-            break
-        size /= 1000
-    return f"{num_bytes} B" if unit == "B" else f"{plain(size, decimals([size]))} {unit}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun.
-
-    Examples:
-        >>> counted(1, "site"), counted(1200, "row")
-        ('1 site', '1,200 rows')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _weight(weight: float | tuple[float, ...]) -> str:
@@ -418,20 +358,10 @@ def _influences(sites: Sequence[SiteResult]) -> dict[str, tuple[str, str]]:
 
 
 def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
-    jinja2 = require("jinja2", "study")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("predbayes.study", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        plain=plain, interval=with_interval, size=bytes_readable, counted=counted, weight=_weight
-    )
     contenders = more["contenders"]
-    page: str = environment.get_template(template).render(
+    return render_page(
+        template,
+        {"interval": with_interval, "weight": _weight},
         plan=plan,
         result=result,
         metrics=_metrics_of(contenders),
@@ -441,4 +371,3 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
         finished=f"{result.finished[:16].replace('T', ' ')} UTC",
         **more,
     )
-    return page

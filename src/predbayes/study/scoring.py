@@ -33,7 +33,7 @@ def score(
     """The metrics of the plan's task; None where there is no row to score."""
     if not len(targets):
         return None
-    values = _row_values(plan, predictive, targets)
+    values = row_values(plan, predictive, targets)
     draws = torch.randint(len(targets), (NUM_DRAWS, len(targets)), generator=rng)
     found = {name: _estimate(rows, draws, after) for name, (rows, after) in values.items()}
     return Scores(num_rows=len(targets), metrics=found)
@@ -80,10 +80,15 @@ def verdict(plan: Plan, num_scored: int, found: Reliability | Coverage | None) -
     return True, _regression_verdict(found, num_scored)
 
 
-_Rows = dict[str, tuple[Tensor, Callable[[Tensor], Tensor] | None]]
+def mean_estimate(rows: Tensor, *, rng: torch.Generator) -> Estimate:
+    """The mean of rows, (N,), with its interval; of differences it is that of a paired test."""
+    return _estimate(rows, torch.randint(len(rows), (NUM_DRAWS, len(rows)), generator=rng), None)
 
 
-def _row_values(plan: Plan, predictive: Predictive, targets: Tensor) -> _Rows:
+Rows = dict[str, tuple[Tensor, Callable[[Tensor], Tensor] | None]]
+
+
+def row_values(plan: Plan, predictive: Predictive, targets: Tensor) -> Rows:
     """For each metric the values that it is the mean of, and what is done to the mean."""
     if isinstance(predictive, Categorical):
         return _categorical_rows(predictive, targets)
@@ -91,7 +96,7 @@ def _row_values(plan: Plan, predictive: Predictive, targets: Tensor) -> _Rows:
     return _gaussian_rows(plan, predictive, targets)
 
 
-def _categorical_rows(predictive: Categorical, targets: Tensor) -> _Rows:
+def _categorical_rows(predictive: Categorical, targets: Tensor) -> Rows:
     hits = predictive.log_probs.argmax(-1) == targets
     return {
         "nll": (-predictive.log_prob(targets).double(), None),
@@ -100,10 +105,10 @@ def _categorical_rows(predictive: Categorical, targets: Tensor) -> _Rows:
     }
 
 
-def _gaussian_rows(plan: Plan, predictive: Gaussian, targets: Tensor) -> _Rows:
+def _gaussian_rows(plan: Plan, predictive: Gaussian, targets: Tensor) -> Rows:
     said = describe(plan, predictive, 0.95)
     inside = (metrics.pit(predictive, targets).double() - 0.5).abs() <= 0.475
-    rows: _Rows = {
+    rows: Rows = {
         "nll": (-predictive.log_prob(targets).double(), None),
         "rmse": ((said["mean"] - untransform(plan, targets.double())).square(), torch.sqrt),
         "coverage_95": (inside.double(), None),

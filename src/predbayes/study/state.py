@@ -106,6 +106,11 @@ class State:
         return sorted(self.uploads.values(), key=lambda upload: upload.digest)
 
     @property
+    def next_number(self) -> int:
+        """Of the result that comes next."""
+        return self.results[-1].number + 1 if self.results else 1
+
+    @property
     def current(self) -> FinishedResult | None:
         """The last result, if it is of the uploads that count now."""
         last = self.results[-1] if self.results else None

@@ -19,6 +19,7 @@ whatever order sites came, and whoever came and went meanwhile.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from pydantic import ValidationError
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.upload import Upload, UploadInfo
+from predbayes.exchange.upload import Upload, require_site_name
 from predbayes.optional import require
 from predbayes.study.finish import Conclusion, Occasion, Start, conclude
 from predbayes.study.folder import (
@@ -41,6 +42,7 @@ from predbayes.study.folder import (
     locked,
     put,
     remove,
+    scratch_beside,
     sync_folder,
     sync_tree,
 )
@@ -55,6 +57,7 @@ from predbayes.study.state import AcceptedUpload, FinishedResult, State
 
 _KIT, _LABELS, _LEDGER = "kit", "labels.json", "ledger.jsonl"
 _UPLOADS, _RESULTS = "uploads", "results"
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.safetensors|{re.escape(TEMPORARY)}.*")
 _ONNX = "model/model.onnx"
 _OCCASIONAL = {"number", "finished", "ledger_digest", "withdrawn", "versions"}
 
@@ -79,8 +82,9 @@ class Study:
         kit = Kit.load(kit_folder)
         Labels.load(labels_path, kit)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
+        scratch = scratch_beside(folder)
         try:
+            scratch.mkdir(mode=0o700)
             shutil.copytree(kit_folder, scratch / _KIT)
             shutil.copyfile(labels_path, scratch / _LABELS)
             (scratch / _LABELS).chmod(0o600)
@@ -129,7 +133,7 @@ class Study:
 
     def admit(self, site: str, key: PublicKey) -> bool:
         """Record a site's key; False if it has that key already."""
-        _require_name(site)
+        require_site_name(site)
         with self._step() as step:
             if step.state.keys.get(site) == key.hex:
                 return False
@@ -227,13 +231,16 @@ class _Step:
     def clear(self) -> None:
         """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
         folder = self.study.folder
-        uploads = {f"{upload.digest}.safetensors" for upload in self.state.uploads.values()}
-        results = {str(result.number) for result in self.state.results}
-        for parent, wanted in ((_UPLOADS, uploads), (_RESULTS, results)):
-            for path in (folder / parent).iterdir():
-                if path.name not in wanted:
-                    remove(path)
-            sync_folder(folder / parent)
+        wanted = {f"{upload.digest}.safetensors" for upload in self.state.uploads.values()}
+        for path in (folder / _UPLOADS).iterdir():
+            if path.name not in wanted and _UPLOAD_NAME.fullmatch(path.name):
+                remove(path)
+        # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
+        for path in (folder / _RESULTS).iterdir():
+            if path.name == str(self.state.next_number) or path.name.startswith(TEMPORARY):
+                remove(path)
+        sync_folder(folder / _UPLOADS)
+        sync_folder(folder / _RESULTS)
 
     def add(self, path: Path) -> AcceptedUpload | None:
         intake = Intake.of(self.study.plan)
@@ -288,14 +295,17 @@ class _Step:
                 f"{len(state.uploads) - len(leave_out)} sites are in; the plan's quorum is {quorum}"
             )
         start = self._start() if warm else None
-        number = state.results[-1].number + 1 if state.results else 1
+        number = state.next_number
         occasion = Occasion(number, now(), state.last, len(state.withdrawn))
         found = _conclude(study, state.in_order, occasion, leave_out, start)
         scratch = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=study.folder / _RESULTS))
-        _write(found, scratch, onnx=onnx)
-        sync_tree(scratch)
-        files = _digests(scratch, scratch.rglob("*"))
-        put(scratch, study.result_folder(number))
+        try:
+            _write(found, scratch, onnx=onnx)
+            sync_tree(scratch)
+            files = _digests(scratch, scratch.rglob("*"))
+            put(scratch, study.result_folder(number))
+        finally:
+            remove(scratch)
         data = {
             "number": number,
             "uploads": {upload.site: upload.digest for upload in state.in_order},
@@ -362,18 +372,6 @@ def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
     found.model.save(folder / "model")
     if onnx:
         found.model.export_onnx(folder / _ONNX)
-
-
-def _require_name(site: str) -> None:
-    try:
-        UploadInfo(kind="predictions", num_rows=1, site=site)
-    except ValidationError:
-        site = ""
-    if not site:
-        raise StudyError(
-            "a site's name has at most 64 letters, digits, spaces, dots, hyphens and underscores, "
-            "and begins with a letter or digit"
-        )
 
 
 def _digests(root: Path, paths: Sequence[Path] | Iterator[Path]) -> dict[str, str]:

@@ -54,6 +54,7 @@ _KEYS = {
     "reference.evaluate": "rows whose labels are opened only to score",
     "reference.unlabelled": "further rows to distil on",
     "model.hidden": "widths of the hidden layers",
+    "model.module": "or a network of your own: package.module:function, installed everywhere",
     "learner.name": "network: the one above; any: a model of the site's choice",
     "learner.preset": "of the network's sampler: tuned or paper",
     "learner.num_epochs": "passes over a site's rows",
@@ -76,6 +77,7 @@ _KEYS = {
     "frozen.inputs_digest": "of the reference inputs",
     "frozen.labels_digest": "of their labels, salted: it says nothing about them",
     "frozen.version": "of predbayes",
+    "frozen.module_digest": "of the source of the network of your own",
 }
 _UNSET = {
     "rules.deadline": "deadline = 2030-12-31",
@@ -111,8 +113,9 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     values = dict(section)
     if name == "target" and values["task"] == "classification":
         del values["unit"], values["transform"]  # a class has neither
-    if name == "reference" and not values["file"]:
-        del values["file"]
+    quiet = {"reference": "file", "frozen": "module_digest"}.get(name)
+    if quiet is not None and not values.get(quiet, ""):
+        values.pop(quiet, None)
     return values
 
 

@@ -1,0 +1,129 @@
+"""Where a fit stands, so that one that was killed goes on and ends at the same bits.
+
+A checkpoint holds every number that the rest of a fit depends on: weights, momenta, samples taken,
+and the state of every generator. It is written between epochs, at most every few seconds, to a
+file that is there whole or not at all. A fit that is never interrupted does the same arithmetic
+as one that is, so both give the same upload.
+
+A checkpoint is of one fit: `identity` stands for the rows, the settings and the seed, and a file
+of another one is ignored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.sghmc import SGHMC
+
+_EPOCH = "epoch"
+_GENERATOR, _GLOBAL, _NOISE = "generator/own", "generator/global", "generator/noise"
+_WEIGHTS, _SAMPLE, _MOMENTUM = "weights/", "samples/", "momentum/"
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A file for one fit, and somebody who is told how far it is.
+
+    Args:
+        path: Where it is kept; removed by whoever keeps the result.
+        identity: Of the fit; see the module.
+        every_seconds: Least time between two writes.
+        tell: Called with epochs done and epochs in all.
+    """
+
+    path: Path
+    identity: str
+    every_seconds: float = 10.0
+    tell: Callable[[int, int], None] | None = None
+    _last: float = field(default_factory=time.monotonic)
+
+    def read(self) -> dict[str, Tensor] | None:
+        """What was kept of this fit, if anything."""
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                if (file.metadata() or {}).get("identity") != self.identity:
+                    return None
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError):
+            return None  # none yet, or damaged: the fit begins anew
+
+    def after_epoch(
+        self, done: int, total: int, content: Callable[[], Mapping[str, Tensor]]
+    ) -> None:
+        """Tell, and keep what ``content`` gives if it is time."""
+        if self.tell is not None:
+            self.tell(done, total)
+        if time.monotonic() - self._last < self.every_seconds:
+            return
+        tensors = {name: value.detach().cpu().contiguous() for name, value in content().items()}
+        partial = self.path.with_name(f".partial-{self.path.name}")
+        save_file(
+            tensors | {_EPOCH: torch.tensor(done)}, partial, metadata={"identity": self.identity}
+        )
+        partial.replace(self.path)
+        self._last = time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerProgress:
+    """The parts of a running SGHMC fit, as tensors and back."""
+
+    model: torch.nn.Module
+    sampler: SGHMC
+    samples: list[WeightSamples]
+    rng: torch.Generator
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on."""
+        found = {_WEIGHTS + name: value for name, value in self._weights().items()}
+        found |= {_MOMENTUM + name: value for name, value in self._momenta().items()}
+        if self.samples:
+            arrays = WeightSamples.concat(self.samples).arrays()
+            found |= {_SAMPLE + name: value for name, value in arrays.items()}
+        found[_GENERATOR] = self.rng.get_state()
+        found[_GLOBAL] = torch.get_rng_state()
+        noise = self.sampler.noise_state()
+        if noise is not None:
+            found[_NOISE] = noise
+        return found
+
+    def restore(self, kept: Mapping[str, Tensor]) -> int:
+        """Put everything back, and return the number of epochs that are done."""
+        with torch.no_grad():
+            for name, value in self._weights().items():
+                value.copy_(kept[_WEIGHTS + name])
+            for name, parameter in self.model.named_parameters():
+                if _MOMENTUM + name in kept:
+                    momentum = kept[_MOMENTUM + name].to(parameter.device)
+                    # In the parameter's layout, which the fused step takes for granted.
+                    buffer = torch.empty_like(parameter, memory_format=torch.preserve_format)
+                    self.sampler.state[parameter]["momentum"] = buffer.copy_(momentum)
+        arrays = {n.removeprefix(_SAMPLE): v for n, v in kept.items() if n.startswith(_SAMPLE)}
+        if arrays:
+            both = WeightSamples.from_arrays(arrays)
+            self.samples[:] = [both[index : index + 1] for index in range(len(both))]
+        if _NOISE in kept:
+            self.sampler.restore_noise(next(self.model.parameters()).device, kept[_NOISE])
+        self.rng.set_state(kept[_GENERATOR])
+        torch.set_rng_state(kept[_GLOBAL])
+        return int(kept[_EPOCH])
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+    def _momenta(self) -> dict[str, Tensor]:
+        state = self.sampler.state
+        return {
+            name: state[parameter]["momentum"]
+            for name, parameter in self.model.named_parameters()
+            if "momentum" in state[parameter]
+        }

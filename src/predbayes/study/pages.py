@@ -1,0 +1,96 @@
+"""What the pages for people have in common: how a page is made, and how numbers are written.
+
+A page is one HTML file that holds everything that it shows; it has no script, and a policy that
+forbids the browser any request. The same values give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from predbayes.optional import require
+
+_MINUS = "−"
+
+
+def render_page(template: str, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
+    """An HTML page from one of the templates.
+
+    Args:
+        template: Its file name.
+        filters: What the template calls beside ``plain``, ``size`` and ``counted``.
+        values: What it shows.
+    """
+    jinja2 = require("jinja2", "study")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("predbayes.study", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(plain=plain, size=bytes_readable, counted=counted, **filters)
+    page: str = environment.get_template(template).render(**values)
+    return page
+
+
+def decimals(values: Sequence[float]) -> int:
+    """Decimals with which a typical one of the values has three digits; six at most.
+
+    Examples:
+        >>> decimals([0.412]), decimals([12.3]), decimals([1234.0]), decimals([0.0])
+        (3, 1, 0, 3)
+        >>> decimals([0.9996])  # which is written 1.00
+        2
+    """
+    sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
+    if not sizes:
+        return 3
+    exponent = int(f"{statistics.median_low(sizes):.2e}".partition("e")[2])
+    return min(6, max(0, 2 - exponent))
+
+
+def plain(value: float, places: int | None = None) -> str:
+    """A number with three digits, or as many decimals as are asked for.
+
+    Examples:
+        >>> plain(0.41234), plain(-1234.5), plain(16.0), plain(3.14159, 1)
+        ('0.412', '−1,234', '16', '3.1')
+    """
+    if not math.isfinite(value):
+        return "not finite"
+    if places is None:
+        whole = value == round(value)
+        places = 0 if whole else decimals([value])
+    text = f"{value:,.{places}f}"
+    return text.replace("-", _MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
+
+
+def bytes_readable(num_bytes: int) -> str:
+    """A size in units of a thousand.
+
+    Examples:
+        >>> bytes_readable(812), bytes_readable(268431), bytes_readable(2_000_000_000)
+        ('812 B', '268 kB', '2.00 GB')
+    """
+    size = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        # 999.5 would be written with four digits.
+        if size < 999.5 or unit == "TB":
+            break
+        size /= 1000
+    return f"{num_bytes} B" if unit == "B" else f"{plain(size, decimals([size]))} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    Examples:
+        >>> counted(1, "site"), counted(1200, "row")
+        ('1 site', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,396 @@
+"""Commands of a study that are killed on the way, and what is there when they are run again.
+
+    python -m tests.faults.crash KIND FOLDER [NUMBER]
+
+A process of its own with one thread, so that it may fork: what commands import is imported once,
+and each command is a child that runs `predbayes` as a user would. KIND says who kills it:
+
+    random       this process, NUMBER times, at moments drawn from how long the command takes
+    operations   the child itself, before its k-th operation on a file, for every k
+    torn         the child itself, with a part of its line of the ledger written
+
+Each trial begins with a copy of the same study, and prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2  # noqa: F401
+import matplotlib.backends.backend_svg  # noqa: F401
+import matplotlib.figure  # noqa: F401
+
+import predbayes.study.ledger as ledger_module
+import predbayes.study.study as study_module
+from predbayes.cli.app import main
+from predbayes.errors import StudyError
+from predbayes.study.study import Study
+from tests.study.world import SITES, make_world
+
+Death = Callable[[], None]
+"""What a child does to itself before it runs its command."""
+
+SEED = 7
+CUTS = (0, 1, 11, 40, 200, -2, -1, None)  # where a line of the ledger ends, as in content[:cut]
+CUTS_MENDED = (40, -1)  # removed, and completed
+_SHARES = {"add": 0.4, "withdraw": 0.36, "finish": 0.24}  # of random kills; finish takes seconds
+_PATIENCE = 4  # attempts for each kill that finds its process alive
+_FIRST_FILE = "study/results/.partial-*/result.json"
+_CLOCKED = {"result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl"}
+_OPERATIONS = {
+    "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.utime",
+}  # fmt: skip
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A folder as far as the clock has no part in it."""
+
+    paths: frozenset[str]
+    contents: dict[str, str]  # digest of the bytes by path
+    steps: list[str]  # of the ledger
+
+    @classmethod
+    def of(cls, folder: Path) -> Picture:
+        paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+        contents = {
+            name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for name, path in paths.items()
+            if path.is_file() and path.name not in _CLOCKED
+        }
+        return cls(frozenset(paths), contents, _steps(folder / "study"))
+
+
+def _steps(folder: Path) -> list[str]:
+    if not folder.exists():
+        return []
+    steps = []
+    for entry in Study(folder).ledger.entries():
+        data = dict(entry.data)
+        if entry.step == "finish":
+            del data["files"]  # a report says when it was written
+        steps.append(json.dumps([entry.step, data], sort_keys=True))
+    return steps
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A command, the folder it is run in, and what it makes of it when nobody disturbs it."""
+
+    name: str
+    arguments: tuple[str, ...]
+    before: Path
+    log: Path
+    trial: Path
+    after: Picture | None = None
+
+    def set(self) -> None:
+        """A copy of the study for the next trial."""
+        shutil.rmtree(self.trial, ignore_errors=True)
+        shutil.copytree(self.before, self.trial)
+
+    def launch(self, death: Death | None = None) -> int:
+        """Run the command in a child; its process id."""
+        child = os.fork()
+        if child:
+            return child
+        code = 70
+        try:
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            sys.argv = ["predbayes", "study", *self.arguments, "--study", f"{self.trial}/study"]
+            if death is not None:
+                death()
+            main()
+        except SystemExit as done:
+            code = int(done.code or 0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def complete(self) -> None:
+        """Run the command undisturbed."""
+        existed = (self.trial / "study").exists()
+        code = os.waitstatus_to_exitcode(os.waitpid(self.launch(), 0)[1])
+        said = self.log.read_text()
+        if self.name == "init" and existed:  # nothing is left to do, and that is what it says
+            assert code == 2, said
+            assert "exists" in said, said
+        else:
+            assert code == 0, said
+
+    def with_outcome(self) -> Scene:
+        self.set()
+        self.complete()
+        return dataclasses.replace(self, after=Picture.of(self.trial))
+
+    def check_survivors(self) -> None:
+        """Whatever was there before the command is there after the kill, and can be read."""
+        study, before = self.trial / "study", self.before / "study"
+        if self.name == "init":
+            assert not study.exists() or Study(study).verify() == []
+            return
+        ledger = (study / "ledger.jsonl").read_bytes()
+        assert ledger.startswith((before / "ledger.jsonl").read_bytes())
+        there, expected = Picture.of(self.trial), Picture.of(self.before)
+        if self.name == "withdraw":  # what it deletes may be gone, if the ledger says so
+            going = {f"study/uploads/{d}.safetensors" for d in Study(study).state().withdrawn}
+            expected = dataclasses.replace(
+                expected, contents={k: v for k, v in expected.contents.items() if k not in going}
+            )
+        lost = expected.contents.items() - there.contents.items()
+        assert not lost, f"lost: {sorted(lost)}"
+        for problem in Study(study).verify():
+            harmless = problem.endswith((" is not the study's", "ends in the middle of an entry"))
+            assert harmless, problem
+
+    def check_outcome(self) -> None:
+        """All is as if nobody had disturbed it."""
+        assert self.after is not None
+        assert Study(self.trial / "study").verify() == []
+        made = Picture.of(self.trial)
+        assert made.steps == self.after.steps, "the ledger has other steps"
+        assert made.paths == self.after.paths, sorted(made.paths ^ self.after.paths)
+        assert made.contents == self.after.contents
+
+
+def trial(scene: Scene, kill: Callable[[], Any], **about: Any) -> dict[str, Any]:
+    """Kill a command, run it again, and compare; what happened, for JSON."""
+    scene.set()
+    found = {"command": scene.name, "killed": False, "problem": None, **about}
+    try:
+        found["killed"] = kill()
+        scene.check_survivors()
+        found["recorded"] = _steps(scene.trial / "study") != _steps(scene.before / "study")
+        scene.complete()
+        scene.check_outcome()
+    except (AssertionError, StudyError, OSError) as error:
+        found["problem"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found), flush=True)  # noqa: T201
+    return found
+
+
+def was_killed(child: int) -> bool:
+    """Wait for a child; whether SIGKILL ended it."""
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def suicide(scene: Scene, *deaths: Death) -> bool:
+    """Run a command once for each death; whether the last one took place."""
+    killed = False
+    for death in deaths:
+        killed = was_killed(scene.launch(death))
+    return killed
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_operation(last: int, root: Path) -> Death:
+    """Die before the operation with this number on a file below a folder."""
+
+    def death() -> None:
+        numbers = itertools.count(1)
+
+        def operation() -> None:
+            if next(numbers) == last:
+                die()
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            if _changes_a_file(event, arguments, str(root)):
+                operation()
+
+        fsync = os.fsync
+
+        def counted(handle: int) -> None:
+            operation()
+            fsync(handle)
+
+        sys.addaudithook(hook)
+        os.fsync = counted
+
+    return death
+
+
+def _changes_a_file(event: str, arguments: tuple[Any, ...], root: str) -> bool:
+    if event == "open":
+        if not isinstance(arguments[2], int) or not arguments[2] & _WRITING:
+            return False
+    elif event not in _OPERATIONS:
+        return False
+    if isinstance(arguments[0], int):
+        return False
+    path = os.fsdecode(arguments[0])
+    return path.startswith(root) or not os.path.isabs(path)  # relative: below an open folder
+
+
+def torn(cut: int | None) -> Death:
+    """Die with a line of the ledger on the disk up to there."""
+
+    def write(file: Any, content: bytes) -> None:
+        file.write(content[:cut])
+        file.flush()
+        die()
+
+    def death() -> None:
+        assert callable(ledger_module._write)
+        ledger_module._write = write
+
+    return death
+
+
+def random_kills(scene: Scene, number: int) -> None:
+    """Kill from outside until a living process was hit so many times."""
+    draw = random.Random(f"{SEED} {scene.name}")
+    spans = [_measured(scene) for _ in range(3)]
+    hits = 0
+    for attempt in range(_PATIENCE * number):
+        if hits == number:
+            return
+        # The end of `finish` is short and the part that matters: every second kill goes there.
+        late = scene.name == "finish" and attempt % 2 == 1
+        span = statistics.median(tail if late else whole for whole, tail in spans)
+        kill = functools.partial(_kill_after, scene, draw.uniform(0, span), late=late)
+        hits += trial(scene, kill, late=late)["killed"]
+
+
+def _measured(scene: Scene) -> tuple[float, float]:
+    """How many seconds a command takes, in all and from its first file on."""
+    scene.set()
+    began = time.perf_counter()
+    child = scene.launch()
+    _wait_for_file(scene, child)
+    first = time.perf_counter()
+    os.waitpid(child, 0)
+    end = time.perf_counter()
+    return end - began, end - first
+
+
+def _wait_for_file(scene: Scene, child: int) -> None:
+    """Until the first file of a result is there, or the command has ended."""
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while not any(scene.trial.glob(_FIRST_FILE)) and os.waitid(os.P_PID, child, ended) is None:
+        time.sleep(0.0005)
+
+
+def _kill_after(scene: Scene, seconds: float, *, late: bool) -> bool:
+    child = scene.launch()
+    if late:
+        _wait_for_file(scene, child)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)  # a child that has ended waits to be asked how
+    return was_killed(child)
+
+
+def every_operation(scene: Scene) -> None:
+    """Die at the first operation, at the second, until none is left to die at."""
+    for number in itertools.count(1):
+        kill = functools.partial(suicide, scene, at_operation(number, scene.trial))
+        if not trial(scene, kill, at=number)["killed"]:
+            return
+
+
+def torn_lines(scene: Scene) -> None:
+    """Die while the ledger is written; and once more, anywhere, while that is mended."""
+    for cut in CUTS:
+        trial(scene, functools.partial(suicide, scene, torn(cut)), cut=cut, at=None)
+    for cut in CUTS_MENDED:
+        for number in itertools.count(1):
+            deaths = torn(cut), at_operation(number, scene.trial)
+            kill = functools.partial(suicide, scene, *deaths)
+            if not trial(scene, kill, cut=cut, at=number)["killed"]:
+                break
+
+
+def remember(module: Any, name: str) -> None:
+    """Let a function give again what it gave first, for each value of ``public``."""
+    function, found = getattr(module, name), {}
+
+    def remembered(*arguments: Any, **options: Any) -> Any:
+        key = options.get("public")
+        if key not in found:
+            found[key] = function(*arguments, **options)
+        return found[key]
+
+    setattr(module, name, remembered)
+
+
+def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
+    """The commands, each with a study that it comes to.
+
+    Children that die hundreds of times need not compute: ``remembering``, the conclusion is made
+    once, here, and what they do is write. Otherwise nothing is computed here, as a process that
+    has used autograd is not one to fork.
+    """
+    world = make_world(root / "world")
+    paths = [str(world.file(site)) for site in SITES]
+    world.key(SITES[4]).public.save(root / "world" / "late.pub")
+    kit, labels, key = (str(root / "world" / n) for n in ("kit", "kit-labels.json", "late.pub"))
+    commands = {
+        "init": ("init", kit, "--labels", labels),
+        "admit": ("admit", SITES[4], key),
+        "add": ("add", *paths[2:4]),
+        "finish": ("finish",),
+        "withdraw": ("withdraw", SITES[1]),
+    }
+    num_uploads = {"admit": 0, "add": 2, "finish": 3}
+    scenes = {}
+    for name, arguments in commands.items():
+        if name == "withdraw":  # from a study that has a result
+            shutil.copytree(root / "trial", root / name)
+        else:
+            (root / name).mkdir()
+        if name in num_uploads:
+            study = world.begin(f"../{name}/study", SITES[:4])
+            for path in paths[: num_uploads[name]]:
+                study.add(Path(path))
+        if name == "finish" and remembering:
+            _conclude_once(root)
+        scene = Scene(name, arguments, root / name, root / "log", root / "trial")
+        scenes[name] = scene.with_outcome()
+    return scenes
+
+
+def _conclude_once(root: Path) -> None:
+    for name in ("conclude", "render_report", "render_card"):
+        remember(study_module, name)
+    shutil.copytree(root / "finish", root / "remembered")
+    Study(root / "remembered" / "study").finish()
+
+
+def run(kind: str, root: Path, number: int = 0) -> None:
+    scenes = make_scenes(root, remembering=kind != "random")
+    for name, scene in scenes.items():
+        if kind == "random" and name in _SHARES:
+            random_kills(scene, round(_SHARES[name] * number))
+        elif kind == "operations":
+            every_operation(scene)
+        elif kind == "torn":
+            torn_lines(scene)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], Path(sys.argv[2]).resolve(), *map(int, sys.argv[3:]))

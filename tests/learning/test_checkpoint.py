@@ -1,0 +1,100 @@
+"""A fit that is stopped and goes on ends at the bits of one that never was."""
+
+import pytest
+import torch
+
+from predbayes.learning.checkpoint import Checkpoint
+from predbayes.learning.likelihood import LearnedNoise, Softmax
+from predbayes.learning.local import Network, SGHMCLearner
+from predbayes.learning.nets import mlp
+from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.seeding import generator
+
+SETTINGS = SamplerSettings(
+    num_epochs=12, batch_size=16, num_cycles=2, samples_per_cycle=2, friction=0.1
+)
+
+
+class Stopped(Exception):
+    pass
+
+
+def problem(kind):
+    rng = generator(0, "rows")
+    inputs = torch.randn(60, 3, generator=rng)
+    if kind == "regression":
+        return Network(lambda: mlp(3, 1, (8,)), LearnedNoise()), (inputs, inputs.sum(1))
+    if kind == "dropout":  # draws from torch's global generator, and has no buffers
+
+        def build():
+            return torch.nn.Sequential(*mlp(3, 8, (8,)), torch.nn.Dropout(), torch.nn.Linear(8, 2))
+
+    elif kind == "batch norm":  # has buffers
+
+        def build():
+            norm = torch.nn.BatchNorm1d(8)
+            return torch.nn.Sequential(torch.nn.Linear(3, 8), norm, torch.nn.Linear(8, 2))
+
+    else:
+
+        def build():
+            return mlp(3, 2, (8,))
+
+    return Network(build, Softmax(2)), (inputs, (inputs[:, 0] > 0).long())
+
+
+@pytest.mark.parametrize("kind", ["classes", "regression", "dropout", "batch norm"])
+@pytest.mark.parametrize("epoch", [1, 6, 7, 11])
+def test_it_goes_on_to_the_same_bits(kind, epoch, tmp_path):
+    network, rows = problem(kind)
+    learner = SGHMCLearner(network, SETTINGS)
+    straight_rng = generator(0, "fit")
+    straight = learner.fit(rows, rng=straight_rng)
+
+    def stop(done, total):
+        if done == epoch + 1:
+            raise Stopped
+
+    path = tmp_path / "fit.safetensors"
+    with pytest.raises(Stopped):
+        learner.fit(
+            rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 0.0, tell=stop)
+        )
+    rng = generator(0, "fit")
+    seen = []
+    resumed = learner.fit(
+        rows,
+        rng=rng,
+        checkpoint=Checkpoint(path, "fit", 0.0, tell=lambda done, total: seen.append(done)),
+    )
+    assert seen == list(range(epoch + 1, 13))
+    ours, theirs = resumed.samples.arrays(), straight.samples.arrays()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert torch.equal(rng.get_state(), straight_rng.get_state())
+
+
+def test_a_checkpoint_of_another_fit_is_ignored(tmp_path):
+    network, rows = problem("classes")
+    learner = SGHMCLearner(network, SETTINGS)
+    path = tmp_path / "fit.safetensors"
+    learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "one", 0.0))
+    seen = []
+    other = Checkpoint(path, "other", 0.0, tell=lambda done, total: seen.append((done, total)))
+    learner.fit(rows, rng=generator(0, "fit"), checkpoint=other)
+    assert seen[0] == (1, 12)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08", b"junk" * 100])
+def test_a_damaged_checkpoint_is_as_none(content, tmp_path):
+    path = tmp_path / "fit.safetensors"
+    path.write_bytes(content)
+    assert Checkpoint(path, "fit").read() is None
+
+
+def test_it_writes_no_more_often_than_asked(tmp_path):
+    network, rows = problem("classes")
+    path = tmp_path / "fit.safetensors"
+    learner = SGHMCLearner(network, SETTINGS)
+    learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 3600.0))
+    assert not path.exists()
