@@ -1,4 +1,4 @@
-"""`python -m benchmarks` lists the benchmarks; `python -m benchmarks NAME` runs one.
+"""`python -m benchmarks` lists the benchmarks; `python -m benchmarks NAME [--OPTION [N]]` runs one.
 
 A benchmark prints what it measures as it goes, and one JSON object on its last line.
 """
@@ -6,8 +6,10 @@ A benchmark prints what it measures as it goes, and one JSON object on its last 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import sys
+from typing import Any
 
 from predbayes.errors import PredbayesError
 
@@ -24,18 +26,37 @@ def main(arguments: list[str]) -> int:
             print(f"{name:<12} {first_line}")
         return 0
     name, *rest = arguments
-    if name not in NAMES or rest:
+    options = _options(rest)
+    run = importlib.import_module(f"benchmarks.{name}").run if name in NAMES else None
+    if (
+        run is None
+        or options is None
+        or not options.keys() <= inspect.signature(run).parameters.keys()
+    ):
         print(
             f"no benchmark {' '.join(arguments)!r}; there are {', '.join(NAMES)}", file=sys.stderr
         )
         return 2
     try:
-        figures = importlib.import_module(f"benchmarks.{name}").run()
+        figures = run(**options)
     except PredbayesError as error:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(figures))
     return 0
+
+
+def _options(words: list[str]) -> dict[str, Any] | None:
+    """`--name` is True, `--name 5` a number; None if it is neither."""
+    options: dict[str, Any] = {}
+    for word in words:
+        if word.startswith("--"):
+            options[word[2:].replace("-", "_")] = True
+        elif options and word.isdigit():
+            options[list(options)[-1]] = int(word)
+        else:
+            return None
+    return options
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from benchmarks.hospital_commands import run_commands
 from predbayes.data.dataset import Dataset
 from predbayes.data.heart import HOSPITALS
 from predbayes.exchange.federation import InProcess
@@ -72,8 +73,14 @@ class Split:
     tested_per_trained: float
 
 
-def run() -> dict[str, Any]:
-    """Every line on every split; means, and differences to `auto` and to the labels alone."""
+def run(commands: bool = False) -> dict[str, Any]:
+    """Every line on every split; means, and differences to `auto` and to the labels alone.
+
+    With ``commands`` the study is run by the commands of predbayes, with a model of its own choice
+    at every hospital, and what each hospital takes home is scored (`benchmarks.hospital_commands`).
+    """
+    if commands:
+        return run_commands(NUM_SPLITS)
     torch.set_num_threads(1)
     canonical = patient_table(make_world(SETTINGS, 0).dataset)
     splits = [score_split(seed, canonical) for seed in range(NUM_SPLITS)]

@@ -13,7 +13,7 @@ import typer
 import typer.core
 
 import predbayes
-from predbayes.cli import data, demo, experiment, plan, predict, study
+from predbayes.cli import data, demo, experiment, plan, predict, site, study
 from predbayes.errors import PredbayesError
 
 # Plain help appears in half the time; rich's brackets would be escaped in it all the same.
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo_command)
 app.add_typer(plan.app, name="plan")
 app.add_typer(study.app, name="study")
+app.add_typer(site.app, name="site")
 app.command("predict")(predict.predict_command)
 app.add_typer(data.app, name="data")
 app.add_typer(experiment.app, name="experiment")

@@ -17,7 +17,9 @@ _ROW = "row"
 
 
 def predict_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with model.json.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The folder of a result, or of its model.")
+    ],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file.")],
     out: Annotated[Path, typer.Option(help="The CSV or Parquet file to write.")],
     level: Annotated[float, typer.Option(help="Probability of the interval low to high.")] = 0.95,

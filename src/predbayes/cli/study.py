@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from predbayes.study.status import Status
 
-app = typer.Typer(help="Run a study: admit sites, take their files in, finish, verify.")
+app = typer.Typer(
+    help="Run a study: admit sites, take their files in, finish, verify.", no_args_is_help=True
+)
 
 Folder = Annotated[
     Path, typer.Option("--study", envvar="PREDBAYES_STUDY", help="The study's folder.")
@@ -156,7 +158,8 @@ def verify(
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
-        raise StudyError(f"{study} is not as its ledger says ({len(problems)} problems)")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise StudyError(f"{study} is not as its ledger says ({count})")
     typer.echo(f"{study} is as its ledger says, up to {opened.state().last}")
     if rebuild:
         typer.echo("the last result was made again from the files, the same to the bit")
@@ -179,7 +182,8 @@ def _show(found: Status) -> None:
                 for number in (site.num_rows, site.num_bytes)
             )
             words = "" if site.key is None else "-".join(site.key.split("-")[:3]) + "-…"
-            table.add_row(site.site, site.state, rows, size, site.since or "", words)
+            day = (site.since or "")[:10]  # the whole time would not fit into 80 columns
+            table.add_row(site.site, site.state, rows, size, day, words)
         console.print(table)
     for result in found.results:
         score = "" if result.nll is None else f", NLL {result.nll:.3f}"

@@ -5,6 +5,7 @@
     predictions   on the reference inputs: `log_probs` (R, C), or `mean`, `epistemic_var` and
                   `noise_var` (R,)
     counts        no array: only how many rows the site has
+    evaluation    no array: sums over held-out rows of how well a model predicts them
 
 With `predictions` any local model can take part and an upload is small; a predictive off the
 reference inputs then exists only as the student.
@@ -23,10 +24,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -40,7 +49,8 @@ _INFO_KEY, _SIGNATURE_KEY = "predbayes", "signature"
 _MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
 _MAX_INFO_CHARACTERS = 100_000  # counts of ten thousand classes
 _MAX_DIMENSIONS = 16
-_MAX_SHOWN = 160
+_MAX_SHOWN = 100
+_NO_HEADER = "its header is not JSON that has every name once"
 _DTYPES = {
     "F16": torch.float16,
     "F32": torch.float32,
@@ -57,18 +67,67 @@ Spec = tuple[torch.dtype, tuple[int, ...]]
 """Type and shape of an array."""
 
 
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+RowCount = Annotated[int, Field(ge=0)]
+
+
+class Sums(BaseModel):
+    """Of one metric over rows; sums of several sites add up to those of all their rows."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    total: Number
+    squares: Amount  # of the values, for an interval
+
+
+class BinSums(BaseModel):
+    """A reliability diagram as sums, by bins of equal width of the confidence."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    rows: tuple[RowCount, ...]
+    hits: tuple[RowCount, ...]
+    confidence: tuple[Amount, ...]
+
+
+class Evaluation(BaseModel):
+    """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # digest of its weights
+    metrics: Annotated[dict[str, Sums], Field(max_length=16)]
+    bins: BinSums | None = None  # None where some bin has too few rows
+
+
 class UploadInfo(BaseModel):
     """The metadata of an upload; unknown fields and wrong types are refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     format_version: Literal[1] = 1
-    kind: Literal["weights", "delta", "predictions", "counts"]
+    kind: Literal["weights", "delta", "predictions", "counts", "evaluation"]
     num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
     class_rows: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None = None
     site: Annotated[str, Field(pattern=f"^$|{SITE_PATTERN}")] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
+    evaluation: Evaluation | None = None  # of kind `evaluation` alone
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "evaluation") != (self.evaluation is not None):
+            raise ValueError("an evaluation is of kind evaluation, which has nothing else")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without an evaluation where there is none: digests are as before there were any."""
+        content: dict[str, Any] = serialize(self)
+        if self.evaluation is None:
+            del content["evaluation"]
+        return content
 
 
 class Signature(BaseModel):
@@ -153,6 +212,12 @@ class Upload:
         return cls(UploadInfo(kind="counts", num_rows=num_rows), {})
 
     @classmethod
+    def of_evaluation(cls, evaluation: Evaluation, *, num_rows: int) -> Upload:
+        """How well a model predicts this many held-out rows."""
+        info = UploadInfo(kind="evaluation", num_rows=num_rows, evaluation=evaluation)
+        return cls(info, {})
+
+    @classmethod
     def of_predictions(
         cls,
         predictive: Predictive,
@@ -216,6 +281,7 @@ class Upload:
             signed = Signature(key=key.public.hex, signature=key.sign(self.digest()))
             metadata[_SIGNATURE_KEY] = signed.model_dump_json()
         save_file(arrays, path, metadata=metadata)
+        _sort_metadata(path)
 
     @classmethod
     def load(cls, path: Path) -> Upload:
@@ -302,6 +368,17 @@ def require_site_name(name: str) -> None:
         )
 
 
+def _sort_metadata(path: Path) -> None:
+    """Put a file's metadata in order: the writer's is random, and equal uploads are equal bytes."""
+    header = _read_header(path)
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if len(text) <= length:  # as long as it was; a header is filled up with spaces
+            file.write(text.ljust(length))
+
+
 def _read_header(path: Path) -> dict[str, Any]:
     """The JSON header of a safetensors file, bounded before it is read."""
     shown = printable(path.name)
@@ -314,9 +391,9 @@ def _read_header(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UploadError(f"cannot read {shown}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
-        raise UploadError(f"{shown} is not a safetensors file: no header") from error
+        raise UploadError(f"{shown} is not a safetensors file: {_NO_HEADER}") from error
     if not isinstance(header, dict):
-        raise UploadError(f"{shown} is not a safetensors file: no header")
+        raise UploadError(f"{shown} is not a safetensors file: {_NO_HEADER}")
     return header
 
 

@@ -46,6 +46,8 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
             os.fsync(writer.fileno())
     except OSError as error:
         raise StudyError(f"it cannot be copied: {error.strerror}") from error
+    except ValueError as error:
+        raise StudyError("no file has such a name") from error
     return copied
 
 

@@ -17,6 +17,7 @@ import torch
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.upload import Declared, Spec, Upload, printable
 from predbayes.posterior.samples import WeightSamples
+from predbayes.study.evaluation import check_evaluation
 from predbayes.study.learners import site_network
 from predbayes.study.plan import Plan
 
@@ -101,7 +102,7 @@ class Intake:
         """
         declared = Declared.read(path)
         self._check_sender(declared, keys)
-        self.expected.check(declared.arrays)
+        self._check_arrays(declared)
         upload = Upload.load(path)
         assert declared.signature is not None  # as `_check_sender` has seen
         if not declared.signature.verifies(upload.digest()):
@@ -113,20 +114,29 @@ class Intake:
         info = declared.info
         if info.plan != self.plan_digest:
             raise UploadError("it was made for another plan, or another version of this one")
-        if info.kind != self.plan.upload.kind:
+        if info.kind not in (self.plan.upload.kind, "evaluation"):
             raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.upload.kind}")
         if info.site not in keys:
-            raise UploadError(printable(no_such("admitted site", info.site, keys)))
+            raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
         if declared.signature is None:
             raise UploadError("it is not signed")
         if declared.signature.key != keys[info.site]:
             raise UploadError(f"it is not signed with the key that {info.site} was admitted with")
+
+    def _check_arrays(self, declared: Declared) -> None:
+        if declared.info.kind != "evaluation":
+            self.expected.check(declared.arrays)
+        elif declared.arrays:
+            raise UploadError("an evaluation is sums alone; this one has arrays")
 
     def _check_range(self, upload: Upload) -> None:
         """Refuse what no honest site can have found."""
         info = upload.info
         if info.num_rows > MAX_ROWS:
             raise UploadError(f"it claims more rows than any site has, which is {MAX_ROWS:,}")
+        if info.kind == "evaluation":
+            check_evaluation(self.plan, info)
+            return
         if info.class_rows is not None:
             if not self.plan.classification or len(info.class_rows) != self.plan.num_outputs:
                 raise UploadError("it does not count the plan's classes")

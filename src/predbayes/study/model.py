@@ -228,6 +228,14 @@ class CalibratedModel:
         return {name: e if isinstance(e, str) else json.dumps(e) for name, e in entries.items()}
 
 
+def model_folder(path: Path) -> Path:
+    """The folder itself, or the model in the folder of a result."""
+    for folder in (path, path / "model"):
+        if (folder / HEADER_FILE).is_file():
+            return folder
+    raise StudyError(f"there is no {HEADER_FILE} in {path}; give the folder of a study's result")
+
+
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
     """What is said to a user, in float64: ``probabilities`` (N, C), or `NUMBERS`, (N,) each."""
     if not 0 < level < 1:

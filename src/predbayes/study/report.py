@@ -107,6 +107,14 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class AtHome:
+    """The model at the sites, as a table."""
+
+    metrics: list[Metric]
+    table: list[tuple[Contender, list[Any]]]  # a line, and its metrics as value and interval
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnGroup:
     """Columns that differ in nothing but their names."""
 
@@ -143,6 +151,8 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         num_drawn=len(drawn),
         num_most=MOST_SITES,
         class_table=plan.num_outputs <= _MOST_CLASSES,
+        num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
+        at_home=_at_home(shown),
     )
 
 
@@ -174,7 +184,10 @@ def without_sites(result: Result) -> Result:
         if not any(name in component for name in names)
     }
     pool = result.pool.model_copy(update={"weights": weights})
-    return result.model_copy(update={"sites": (), "pool": pool})
+    at_sites = result.at_sites
+    if at_sites is not None:
+        at_sites = at_sites.model_copy(update={"sites": ()}) if at_sites.public else None
+    return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
 
 
 def tally_of(result: Result, *, public: bool) -> Tally:
@@ -197,6 +210,19 @@ def compared(result: Result) -> list[Contender]:
         role: Role = "left out" if site.left_out else "site"
         found.append((f"{number} {site.site}", role, site.alone))
     return [Contender(label, role, scores) for label, role, scores in found if scores is not None]
+
+
+def _at_home(result: Result) -> AtHome | None:
+    """What sites found with the model on rows of their own, all of them first."""
+    found = result.at_sites
+    if found is None:
+        return None
+    numbers = {site.site: f"{number} " for number, site in enumerate(result.sites, 1)}
+    contenders = [Contender("All of them", "student", found.pooled)]
+    for site in found.sites:
+        label = f"{numbers.get(site.site, '')}{site.site}"
+        contenders.append(Contender(label, "site", site.scores))
+    return AtHome(_metrics_of(contenders), _score_table(contenders))
 
 
 def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:

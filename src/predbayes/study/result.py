@@ -122,6 +122,22 @@ class StudentResult(Section):
     start: int | None  # the earlier result whose student it started from; None is cold
 
 
+class SiteScores(Section):
+    """The model at one site."""
+
+    site: str
+    scores: Scores  # on rows of the site that its own model was not trained on
+
+
+class AtSites(Section):
+    """How the model does at the sites, from what they sent about it; intervals are from sums."""
+
+    sites: tuple[SiteScores, ...]  # in the order of their names
+    pooled: Scores  # of all their rows
+    bins: tuple[Bin, ...]  # that have rows, over the sites that sent them
+    public: bool  # whether what is pooled tells of no single site and of no few rows
+
+
 class Result(Section):
     """A numbered result of a study."""
 
@@ -144,6 +160,7 @@ class Result(Section):
     student: StudentResult
     reliability: Reliability | None = None
     coverage: Coverage | None = None
+    at_sites: AtSites | None = None  # None until some site has sent an evaluation
     bytes_in: int  # of all uploads
     bytes_out: int  # of the kit, once for each site
     versions: dict[str, str]

@@ -1,4 +1,4 @@
-r"""Which sites mislead the pool, and which of them to leave out.
+"""Which sites mislead the pool, and which of them to leave out.
 
 A site is looked at by itself and by what becomes of the pool without it. Rows are the N labelled
 reference rows, p_ic what the site says of class c at row i:
@@ -6,7 +6,7 @@ reference rows, p_ic what the site says of class c at row i:
     constant        its predictions do not depend on the input
     copy            they are those of another site, or nearly
     contradicts     they go against the labels
-    uninformative   they have nothing to do with the labels
+    uninformative   they have next to nothing to do with the labels
     harmful         the pool is better without it, by cross-validation
 
 *Against the labels* is a score test: in which direction would the labels move a model that knows
@@ -75,8 +75,8 @@ COPY_DISTANCE = 0.01  # squared Hellinger distance, at most, of copies
 COPY_RATIO = 0.1  # of that to what is usual
 SAME = 1e-3  # relative difference of log-probabilities: half precision rounds by as much
 CONTRADICTS = -3.0  # Z
-UNINFORMATIVE = 2.0  # Z
-WEAK = 0.1  # of the median Z
+UNINFORMATIVE = 2.5  # Z
+WEAK = 0.25  # of the median Z: beyond chance, and yet next to nothing
 HARMFUL = 0.01  # false-alarm rate for all sites together
 _BURDEN: Mapping[Kind, float] = {
     "constant": 2.0,
@@ -165,7 +165,7 @@ def screen(
         for name, c in sites.items()
     }
     if not by_labels or len(sites) < 2:
-        gone = _surplus_copies(copies) if rule == "leave-out" and len(sites) > _LEAST_SITES else ()
+        gone = _surplus_copies(copies, len(sites) - _LEAST_SITES) if rule == "leave-out" else set()
         return {n: Screening(tuple(found[n].values()), None, n in gone) for n in sites}
     judged = _judged(found, agreements)
     last = _look(sites, judged, losses)
@@ -398,13 +398,13 @@ def _same(one: Predictive, other: Predictive) -> bool:
     return bool(shift.all()) and bool(((one.var / other.var).log().abs() < SAME).all())
 
 
-def _surplus_copies(copies: Mapping[str, Sequence[str]]) -> set[str]:
-    """Of sites that are copies of each other, all but the first by name."""
+def _surplus_copies(copies: Mapping[str, Sequence[str]], at_most: int) -> set[str]:
+    """Of sites that are copies of each other, all but the first by name, the last ones first."""
     gone: set[str] = set()
     for name in sorted(copies):
         if name not in gone:
             gone.update(other for other in copies[name] if other > name)
-    return gone
+    return set(sorted(gone, reverse=True)[: max(0, at_most)])
 
 
 def _cheap_findings(

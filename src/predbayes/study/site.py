@@ -41,6 +41,7 @@ from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
 from predbayes.study.approvals import Approvals
+from predbayes.study.egress import DataSummary, render_egress
 from predbayes.study.folder import TEMPORARY, put, remove
 from predbayes.study.kit import Kit
 from predbayes.study.learners import make_learner
@@ -53,6 +54,7 @@ HELD_BACK = "held-back.safetensors"
 EGRESS_FILE = "egress.html"
 _CHECKPOINT = "checkpoint.safetensors"
 _LEAST_ROWS = 2
+_SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
 
 Tell = Callable[[int, int], None]
 """Is told how many epochs are done, and of how many."""
@@ -110,7 +112,7 @@ def make_upload(
         rows: Inputs and targets, encoded as the plan says.
         learner: A name that `predbayes.study.learners` knows, or a learner.
     """
-    upload, _ = _fit(kit, site, SiteRows(*rows), learner, checkpoint=None)
+    upload, _ = fit_site(kit, site, SiteRows(*rows), learner)
     return upload
 
 
@@ -157,7 +159,7 @@ class Training:
         again = upload is not None
         if upload is None:
             checkpoint = Checkpoint(home / _CHECKPOINT, identity, tell=tell)
-            upload, own = _fit(
+            upload, own = fit_site(
                 self.kit, self.site, rows, self.learner, checkpoint=checkpoint, device=self.device
             )
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
@@ -194,8 +196,6 @@ class Training:
         return self.out / f"{self.site}.safetensors"
 
     def _release(self, upload: Upload, rows: SiteRows, *, again: bool) -> Trained:
-        from predbayes.study.egress import DataSummary, render_egress
-
         plan, digest = self.kit.plan, upload.digest()
         manual = plan.upload.release == "manual"
         released = not manual or self.approvals.given("upload", digest)
@@ -216,7 +216,7 @@ class Training:
         page = render_egress(
             plan,
             upload,
-            num_bytes=path.stat().st_size,
+            num_bytes=path.stat().st_size + (0 if released else _SIGNATURE_BYTES),
             key_fingerprint=self.key.public.fingerprint,
             data=summary,
             released=released,
@@ -259,13 +259,13 @@ def require_learner(plan: Plan, name: str) -> None:
         )
 
 
-def _fit(
+def fit_site(
     kit: Kit,
     site: str,
     rows: SiteRows,
     learner: str | LocalLearner,
     *,
-    checkpoint: Checkpoint | None,
+    checkpoint: Checkpoint | None = None,
     device: str = "cpu",
 ) -> tuple[Upload, Predictor]:
     """Train on the rows that are not held out; what is sent, and the site's own model."""

@@ -3,7 +3,8 @@
     init      the plan, its files and the labels' digest
     admit     a site and its key; admitting again is a new key
     add       a site's upload, by its digest
-    withdraw  a site takes its upload back; its bytes go, its digest stays
+    evaluate  how a result's model does on a site's own rows; a newer one takes its place
+    withdraw  a site takes all that it sent back; the bytes go, the digest stays
     finish    a numbered result: of which uploads, and its files
 
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
@@ -18,6 +19,10 @@ from typing import Any, Literal
 
 from predbayes.errors import StudyError
 from predbayes.study.ledger import FIRST, Entry
+from predbayes.study.model import WEIGHTS_FILE
+
+MODEL_FOLDER = "model"
+"""Where a result has its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,19 @@ class AcceptedUpload:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptedEvaluation:
+    """A site's latest word on one model."""
+
+    site: str
+    digest: str  # of its content
+    file_digest: str  # of its bytes
+    num_bytes: int
+    num_rows: int
+    model: str  # digest of the weights
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedResult:
     """A result, and what it was made of."""
 
@@ -45,6 +63,12 @@ class FinishedResult:
     outcome: str  # digest of what was found: equal for equal sets of uploads
     start: int | None
     ledger: str  # digest of the entry before
+    evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
+
+    @property
+    def model(self) -> str:
+        """Digest of the model's weights, which results of the same uploads share."""
+        return self.files.get(f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "")
 
     def serves(self, left_out: frozenset[str], files: Sequence[str]) -> bool:
         """Whether it is what one would make with these sites left out, and has these files."""
@@ -59,6 +83,9 @@ class State:
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
     keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
     uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
+    evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
+    # site and model
+    replaced: set[str] = field(default_factory=set)  # evaluations that count no more
     retired: set[str] = field(default_factory=set)  # keys that were in use
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
     results: list[FinishedResult] = field(default_factory=list)
@@ -85,12 +112,20 @@ class State:
                 self.keys[data["site"]] = data["key"]
             case "add":
                 self.uploads[data["site"]] = AcceptedUpload(**data, at=entry.at)
+            case "evaluate":
+                self._forget(data["site"], data["model"])
+                accepted = AcceptedEvaluation(**data, at=entry.at)
+                self.evaluations[accepted.site, accepted.model] = accepted
             case "withdraw":
-                del self.uploads[data["site"]]
+                self.uploads.pop(data["site"], None)
+                for site, model in list(self.evaluations):
+                    if site == data["site"]:
+                        self._forget(site, model)
                 self._retire(data["site"])
                 self.withdrawn[data["digest"]] = data["site"]
             case "finish":
-                result = dict(data) | {"left_out": tuple(data["left_out"])}
+                shown = tuple(data.get("evaluations", ()))
+                result = dict(data) | {"left_out": tuple(data["left_out"]), "evaluations": shown}
                 self.results.append(FinishedResult(**result, at=entry.at, ledger=entry.previous))
             case unknown:
                 raise StudyError(f"the ledger has a step {unknown!r} that this version lacks")
@@ -99,6 +134,25 @@ class State:
     def _retire(self, site: str) -> None:
         if site in self.keys:
             self.retired.add(self.keys.pop(site))
+
+    def _forget(self, site: str, model: str) -> None:
+        before = self.evaluations.pop((site, model), None)
+        if before is not None:
+            self.replaced.add(before.digest)
+
+    @property
+    def accepted(self) -> list[AcceptedUpload | AcceptedEvaluation]:
+        """Every file that counts, uploads first."""
+        return [*self.uploads.values(), *self.evaluations.values()]
+
+    def sent_by(self, site: str) -> list[AcceptedUpload | AcceptedEvaluation]:
+        """All that counts of a site, its upload first."""
+        return [accepted for accepted in self.accepted if accepted.site == site]
+
+    def evaluations_of(self, model: str) -> list[AcceptedEvaluation]:
+        """What sites said about a model, in the order of digests."""
+        found = [accepted for accepted in self.evaluations.values() if accepted.model == model]
+        return sorted(found, key=lambda accepted: accepted.digest)
 
     @property
     def in_order(self) -> list[AcceptedUpload]:
@@ -111,8 +165,17 @@ class State:
         return self.results[-1].number + 1 if self.results else 1
 
     @property
-    def current(self) -> FinishedResult | None:
+    def of_these_uploads(self) -> FinishedResult | None:
         """The last result, if it is of the uploads that count now."""
         last = self.results[-1] if self.results else None
         now = {upload.site: upload.digest for upload in self.uploads.values()}
         return last if last is not None and dict(last.uploads) == now else None
+
+    @property
+    def current(self) -> FinishedResult | None:
+        """That result, if it also shows the evaluations that count now."""
+        last = self.of_these_uploads
+        if last is None:
+            return None
+        now = tuple(accepted.digest for accepted in self.evaluations_of(last.model))
+        return last if last.evaluations == now else None

@@ -18,6 +18,7 @@ whatever order sites came, and whoever came and went meanwhile.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import shutil
@@ -33,6 +34,7 @@ from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.upload import Upload, require_site_name
 from predbayes.optional import require
+from predbayes.study.evaluation import at_sites
 from predbayes.study.finish import Conclusion, Occasion, Start, conclude
 from predbayes.study.folder import (
     LOCK,
@@ -53,13 +55,19 @@ from predbayes.study.model import CalibratedModel
 from predbayes.study.plan import Plan
 from predbayes.study.report import render_card, render_report
 from predbayes.study.result import Result
-from predbayes.study.state import AcceptedUpload, FinishedResult, State
+from predbayes.study.state import (
+    MODEL_FOLDER,
+    AcceptedEvaluation,
+    AcceptedUpload,
+    FinishedResult,
+    State,
+)
 
 _KIT, _LABELS, _LEDGER = "kit", "labels.json", "ledger.jsonl"
 _UPLOADS, _RESULTS = "uploads", "results"
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.safetensors|{re.escape(TEMPORARY)}.*")
 _ONNX = "model/model.onnx"
-_OCCASIONAL = {"number", "finished", "ledger_digest", "withdrawn", "versions"}
+_OCCASIONAL = {"number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +153,21 @@ class Study:
             step.record("admit", {"site": site, "key": key.hex})
             return True
 
-    def add(self, path: Path) -> AcceptedUpload | None:
+    def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
         """Check a file and take it in; None if it is in already."""
         with self._step() as step:
             return step.add(path)
 
     def withdraw(self, site: str) -> str:
-        """Take a site's upload out, delete its bytes, and return its digest."""
+        """Take out all that a site sent, delete its bytes, and return its upload's digest."""
         with self._step() as step:
-            uploads = step.state.uploads
-            if site not in uploads:
+            sent = step.state.sent_by(site)
+            if not sent:
                 done = [digest for digest, name in step.state.withdrawn.items() if name == site]
                 if done:
                     return done[-1]  # again, as after a crash
-                raise StudyError(no_such("upload of a site", site, uploads))
-            digest = uploads[site].digest
+                raise StudyError(no_such("upload of a site", site, step.state.uploads))
+            digest = sent[0].digest
             step.record("withdraw", {"site": site, "digest": digest})
             step.clear()
             return digest
@@ -194,7 +202,7 @@ class Study:
             return problems
         return _rebuilt(self, state)
 
-    def read(self, accepted: AcceptedUpload) -> Upload:
+    def read(self, accepted: AcceptedUpload | AcceptedEvaluation) -> Upload:
         """An accepted upload; one whose bytes changed since is refused."""
         path = self._upload_path(accepted.digest)
         if not path.is_file() or file_digest(path) != accepted.file_digest:
@@ -231,7 +239,7 @@ class _Step:
     def clear(self) -> None:
         """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
         folder = self.study.folder
-        wanted = {f"{upload.digest}.safetensors" for upload in self.state.uploads.values()}
+        wanted = {f"{accepted.digest}.safetensors" for accepted in self.state.accepted}
         for path in (folder / _UPLOADS).iterdir():
             if path.name not in wanted and _UPLOAD_NAME.fullmatch(path.name):
                 remove(path)
@@ -242,7 +250,7 @@ class _Step:
         sync_folder(folder / _UPLOADS)
         sync_folder(folder / _RESULTS)
 
-    def add(self, path: Path) -> AcceptedUpload | None:
+    def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
         intake = Intake.of(self.study.plan)
         if not path.is_file():
             raise UploadError(f"{path.name} is not a file")
@@ -251,6 +259,8 @@ class _Step:
         try:
             num_bytes = copy_bounded(path, scratch, intake.max_bytes)
             upload = intake.check(scratch, self.state.keys)
+            if upload.info.kind == "evaluation":
+                return self._accept_evaluation(scratch, upload, num_bytes)
             return self._accept(scratch, upload, num_bytes)
         except PredbayesError as error:
             text = str(error).replace(scratch.name, path.name)
@@ -280,6 +290,32 @@ class _Step:
         self.record("add", data)
         return self.state.uploads[info.site]
 
+    def _accept_evaluation(
+        self, scratch: Path, upload: Upload, num_bytes: int
+    ) -> AcceptedEvaluation | None:
+        info, digest, state = upload.info, upload.digest(), self.state
+        assert info.evaluation is not None  # as its kind says
+        model = info.evaluation.model
+        before = state.evaluations.get((info.site, model))
+        if before is not None and before.digest == digest:
+            return None
+        if digest in state.replaced:
+            raise UploadError("the site has sent a newer evaluation of this model")
+        if all(result.model != model for result in state.results):
+            raise UploadError("it is of a model that is no result of this study")
+        data = {
+            "site": info.site,
+            "digest": digest,
+            "file_digest": file_digest(scratch),
+            "num_bytes": num_bytes,
+            "num_rows": info.num_rows,
+            "model": model,
+        }
+        put(scratch, self.study._upload_path(digest))
+        self.record("evaluate", data)
+        self.clear()  # the one that it replaces
+        return state.evaluations[info.site, model]
+
     def finish(
         self, leave_out: frozenset[str], *, warm: bool, onnx: bool
     ) -> tuple[FinishedResult, Result]:
@@ -294,10 +330,17 @@ class _Step:
             raise StudyError(
                 f"{len(state.uploads) - len(leave_out)} sites are in; the plan's quorum is {quorum}"
             )
-        start = self._start() if warm else None
         number = state.next_number
         occasion = Occasion(number, now(), state.last, len(state.withdrawn))
-        found = _conclude(study, state.in_order, occasion, leave_out, start)
+        last = state.of_these_uploads
+        if last is not None and last.serves(leave_out, []):
+            # New are evaluations, or a file that is asked for: the model stays to the bit.
+            found, start = _again(study, last, occasion), last.start
+        else:
+            began = self._start() if warm else None
+            found = _conclude(study, state.in_order, occasion, leave_out, began)
+            start = None if began is None else began.number
+        found = _evaluated(study, state, found)
         scratch = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=study.folder / _RESULTS))
         try:
             _write(found, scratch, onnx=onnx)
@@ -306,14 +349,16 @@ class _Step:
             put(scratch, study.result_folder(number))
         finally:
             remove(scratch)
-        data = {
+        data: dict[str, object] = {
             "number": number,
             "uploads": {upload.site: upload.digest for upload in state.in_order},
             "left_out": sorted(leave_out),
             "files": files,
             "outcome": outcome(found),
-            "start": None if start is None else start.number,
+            "start": start,
         }
+        if shown := state.evaluations_of(found.model.weights_digest()):
+            data["evaluations"] = [accepted.digest for accepted in shown]
         self.record("finish", data, at=occasion.finished)
         return state.results[-1], found.result
 
@@ -342,7 +387,7 @@ def outcome(found: Conclusion) -> str:
 
 
 def _start_of(study: Study, number: int) -> Start:
-    model = CalibratedModel.load(study.result_folder(number) / "model")
+    model = CalibratedModel.load(study.result_folder(number) / MODEL_FOLDER)
     return Start(number, model.predictor.samples)
 
 
@@ -358,6 +403,27 @@ def _conclude(
     return conclude(kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start)
 
 
+def _again(study: Study, last: FinishedResult, occasion: Occasion) -> Conclusion:
+    """A result's findings and model, on another occasion."""
+    folder = study.result_folder(last.number)
+    if _digests(folder, folder.rglob("*")) != dict(last.files):
+        raise StudyError(f"result {last.number} was altered; run `predbayes study verify`")
+    model = CalibratedModel.load(folder / MODEL_FOLDER)
+    told = dataclasses.asdict(occasion)
+    return Conclusion(
+        dataclasses.replace(model, plan=study.plan, number=occasion.number),
+        study.result(last.number).model_copy(update=told),
+    )
+
+
+def _evaluated(study: Study, state: State, found: Conclusion) -> Conclusion:
+    """The same with what sites have said about the model."""
+    received = state.evaluations_of(found.model.weights_digest())
+    shown = at_sites(study.plan, [study.read(accepted).info for accepted in received])
+    result = found.result.model_copy(update={"at_sites": shown})
+    return dataclasses.replace(found, result=result)
+
+
 def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
     """All files of a result."""
     plan, result = found.model.plan, found.result
@@ -369,7 +435,7 @@ def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
     }
     for name, text in texts.items():
         (folder / name).write_bytes(text.encode())
-    found.model.save(folder / "model")
+    found.model.save(folder / MODEL_FOLDER)
     if onnx:
         found.model.export_onnx(folder / _ONNX)
 
@@ -382,8 +448,8 @@ def _digests(root: Path, paths: Sequence[Path] | Iterator[Path]) -> dict[str, st
 def _recorded(state: State) -> dict[str, str]:
     """The digest of every file that should be there, by path."""
     files = dict(state.files)
-    for upload in state.uploads.values():
-        files[f"{_UPLOADS}/{upload.digest}.safetensors"] = upload.file_digest
+    for accepted in state.accepted:
+        files[f"{_UPLOADS}/{accepted.digest}.safetensors"] = accepted.file_digest
     for result in state.results:
         files |= {f"{_RESULTS}/{result.number}/{p}": d for p, d in result.files.items()}
     return files
@@ -410,7 +476,7 @@ def _rebuilt(study: Study, state: State) -> list[str]:
         return ["there is no result to rebuild; run `predbayes study finish`"]
     last = state.results[-1]
     if state.current is None:
-        return [f"result {last.number} is of uploads that have changed since; finish again"]
+        return [f"result {last.number} is of files that have changed since; finish again"]
     before = study.result(last.number)
     start = None if last.start is None else _start_of(study, last.start)
     occasion = Occasion(last.number, last.at, last.ledger, before.withdrawn)
@@ -420,4 +486,6 @@ def _rebuilt(study: Study, state: State) -> list[str]:
         differing = [f"{n} {made.get(n)}, here {here[n]}" for n in here if made.get(n) != here[n]]
         why = f" (it was made with {'; '.join(differing)})" if differing else ""
         return [f"rebuilding gives another result than number {last.number}{why}"]
+    if _evaluated(study, state, found).result.at_sites != before.at_sites:
+        return [f"result {last.number} does not show what the sites' evaluations say"]
     return []

@@ -1,0 +1,15 @@
+"""`predbayes site`: what a site does, from a check of its table to a model of its own."""
+
+from __future__ import annotations
+
+import typer
+
+from predbayes.cli import site_check, site_home, site_train
+
+app = typer.Typer(help="Take part in a study: check, train, approve, take home.")
+app.command("key")(site_train.key_command)
+app.command("check")(site_check.check_command)
+app.command("approve")(site_train.approve_command)
+app.command("train")(site_train.train_command)
+app.command("evaluate")(site_home.evaluate_command)
+app.command("adopt")(site_home.adopt_command)

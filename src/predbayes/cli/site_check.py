@@ -1,0 +1,166 @@
+"""`predbayes site check`: what the plan asks of a site, and whether its table can give it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from predbayes.study.kit import Kit
+    from predbayes.study.plan import Plan
+    from predbayes.study.sitecheck import SiteCheck
+    from predbayes.study.sitefile import SiteFile
+
+_WIDTH = 13  # of the words before what the plan asks
+
+
+def check_command(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The coordinator's folder.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")],
+    site_file: Annotated[
+        Path, typer.Option("--site", metavar="FILE", help="The site's own file.")
+    ] = Path("site.toml"),
+    name: Annotated[
+        str | None, typer.Option(help="The site's name, as in the study; for --suggest.")
+    ] = None,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Draft the site's own file from its table.")
+    ] = False,
+    show_values: Annotated[
+        bool, typer.Option("--show-values", help="Show values that do not fit; not for e-mails.")
+    ] = False,
+) -> None:
+    """Say what the plan asks, and everything in the table that does not fit it."""
+    from predbayes.study.kit import Kit
+    from predbayes.study.sitecheck import site_problems
+
+    loaded = Kit.load(kit)
+    problem = _module_problem(loaded.plan)
+    for line in _asked(loaded, problem):
+        typer.echo(line)
+    again = f"predbayes site check {_quoted(kit)} {_quoted(data)}{_site_option(site_file)}"
+    if suggest:
+        _draft(loaded.plan, data, site_file, name, again)
+    else:
+        checked = site_problems(loaded.plan, _site(site_file, again), data)
+        _tell(checked, data, problem, show_values=show_values)
+
+
+def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
+    from predbayes.errors import StudyError
+    from predbayes.exchange.upload import require_site_name
+    from predbayes.study.suggest import suggest
+
+    if site_file.exists():
+        raise StudyError(f"{site_file} exists already; rename it to have a new one drafted")
+    if name is None:
+        raise StudyError("say which site this is: --name NAME, as the study knows it")
+    require_site_name(name)
+    drafted = suggest(plan, data, name)
+    site_file.write_bytes(drafted.sitefile_text.encode())
+    typer.echo(f"wrote {site_file}: a draft; look at")
+    for note in drafted.notes:
+        typer.echo(f"  - {note}")
+    typer.echo(f"next: edit it, then {again}")
+
+
+def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) -> None:
+    from predbayes.errors import DataError
+
+    for line in checked.summary:
+        typer.echo(line)
+    if problem:
+        typer.echo(f"error: {problem}")
+    _show(checked, show_values=show_values)
+    num_errors = len(checked.errors) + bool(problem)
+    warnings = _count(len(checked.warnings), "warning")
+    if num_errors:
+        raise DataError(f"{data.name} does not fit yet: {_count(num_errors, 'error')}, {warnings}")
+    typer.echo(f"{data.name} fits the plan: no errors, {warnings}")
+
+
+def _site(site_file: Path, again: str) -> SiteFile:
+    """The site's own file, or none: then the table must have the plan's names and units."""
+    from predbayes.study.sitefile import SiteFile
+
+    if site_file.exists():
+        return SiteFile.load(site_file)
+    typer.echo(f"there is no {site_file}: your names and units are taken for the plan's")
+    typer.echo(f"to have one drafted: {again} --suggest --name NAME")
+    return SiteFile(format=1, name="site")
+
+
+def _show(checked: SiteCheck, *, show_values: bool) -> None:
+    hidden = 0
+    for finding in checked.findings:
+        typer.echo(f"{finding.severity}: {finding.text}")
+        if finding.values and show_values:
+            typer.echo(f"  values: {', '.join(map(repr, finding.values))}")
+        hidden += bool(finding.values) and not show_values
+    if hidden:
+        typer.echo("values are not shown; --show-values shows some of each, on this screen only")
+
+
+def _asked(kit: Kit, problem: str) -> Iterator[str]:
+    """What the plan asks of the site, in a few lines."""
+    from predbayes.study.checks import size_text, upload_bytes
+    from predbayes.study.learners import learner_names
+
+    plan = kit.plan
+    rows = f"{plan.reference.num_rows:,} reference rows"
+    what = f"predictions on {rows}" if plan.upload.kind == "predictions" else "weights of a network"
+    learner = f"the plan's network, {plan.learner.num_epochs} epochs or more"
+    if plan.learner.name == "any":
+        learner = f"a model of your choice: {', '.join(learner_names(plan))}"
+    release = "after somebody here approves it" if plan.upload.release == "manual" else "at once"
+    asked = {
+        "leaves": f"{what}, about {size_text(upload_bytes(plan))}, in one signed file, {release}",
+        "stays": "your table; every row of it",
+        "trained": learner,
+        "network": _module(plan, problem) if plan.model.module else "",
+        "held out": f"{plan.learner.holdout:.0%} of your rows, never trained on",
+        "fingerprint": f"{kit.fingerprint}; compare it by telephone",
+    }
+    yield f"the study {plan.name!r} asks of this site:"
+    for key, value in asked.items():
+        if value:
+            yield f"  {key:<{_WIDTH}}{value}"
+
+
+def _module(plan: Plan, problem: str) -> str:
+    """A network of the consortium's own: its code runs here, so it is shown."""
+    digest = plan.frozen.module_digest if plan.frozen is not None else ""
+    state = "not usable here" if problem else "installed here, as in the plan"
+    return f"{plan.model.module}, source {digest[:16]}, {state}"
+
+
+def _module_problem(plan: Plan) -> str:
+    """Why such a network cannot be used here, if so."""
+    from predbayes.errors import PlanError
+    from predbayes.study.modules import source_digest
+
+    if not plan.model.module:
+        return ""
+    try:
+        digest = source_digest(plan.model.module)
+    except PlanError as error:
+        return str(error)
+    if plan.frozen is not None and digest != plan.frozen.module_digest:
+        return f"{plan.model.module} is installed here, but its source is not that of the plan"
+    return ""
+
+
+def _site_option(site_file: Path) -> str:
+    return "" if site_file == Path("site.toml") else f" --site {_quoted(site_file)}"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _count(num: int, what: str) -> str:
+    return f"{num} {what}" if num == 1 else f"{num} {what}s"

@@ -1,0 +1,180 @@
+"""`predbayes site evaluate` and `adopt`: what the model of a study is worth at home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from predbayes.cli.site_train import DEFAULT_SITE, SiteOption
+
+if TYPE_CHECKING:
+    from predbayes.exchange.upload import Upload
+    from predbayes.study.home import Comparison
+    from predbayes.study.model import CalibratedModel
+    from predbayes.study.plan import Plan
+    from predbayes.study.result import Scores
+    from predbayes.study.site import Holdout, SiteRows
+    from predbayes.study.sitefile import SiteFile
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with model.json.")]
+DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")]
+HomeOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The folder that `site train` wrote.")
+]
+
+_HELD_BACK = "held-back-"
+
+
+def evaluate_command(
+    model: ModelArgument,
+    data: DataArgument,
+    site: SiteOption = DEFAULT_SITE,
+    home: HomeOption = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write sums for the coordinator.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="On every row, not only on those held out.")
+    ] = False,
+) -> None:
+    """Try a model on the site's held-out rows; nothing leaves unless --out asks for it."""
+    from predbayes.errors import StudyError
+    from predbayes.seeding import generator
+    from predbayes.study.evaluation import evaluation_upload
+    from predbayes.study.home import evaluated_rows, require_as_it_came
+    from predbayes.study.scoring import score
+
+    if out is not None and everything:
+        raise StudyError("--out is of held-out rows alone: leave --all out")
+    tried, own, rows = _read(model, data, site)
+    plan = tried.plan
+    if out is not None:
+        require_as_it_came(tried)
+        _require_place(out, data)
+    inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
+    predictive = tried.predictive(inputs)
+    scores = score(plan, predictive, targets, rng=generator(plan.seed, "evaluate", own.name))
+    assert scores is not None  # there are rows
+    typer.echo(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
+    _show_scores(plan, [("model", scores)])
+    if home is None and not everything:
+        typer.echo("whether these are the rows held out in training was not checked: give --home")
+    if out is None:
+        typer.echo("nothing has left this computer")
+        return
+    upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
+    _hand_over(plan, own, upload, out)
+
+
+def adopt_command(
+    model: ModelArgument,
+    data: DataArgument,
+    site: SiteOption = DEFAULT_SITE,
+    home: HomeOption = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the adopted model goes.")] = Path(
+        "adopted"
+    ),
+) -> None:
+    """Fit the model to the site's own frequencies, and say which model serves it best."""
+    from predbayes.errors import StudyError
+    from predbayes.study.home import adopt
+    from predbayes.study.model import model_folder
+
+    if out.exists() and out.resolve() == model_folder(model).resolve():
+        raise StudyError("--out is the folder of the model; give it another one")
+    came, own, rows = _read(model, data, site)
+    adoption = adopt(came, own.name, rows, _kept(home))
+    adoption.save(out)
+    found = adoption.comparison
+    typer.echo(_heading(came, own, rows, found.num_held_out, "held out"))
+    _show(came.plan, found)
+    typer.echo(f"{out}: the adopted model, and the comparison; nothing has left this computer")
+
+
+def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
+    import torch
+
+    from predbayes.study.model import CalibratedModel, model_folder
+    from predbayes.study.site import SiteRows
+    from predbayes.study.sitefile import SiteFile, read_site_table
+
+    loaded, own = CalibratedModel.load(model_folder(model)), SiteFile.load(site)
+    torch.set_num_threads(loaded.plan.learner.threads)
+    return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))
+
+
+def _kept(home: Path | None) -> Holdout | None:
+    from predbayes.study.site import Holdout
+
+    return None if home is None else Holdout.load(home)
+
+
+def _heading(
+    model: CalibratedModel, own: SiteFile, rows: SiteRows, num_rows: int, which: str
+) -> str:
+    return (
+        f"{own.name}, model of result {model.number} of {model.plan.name!r}: "
+        f"{len(rows.targets):,} rows, {num_rows:,} {which}"
+    )
+
+
+def _show(plan: Plan, found: Comparison) -> None:
+    from predbayes.study.report import with_interval
+
+    if found.scores:
+        _show_scores(plan, found.scores.items())
+    change = " ".join(with_interval(found.adopted_minus_global))
+    typer.echo(f"NLL of adopted minus global on all rows, cross-validated: {change}")
+    typer.echo(found.advice)
+
+
+def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
+    """A line for each model, a column for each metric, with intervals of 95 %."""
+    from predbayes.study.report import METRICS, with_interval
+
+    lines = list(scores)
+    shown = [m for m in METRICS if any(m.name in found.metrics for _, found in lines)]
+    unit = f" ({plan.target.unit})" if plan.target.unit else ""
+    table = [["", *(m.label + (unit if m.has_unit else "") for m in shown)]]
+    for name, found in lines:
+        cells = (with_interval(found.metrics[m.name], percent=m.percent) for m in shown)
+        table.append([name, *(" ".join(cell) for cell in cells)])
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(padded).rstrip())
+
+
+def _require_place(out: Path, data: Path) -> None:
+    """Refuse what cannot be written before any work is done."""
+    from predbayes.errors import DataError
+
+    if not out.absolute().parent.is_dir():
+        raise DataError(f"there is no folder {out.absolute().parent}")
+    if out.is_dir() or (out.exists() and data.exists() and out.samefile(data)):
+        raise DataError(f"--out would overwrite {out}; give it another name")
+
+
+def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path) -> None:
+    """Write the signed sums, or hold them back until they are approved; say all that they are."""
+    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.approvals import Approvals
+    from predbayes.study.folder import TEMPORARY, put, remove
+
+    approved = Approvals(own.folder).given("upload", upload.digest())
+    released = plan.upload.release == "automatic" or approved
+    path = out if released else out.with_name(_HELD_BACK + out.name)
+    partial = path.with_name(TEMPORARY + path.name)
+    upload.save(partial, SigningKey.load(own.key_path) if released else None)
+    put(partial, path)
+    if released:
+        remove(out.with_name(_HELD_BACK + out.name))
+    typer.echo("all that it says, beside the signature:")
+    typer.echo(upload.info.model_dump_json(indent=1))
+    if released:
+        typer.echo(f"hand over, if you want to: {path}")
+    else:
+        typer.echo(f"held back until it is approved: predbayes site approve '{path}'")

@@ -1,0 +1,236 @@
+"""`predbayes site check` as a data manager meets it, with the table of a German hospital."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from predbayes.cli.site_check import check_command
+from predbayes.errors import DataError, PredbayesError, StudyError
+from predbayes.study.kit import Kit
+from predbayes.study.sitefile import SiteFile, read_site_table
+from predbayes.study.tables import code_table, code_targets
+from tests.study.messy import FILE, NUM_ROWS, SITE, messy_patients, write_kit, write_messy
+
+CANARY = "Kanarienvogel"
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory):
+    return write_kit(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_messy(tmp_path)
+    return tmp_path
+
+
+def run(kit, *arguments):
+    app = typer.Typer()
+    app.command()(check_command)
+    return CliRunner().invoke(app, [str(kit.folder), FILE, *map(str, arguments)])
+
+
+def said(result):
+    """All that a user sees."""
+    return f"{result.output}{result.exception or ''}"
+
+
+def suggested(kit):
+    result = run(kit, "--suggest", "--name", SITE)
+    assert result.exit_code == 0, said(result)
+    return result
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+class TestWalk:
+    def test_the_messy_table_passes_after_a_draft_and_two_edits(self, kit, folder):
+        suggested(kit)
+        first = run(kit)
+        assert isinstance(first.exception, DataError)
+        assert str(first.exception) == "herz.csv does not fit yet: 1 error, 1 warning"
+        edit(
+            folder / "site.toml",
+            '[mmHg]", missing = ["-9"',
+            '[mmHg]", missing = ["-9", "n. gemessen"',
+        )
+        edit(
+            folder / "site.toml",
+            'atypisch = "atypical" }',
+            'atypisch = "atypical", typisch = "typical", "nicht anginös" = "non-anginal" }',
+        )
+        result = run(kit)
+        assert result.exit_code == 0, said(result)
+        assert "240 rows, 10 of 10 columns found" in result.output
+        assert "warning: cp: 24 values in none of the plan's categories" in result.output
+        assert "herz.csv fits the plan: no errors, 1 warning" in result.output
+
+    def test_what_comes_out_is_what_went_in(self, kit, folder):
+        """The hospital's cells against the table that they were made from."""
+        suggested(kit)
+        edit(
+            folder / "site.toml",
+            '[mmHg]", missing = ["-9"',
+            '[mmHg]", missing = ["-9", "n. gemessen"',
+        )
+        frame = read_site_table(kit.plan, SiteFile.load(folder / "site.toml"), folder / FILE)
+        codes, targets = code_table(kit.plan, frame), code_targets(kit.plan, frame)
+        table = messy_patients()
+        names = list(kit.plan.columns)
+        assert codes[:, names.index("age")].tolist() == table["age"].tolist()
+        assert codes[:, names.index("sex")].tolist() == (table["sex"] == "male").tolist()
+        assert targets.tolist() == (table["disease"] == "yes").tolist()
+        chol = codes[:, names.index("chol")]
+        assert chol.isnan().nonzero()[:, 0].tolist() == list(range(1, NUM_ROWS, 9))
+        error = (chol - torch.tensor(table["chol"].tolist())).abs()
+        assert float(error[~chol.isnan()].max()) <= 0.05 * 38.67 + 1e-9  # one decimal was written
+
+    def test_the_draft_says_what_to_look_at_and_what_is_next(self, kit, folder):
+        output = suggested(kit).output
+        assert "wrote site.toml: a draft; look at" in output
+        assert "  - chol: taken for mmol/l, which becomes mg/dl" in output
+        assert "  - not used: Pat.-Nr., Bemerkung" in output
+        assert f"next: edit it, then predbayes site check {kit.folder} herz.csv" in output
+
+
+class TestAsked:
+    def test_what_the_plan_asks_comes_first(self, kit, folder):
+        lines = suggested(kit).output.splitlines()
+        assert lines[0] == "the study 'heart' asks of this site:"
+        assert lines[1].split(maxsplit=1) == [
+            "leaves",
+            "predictions on 300 reference rows, about 2 kB, in one signed file, "
+            "after somebody here approves it",
+        ]
+        assert "a model of your choice: network, logistic-regression" in lines[3]
+        assert "20% of your rows, never trained on" in lines[4]
+        assert kit.plan.fingerprint in lines[5]
+
+    @pytest.mark.parametrize("digest", ["right", "wrong"])
+    def test_a_network_of_the_consortiums_own_is_shown_and_must_be_the_agreed_one(
+        self, kit, folder, monkeypatch, digest
+    ):
+        from predbayes.study.modules import source_digest
+
+        reference = "rich.console:Console"
+        agreed = source_digest(reference) if digest == "right" else "0" * 64
+        model = kit.plan.model.model_copy(update={"module": reference})
+        frozen = kit.plan.frozen.model_copy(update={"module_digest": agreed})
+        plan = kit.plan.model_copy(update={"model": model, "frozen": frozen})
+        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
+        suggested(kit)
+        output = said(run(kit))
+        assert f"network      {reference}, source {agreed[:16]}, " in output
+        assert ("its source is not that of the plan" in output) == (digest == "wrong")
+        assert f"{1 + (digest == 'wrong')} error" in output
+
+    def test_a_network_that_is_not_installed_is_an_error(self, kit, folder, monkeypatch):
+        model = kit.plan.model.model_copy(update={"module": "heartnets.nets:net"})
+        plan = kit.plan.model_copy(update={"model": model})
+        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
+        suggested(kit)
+        output = said(run(kit))
+        assert "error: " in output
+        assert "the package heartnets is not installed here" in output
+
+
+class TestRefusals:
+    def test_nothing_is_overwritten(self, kit, folder):
+        (folder / "site.toml").write_text("mine")
+        result = run(kit, "--suggest", "--name", SITE)
+        assert isinstance(result.exception, StudyError)
+        assert (folder / "site.toml").read_text() == "mine"
+
+    def test_a_draft_needs_the_sites_name(self, kit, folder):
+        assert "--name NAME" in str(run(kit, "--suggest").exception)
+        assert isinstance(run(kit, "--suggest", "--name", "../x").exception, PredbayesError)
+        assert not (folder / "site.toml").exists()
+
+    def test_without_a_file_the_plans_names_are_taken_and_a_draft_is_offered(self, kit, folder):
+        (folder / FILE).write_bytes((kit.folder / "reference.csv").read_bytes())
+        result = run(kit)
+        assert "there is no site.toml: your names and units are taken for" in result.output
+        assert "herz.csv --suggest --name NAME" in result.output
+        assert "error: disease: the column is missing" in result.output
+        assert str(result.exception) == "herz.csv does not fit yet: 1 error, 0 warnings"
+
+    def test_another_place_for_the_file_is_in_the_next_command(self, kit, folder):
+        result = run(kit, "--suggest", "--name", SITE, "--site", "my site.toml")
+        assert "herz.csv --site 'my site.toml'" in result.output
+        assert SiteFile.load(folder / "my site.toml").name == SITE
+
+
+COLUMNS = (
+    "Alter (Jahre)",
+    "Geschlecht",
+    "Brustschmerz",
+    "Cholesterin [mmol/l]",
+    "KHK",
+    "Bemerkung",
+)
+VALUES = (CANARY, "-73519,25", "73519.25", f"{CANARY} ruft an")
+
+
+def spoil(path, column, value, num_rows):
+    header, *lines = path.read_text("latin-1").splitlines()
+    place = header.split(";").index(column)
+    rows = [line.split(";") for line in lines]
+    for row in rows[:num_rows]:
+        row[place] = value
+    text = "\n".join([header, *(";".join(row) for row in rows)])
+    path.write_text(text, "latin-1")
+
+
+class TestCanaries:
+    @pytest.mark.parametrize("column", COLUMNS)
+    @pytest.mark.parametrize("value", VALUES)
+    def test_a_value_is_in_no_output_error_or_draft(self, kit, folder, column, value):
+        spoil(folder / FILE, column, value, 3)
+        outputs = [said(run(kit)), said(suggested(kit)), said(run(kit))]
+        outputs.append((folder / "site.toml").read_text())
+        form = '[file]\ndelimiter = ";"\nencoding = "latin-1"'
+        (folder / "site.toml").write_text(f'format = 1\nname = "{SITE}"\n{form}\n')
+        outputs.append(said(run(kit)))
+        assert not any(value in output for output in outputs)
+
+    @pytest.mark.parametrize("column", [column for column in COLUMNS if column != "Bemerkung"])
+    def test_it_is_shown_to_whoever_asks(self, kit, folder, column):
+        suggested(kit)
+        spoil(folder / FILE, column, CANARY, 3)
+        assert CANARY not in said(run(kit))
+        assert CANARY in run(kit, "--show-values").output
+
+    def test_a_frequent_word_is_in_the_draft_and_on_no_screen(self, kit, folder):
+        spoil(folder / FILE, "Brustschmerz", CANARY, 30)
+        assert CANARY not in said(suggested(kit))
+        assert CANARY in (folder / "site.toml").read_text()
+        assert CANARY not in said(run(kit))
+
+    def test_a_file_without_names_is_refused_without_its_first_row(self, kit, folder):
+        text = (folder / FILE).read_text("latin-1").splitlines()
+        text[1] = text[1].replace("48000", CANARY)
+        (folder / FILE).write_text("\n".join(text[1:]), "latin-1")
+        result = run(kit, "--suggest", "--name", SITE)
+        assert isinstance(result.exception, DataError)
+        assert CANARY not in said(result)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, predbayes.cli.site_check;"
+        "print(sorted({'torch', 'numpy', 'pandas', 'scipy', 'pydantic'} & set(sys.modules)))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.strip() == "[]"

@@ -1,0 +1,253 @@
+"""`predbayes site evaluate` and `adopt`: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import typer
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from predbayes.cli.site_home import adopt_command, evaluate_command
+from predbayes.errors import DataError, PredbayesError, StudyError
+from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Declared, Upload
+from predbayes.learning.local import NetworkPredictor
+from predbayes.posterior.samples import WeightSamples
+from predbayes.seeding import generator
+from predbayes.study.approvals import Approvals
+from predbayes.study.evaluation import check_evaluation
+from predbayes.study.home import COMPARISON_FILE
+from predbayes.study.learners import student_network
+from predbayes.study.model import CalibratedModel
+from predbayes.study.plan import Plan
+from predbayes.study.site import HOLDOUT_FILE, HOME, SiteRows, split_rows
+from predbayes.study.sitefile import SiteFile, read_site_table
+from predbayes.study.tables import read_frame
+
+PLAN = """
+format = 1
+name = "taken home"
+target = {{ name = "outcome", {target} }}
+reference = {{}}
+model = {{ hidden = [4] }}
+upload = {{ release = "{release}" }}
+[columns]
+age = {{ type = "number", centre = 60.0, scale = 10.0 }}
+ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
+"""
+TARGETS = {
+    "classes": 'task = "classification", classes = ["no", "yes"]',
+    "number": 'task = "regression", unit = "days", centre = 12.0, scale = 4.0',
+}
+NUM_ROWS = 100
+CANARY = "71.830625"
+
+app = typer.Typer()
+app.command("evaluate")(evaluate_command)
+app.command("adopt")(adopt_command)
+
+
+class Home:
+    """A site's folder: its file, key, table, what training kept, and the study's model."""
+
+    def __init__(self, root, kind, release="automatic"):
+        self.root = root
+        self.plan = Plan.loads(PLAN.format(target=TARGETS[kind], release=release))
+        network = student_network(self.plan)
+        samples = WeightSamples.of(network.create(generator(0, "home")))
+        self.model = CalibratedModel(self.plan, NetworkPredictor(network, samples), number=4)
+        self.model.save(root / "result" / "model")
+        self.key = SigningKey.generate()
+        self.key.save(root / "Basel.key")
+        (root / "site.toml").write_text(
+            'format = 1\nname = "Basel"\n[columns]\nage = { column = "Alter" }\n'
+        )
+        (root / "rows.csv").write_text(self.table(kind))
+        self.keep_holdout()
+
+    def table(self, kind):
+        ages = [40 + (37 * row) % 45 for row in range(NUM_ROWS)]
+        labels = [("no", "yes")[row % 3 > 0] for row in range(NUM_ROWS)]
+        if kind == "number":
+            labels = [f"{8 + (13 * row) % 11}" for row in range(NUM_ROWS)]
+        rows = [f"{age},{1 + age % 2},{label}" for age, label in zip(ages, labels, strict=True)]
+        rows[17] = f"{CANARY},1,{labels[17]}"
+        return "Alter,ward,outcome\n" + "\n".join(rows) + "\n"
+
+    def keep_holdout(self):
+        """As `predbayes site train` does, of a model that says what the study's says."""
+        own = SiteFile.load(self.root / "site.toml")
+        rows = SiteRows.of(self.plan, read_site_table(self.plan, own, self.root / "rows.csv"))
+        held_out = split_rows(self.plan, "Basel", NUM_ROWS)[1]
+        said = Upload.of_predictions(self.model.predictive(rows.inputs[held_out]), num_rows=20)
+        told = {"data": rows.digest(), "plan": self.plan.digest()}
+        folder = self.root / "trained" / HOME
+        folder.mkdir(parents=True)
+        save_file({**said.arrays, "rows": held_out}, folder / HOLDOUT_FILE, metadata=told)
+
+    def run(self, command, *options, home=True):
+        arguments = [command, self.root / "result", self.root / "rows.csv"]
+        arguments += ["--site", self.root / "site.toml", *options]
+        if home:
+            arguments += ["--home", self.root / "trained"]
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(params=TARGETS)
+def home(request, tmp_path):
+    return Home(tmp_path, request.param)
+
+
+class TestAdopt:
+    def test_it_writes_a_model_that_predicts_and_says_which_to_use(self, home):
+        result = home.run("adopt", "--out", home.root / "adopted")
+        assert result.exit_code == 0
+        assert result.stdout.startswith("Basel, model of result 4 of 'taken home': 100 rows, 20 ")
+        lines = [line.split()[0] for line in result.stdout.splitlines()]
+        assert lines[2:5] == ["own", "adopted", "global"]
+        told = json.loads((home.root / "adopted" / COMPARISON_FILE).read_text())
+        assert told["advice"] in result.stdout
+        assert "nothing has left" in result.stdout
+        adopted = CalibratedModel.load(home.root / "adopted")
+        assert adopted.adjustment is not None
+        frame = read_frame(home.root / "rows.csv").rename(columns={"Alter": "age"})
+        assert len(adopted.predict(frame)) == NUM_ROWS
+
+    def test_without_home_the_own_model_is_said_not_to_be_compared(self, home):
+        result = home.run("adopt", "--out", home.root / "adopted", home=False)
+        assert result.exit_code == 0
+        assert "Your own model was not compared" in result.stdout
+        assert "\nown " not in result.stdout
+
+    def test_twice_is_the_same_to_the_bit(self, home):
+        for name in ("first", "second"):
+            assert home.run("adopt", "--out", home.root / name).exit_code == 0
+        files = sorted(path.name for path in (home.root / "first").iterdir())
+        assert files == [COMPARISON_FILE, "model.json", "model.safetensors"]
+        for name in files:
+            contents = [(home.root / f / name).read_bytes() for f in ("first", "second")]
+            assert contents[0] == contents[1]
+
+    def test_the_model_as_it_came_is_never_overwritten(self, home):
+        result = home.run("adopt", "--out", home.root / "result" / "model")
+        assert isinstance(result.exception, StudyError)
+        assert CalibratedModel.load(home.root / "result" / "model").adjustment is None
+
+
+class TestEvaluate:
+    def test_it_says_how_good_the_model_is_and_writes_nothing(self, home):
+        before = sorted(home.root.rglob("*"))
+        result = home.run("evaluate")
+        assert result.exit_code == 0
+        assert "100 rows, 20 held out" in result.stdout
+        assert "NLL" in result.stdout
+        assert ("RMSE (days)" in result.stdout) != home.plan.classification
+        assert "nothing has left" in result.stdout
+        assert sorted(home.root.rglob("*")) == before
+
+    def test_on_all_rows_if_asked(self, home):
+        assert "100 rows, 100 all" in home.run("evaluate", "--all").stdout
+
+    def test_without_home_it_says_what_it_could_not_check(self, home):
+        assert "was not checked: give --home" in home.run("evaluate", home=False).stdout
+        assert "was not checked" not in home.run("evaluate").stdout
+
+    def test_what_it_writes_is_signed_and_shown_in_full(self, home):
+        out = home.root / "sums.safetensors"
+        result = home.run("evaluate", "--out", out)
+        assert result.exit_code == 0
+        declared = Declared.read(out)
+        assert declared.signature.key == home.key.public.hex
+        assert declared.signature.verifies(Upload.load(out).digest())
+        assert declared.info.model_dump_json(indent=1) in result.stdout
+        assert declared.info.evaluation.model == home.model.weights_digest()
+        assert declared.info.num_rows == 20
+        check_evaluation(home.plan, declared.info)
+
+    def test_only_held_out_rows_of_the_model_as_it_came_are_sent(self, home):
+        out = home.root / "sums.safetensors"
+        refused = home.run("evaluate", "--all", "--out", out)
+        assert "held-out rows alone" in str(refused.exception)
+        home.run("adopt", "--out", home.root / "adopted")
+        home.root.joinpath("result").rename(home.root / "came")
+        home.root.joinpath("adopted").rename(home.root / "result")
+        assert home.run("evaluate").exit_code == 0
+        refused = home.run("evaluate", "--out", out)
+        assert "was adopted before" in str(refused.exception)
+        assert not out.exists()
+
+    def test_where_the_plan_asks_for_it_the_officer_is_asked_first(self, tmp_path):
+        home = Home(tmp_path, "classes", release="manual")
+        out, held_back = tmp_path / "sums.safetensors", tmp_path / "held-back-sums.safetensors"
+        result = home.run("evaluate", "--out", out)
+        assert f"predbayes site approve '{held_back}'" in result.stdout
+        assert not out.exists()
+        assert Declared.read(held_back).signature is None
+        Approvals(tmp_path).record("upload", Upload.load(held_back).digest(), "M. Muster")
+        assert home.run("evaluate", "--out", out).exit_code == 0
+        assert Declared.read(out).signature is not None
+        assert not held_back.exists()
+
+
+class TestErrors:
+    def refused(self, home, *arguments):
+        result = home.run(*arguments)
+        assert isinstance(result.exception, PredbayesError)
+        assert "\n" not in str(result.exception)
+        return str(result.exception)
+
+    def test_other_rows_than_those_trained_on(self, home):
+        with (home.root / "rows.csv").open("a") as file:
+            file.write(home.table("classes" if home.plan.classification else "number")[19:])
+        for command in ("adopt", "evaluate"):
+            assert "not those that" in self.refused(home, command)
+
+    def test_a_folder_without_a_model_or_without_training(self, home):
+        (home.root / "trained" / HOME / HOLDOUT_FILE).unlink()
+        assert "no held-out predictions" in self.refused(home, "adopt")
+        (home.root / "result" / "model" / "model.json").unlink()
+        assert "there is no model.json" in self.refused(home, "adopt")
+
+    def test_a_place_that_cannot_be_written(self, home):
+        out = home.root / "nowhere" / "sums.safetensors"
+        assert "there is no folder" in self.refused(home, "evaluate", "--out", out)
+        for taken in (home.root / "rows.csv", home.root):
+            assert "would overwrite" in self.refused(home, "evaluate", "--out", taken)
+        assert isinstance(home.run("evaluate", "--out", home.root).exception, DataError)
+
+    def test_a_table_without_the_target(self, home):
+        path = home.root / "rows.csv"
+        path.write_text(path.read_text().replace("outcome", "result"))
+        assert "outcome" in self.refused(home, "adopt")
+
+
+def test_no_cell_is_ever_said_or_written(home):
+    results = [
+        home.run("adopt", "--out", home.root / "adopted"),
+        home.run("evaluate", "--out", home.root / "sums.safetensors"),
+        home.run("evaluate", "--all"),
+    ]
+    path = home.root / "rows.csv"
+    path.write_text(path.read_text().replace(CANARY, f"{CANARY}x"))
+    results += [home.run("adopt"), home.run("evaluate")]  # which are errors
+    assert [result.exit_code for result in results] == [0, 0, 0, 1, 1]
+    for result in results:
+        assert CANARY not in result.output + str(result.exception)
+    for written in [*(home.root / "adopted").iterdir(), home.root / "sums.safetensors"]:
+        assert CANARY.encode() not in written.read_bytes()
+
+
+def test_help_needs_no_torch():
+    code = "import sys, predbayes.cli.site_home; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_are_those_of_the_plan(home):
+    torch.set_num_threads(2)
+    home.run("evaluate")
+    assert torch.get_num_threads() == home.plan.learner.threads == 1

@@ -1,0 +1,329 @@
+"""`predbayes study` as a coordinator meets it, from a kit to a verified result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from predbayes.cli.app import main
+from predbayes.exchange.signing import SigningKey
+from predbayes.study.model import CalibratedModel
+from predbayes.study.study import Study
+from tests.study.world import SITES, make_world
+
+COMMANDS = ("init", "admit", "add", "withdraw", "status", "finish", "verify")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def predbayes(monkeypatch, capsys):
+    """The command line in this process; what is no error of a user's escapes."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        return Done(int(done.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def study(world, tmp_path, monkeypatch):
+    """A study with all sites admitted, named by the environment."""
+    study = Study.init(tmp_path / "study", world.kit.folder, world.labels_path)
+    for site in SITES:
+        study.admit(site, world.key(site).public)
+    monkeypatch.setenv("PREDBAYES_STUDY", str(study.folder))
+    return study
+
+
+@pytest.fixture(scope="module")
+def finished(world):
+    study = world.begin("finished")
+    for site in SITES[:3]:
+        study.add(world.file(site))
+    study.finish()
+    return study
+
+
+def refused(done):
+    """The one line that an error is."""
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("predbayes: ")
+    return done.err
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", [[], ["study"], ["study", "finish"]])
+    def test_it_imports_nothing_heavy(self, command):
+        code = (
+            "import sys\n"
+            f"sys.argv = ['predbayes', *{command}, '--help']\n"
+            "from predbayes.cli.app import main\n"
+            "try:\n    main()\nexcept SystemExit as done:\n    assert done.code == 0\n"
+            "heavy = {'torch', 'pandas', 'scipy', 'numpy', 'pydantic', 'sklearn', 'matplotlib'}\n"
+            "heavy |= {'cryptography', 'jinja2', 'safetensors'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_every_command_has_one(self, predbayes, command):
+        done = predbayes("study", command, "--help")
+        assert done.code == 0
+        assert done.out.startswith("Usage: ")
+        assert f"predbayes study {command} " in done.out.splitlines()[0]
+
+
+class TestBegin:
+    def test_init_makes_the_folder_and_says_the_fingerprint(self, predbayes, world, tmp_path):
+        folder = tmp_path / "new" / "study"
+        where = ("--labels", world.labels_path, "--study", folder)
+        done = predbayes("study", "init", world.kit.folder, *where)
+        assert done.code == 0
+        assert world.kit.fingerprint in done.out
+        assert Study(folder).verify() == []
+        assert [path.name for path in folder.parent.iterdir()] == ["study"]
+
+    def test_a_study_is_looked_for_in_the_folder_study(
+        self, predbayes, world, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        done = predbayes("study", "init", world.kit.folder, "--labels", world.labels_path)
+        assert done.code == 0
+        assert predbayes("study", "verify").out.startswith("study is as its ledger says")
+
+    def test_admit_says_what_to_compare_by_telephone(self, predbayes, study, tmp_path):
+        key = SigningKey.generate().public
+        key.save(tmp_path / "zeta.pub")
+        first, again = (predbayes("study", "admit", "Zeta", tmp_path / "zeta.pub") for _ in "ab")
+        assert first.out == f"Zeta is admitted\ncompare by telephone: {key.fingerprint}\n"
+        assert again.out.startswith("Zeta was admitted with this key before\n")
+        assert study.state().keys["Zeta"] == key.hex
+
+
+class TestAdd:
+    def test_each_file_is_a_line_and_the_good_ones_are_in(self, predbayes, world, study, tmp_path):
+        good = [world.file(site) for site in SITES[:2]]
+        cut, text = tmp_path / "cut.safetensors", tmp_path / "text.safetensors"
+        cut.write_bytes(world.file(SITES[2]).read_bytes()[:-8])
+        text.write_text("hello")
+        missing = tmp_path / "missing.safetensors"
+        done = predbayes("study", "add", good[0], cut, text, missing, good[1])
+        assert done.code == 2
+        assert done.out == (
+            "Alpha.safetensors: Alpha, 105 rows, in\nBeta.safetensors: Beta, 104 rows, in\n"
+        )
+        *lines, last = done.err.splitlines()
+        assert last == "predbayes: 3 of 5 files were refused"
+        assert len(lines) == 3
+        for line, path in zip(lines, (cut, text, missing), strict=True):
+            assert line.startswith("refused: ")
+            assert path.name in line
+        assert set(study.state().uploads) == set(SITES[:2])
+        assert study.verify() == []
+
+    def test_what_is_in_is_in_already(self, predbayes, world, study):
+        paths = [world.file(site) for site in SITES[:2]]
+        study.add(paths[0])
+        done = predbayes("study", "add", *paths)
+        assert done.code == 0
+        assert done.out.splitlines() == [
+            "Alpha.safetensors: in already",
+            "Beta.safetensors: Beta, 104 rows, in",
+        ]
+
+    def test_a_site_that_is_not_admitted_is_named(self, predbayes, world, study):
+        world.upload("Betta").save(path := world.root / "betta.safetensors", world.key("Betta"))
+        done = predbayes("study", "add", path)
+        assert done.code == 2
+        assert "no admitted site 'Betta'; did you mean 'Beta'?" in done.err
+
+
+class TestWithdraw:
+    def test_the_bytes_go_and_results_are_spoken_of(self, predbayes, world, study):
+        digest = study.add(world.file("Alpha")).digest
+        done = predbayes("study", "withdraw", "Alpha")
+        assert done.code == 0
+        assert digest[:12] in done.out
+        assert not list((study.folder / "uploads").iterdir())
+
+
+class TestStatus:
+    def test_text_says_who_is_in_and_what_is_next(self, predbayes, world, study):
+        study.add(world.file("Alpha"))
+        study.add(world.file("Beta"))
+        study.withdraw("Beta")
+        done = predbayes("study", "status")
+        assert done.code == 0
+        assert "small: 1 sites in, quorum 2" in done.out
+        assert world.kit.fingerprint in done.out
+        lines = {line.split()[1]: line for line in done.out.splitlines() if "│" in line}
+        assert " in " in lines["Alpha"]
+        assert " withdrawn " in lines["Beta"]
+        assert " admitted " in lines["Gamma"]
+        assert done.out.splitlines()[-1].startswith("next: 1 more sites for the quorum of 2")
+
+    def test_json_parses_and_says_the_same(self, predbayes, finished):
+        done = predbayes("study", "status", "--json", "--study", finished.folder)
+        found = json.loads(done.out)
+        assert done.code == 0
+        assert found["num_in"] == 3
+        assert {line["site"]: line["state"] for line in found["sites"]}["Delta"] == "admitted"
+        (result,) = found["results"]
+        assert result["outcome"] == finished.state().results[0].outcome
+        assert found["next"] == "results/1/report.html"
+
+    def test_it_changes_nothing(self, predbayes, finished):
+        before = finished.ledger.path.read_bytes()
+        predbayes("study", "status", "--study", finished.folder)
+        assert finished.ledger.path.read_bytes() == before
+        assert finished.verify() == []
+
+
+class TestFinish:
+    def test_it_names_what_it_wrote_and_leaves_out_whom_it_shall(self, predbayes, world, study):
+        for site in SITES[:4]:
+            study.add(world.file(site))
+        left_out = ("--leave-out", "Gamma", "--leave-out", "Delta")
+        done = predbayes("study", "finish", *left_out)
+        assert done.code == 0, done.err
+        (recorded,) = study.state().results
+        assert recorded.left_out == ("Delta", "Gamma")
+        assert done.out.startswith(f"result 1 of 4 sites, outcome {recorded.outcome[:12]}\n")
+        folder = study.result_folder(1)
+        for name in ("report.html", "report-public.html", "model-card.html", "model"):
+            assert f"{folder / name}\n" in done.out
+            assert (folder / name).exists()
+        assert CalibratedModel.load(folder / "model").number == 1
+        shown = {site.site: site.left_out for site in study.result(1).sites}
+        assert shown == {"Alpha": False, "Beta": False, "Gamma": True, "Delta": True}
+        # Again, it is the same result; and who is not there cannot be left out.
+        assert predbayes("study", "finish", *left_out).out == done.out
+        line = refused(predbayes("study", "finish", "--leave-out", "Gama"))
+        assert "no site with an upload 'Gama'; did you mean 'Gamma'?" in line
+
+    def test_below_the_quorum_it_is_one_line(self, predbayes, study):
+        assert "the plan's quorum is 2" in refused(predbayes("study", "finish"))
+
+
+class TestVerify:
+    def test_an_untouched_study_is_rebuilt(self, predbayes, finished):
+        done = predbayes("study", "verify", "--rebuild", "--study", finished.folder)
+        assert done.code == 0, done.err
+        assert f"up to {finished.state().last}\n" in done.out
+        assert "the same to the bit" in done.out
+
+    @pytest.mark.parametrize(
+        "name", ["results/1/report.html", "results/1/model/model.safetensors", "kit/plan.toml"]
+    )
+    def test_an_altered_byte_is_code_two_and_the_file_is_named(self, predbayes, finished, name):
+        path = finished.folder / name
+        content = path.read_bytes()
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        try:
+            done = predbayes("study", "verify", "--study", finished.folder)
+        finally:
+            path.write_bytes(content)
+        assert done.code == 2
+        first, last = done.err.splitlines()
+        assert first == f"{name} was altered"
+        assert last.startswith("predbayes: ")
+        assert done.out == ""
+
+    def test_an_altered_ledger_is_named(self, predbayes, finished):
+        path = finished.ledger.path
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"Alpha", b"Alpho", 1))
+        try:
+            done = predbayes("study", "verify", "--study", finished.folder)
+            stopped = predbayes("study", "status", "--study", finished.folder)
+        finally:
+            path.write_bytes(content)
+        assert done.code == 2
+        assert "entry 2 of ledger.jsonl was altered" in done.err
+        assert "entry 2 of ledger.jsonl was altered" in refused(stopped)
+
+
+class TestErrors:
+    """Everything that a coordinator can get wrong is one line and code two."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [["add", "x.safetensors"], ["withdraw", "x"], ["status"], ["finish"], ["verify"]],
+    )
+    def test_where_there_is_no_study(self, predbayes, tmp_path, arguments):
+        line = refused(predbayes("study", *arguments, "--study", tmp_path / "none"))
+        assert "there is no study in" in line
+        assert "predbayes study init" in line
+
+    def test_a_study_that_is_there_is_not_begun_again(self, predbayes, world, study):
+        line = refused(predbayes("study", "init", world.kit.folder, "--labels", world.labels_path))
+        assert "exists; give another folder" in line
+
+    @pytest.mark.parametrize(
+        ("file", "message"),
+        [
+            ("other-labels.json", "does not hold the labels that the plan was frozen with"),
+            ("plan.toml", "plan.toml is not a file of labels"),
+            ("none.json", "none.json: No such file"),
+        ],
+    )
+    def test_labels_that_are_not_of_the_kit(self, predbayes, world, tmp_path, file, message):
+        labels = world.root / file
+        if file == "other-labels.json":
+            content = json.loads(world.labels_path.read_text())
+            content["labelled"]["labels"].reverse()
+            labels.write_text(json.dumps(content))
+        where = ("--labels", labels, "--study", tmp_path / "study")
+        assert message in refused(predbayes("study", "init", world.kit.folder, *where))
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_that_is_no_kit(self, predbayes, world, tmp_path):
+        where = ("--labels", world.labels_path, "--study", tmp_path / "study")
+        assert "plan.toml" in refused(predbayes("study", "init", tmp_path, *where))
+        assert "is a draft" in refused(predbayes("study", "init", world.root, *where))
+
+    def test_a_site_that_has_sent_nothing_cannot_withdraw(self, predbayes, world, study):
+        study.add(world.file("Alpha"))
+        line = refused(predbayes("study", "withdraw", "Alhpa"))
+        assert "'Alhpa'; did you mean 'Alpha'?" in line
+        assert set(study.state().uploads) == {"Alpha"}
+
+    def test_a_private_key_is_sent_back(self, predbayes, study, tmp_path):
+        key = SigningKey.generate()
+        key.save(tmp_path / "zeta.pem")
+        line = refused(predbayes("study", "admit", "Zeta", tmp_path / "zeta.pem"))
+        assert "is a private key, which stays at the site; send the file .pub" in line
+        assert "Zeta" not in study.state().keys
+
+    def test_a_file_that_is_no_key(self, predbayes, study, tmp_path):
+        (tmp_path / "zeta.pub").write_text("ssh-ed25519 AAAA zeta\n")
+        line = refused(predbayes("study", "admit", "Zeta", tmp_path / "zeta.pub"))
+        assert "is not a public key of predbayes" in line
+        refused(predbayes("study", "admit", "Zeta", tmp_path / "none.pub"))
+
+    def test_a_name_that_could_mislead(self, predbayes, world, study, tmp_path):
+        SigningKey.generate().public.save(tmp_path / "x.pub")
+        assert "a site's name" in refused(predbayes("study", "admit", "../x", tmp_path / "x.pub"))
+
+    def test_mistyped_options_are_code_two(self, predbayes, study):
+        assert predbayes("study", "finish", "--leaveout", "x").code == 2

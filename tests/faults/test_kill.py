@@ -1,0 +1,92 @@
+"""A killed command leaves a study that it completes when it is run again.
+
+The trials are made by `tests.faults.crash`, a process that forks. Whatever is killed, when and how
+often: before the command is run again, everything that was there before it is there; afterwards
+ledger, files and names are those of a study that nobody disturbed, to the byte but for the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults.crash import CUTS
+
+NUM_KILLS = 50
+COMMANDS = ("init", "admit", "add", "withdraw", "finish")
+
+
+def trials(folder, kind, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.crash", kind, str(folder), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def problems(found):
+    return [line for line in found if line["problem"] is not None]
+
+
+def count(found, **wanted):
+    """How many trials were so, by command."""
+    kept = (line for line in found if all(line[name] == value for name, value in wanted.items()))
+    return Counter(line["command"] for line in kept)
+
+
+def test_fifty_kills_at_random_moments_change_nothing(tmp_path):
+    found = trials(tmp_path, "random", NUM_KILLS)
+    assert problems(found) == []
+    # Kills that came too late do not count.
+    killed = count(found, killed=True)
+    assert killed.total() == NUM_KILLS
+    assert min(killed[command] for command in ("add", "withdraw", "finish")) >= 8
+    # Some came before the step was recorded.
+    assert count(found, killed=True, recorded=False).keys() == {"add", "withdraw", "finish"}
+
+
+def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path):
+    found = trials(tmp_path, "operations")
+    assert problems(found) == []
+    # As many as the steps of the command have at the least, each with its state before.
+    least = {"init": 15, "admit": 4, "add": 12, "withdraw": 6, "finish": 15}
+    died = count(found, killed=True)
+    assert all(died[command] >= number for command, number in least.items()), died
+    assert count(found, killed=False) == dict.fromkeys(COMMANDS, 1)  # the last is the whole
+    for recorded in (False, True):
+        assert count(found, killed=True, recorded=recorded).keys() == set(COMMANDS)
+
+
+def test_a_line_of_the_ledger_cut_anywhere_changes_nothing(tmp_path):
+    found = trials(tmp_path, "torn")
+    assert problems(found) == []
+    assert count(found, at=None, killed=True) == dict.fromkeys(COMMANDS, len(CUTS))
+    # Whoever mends it may die, too.
+    assert all(
+        number > 8 for number in (count(found, killed=True) - count(found, at=None)).values()
+    )
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "3", "old"])
+def test_what_no_kill_left_is_not_cleared_away(tmp_path, name):
+    from tests.study.world import make_world
+
+    world = make_world(tmp_path / "world")
+    study = world.begin("../study")
+    mine = [study.folder / parent / name for parent in ("uploads", "results")]
+    for path in mine:
+        path.write_text("mine")
+    study.add(world.file("Alpha"))
+    study.withdraw("Alpha")
+    assert all(path.read_text() == "mine" for path in mine)
+    assert len(study.verify()) == 2
