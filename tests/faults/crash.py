@@ -24,7 +24,6 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import sys
 import time
 import traceback
@@ -49,7 +48,7 @@ SEED = 7
 CUTS = (0, 1, 11, 40, 200, -2, -1, None)  # where a line of the ledger ends, as in content[:cut]
 CUTS_MENDED = (40, -1)  # removed, and completed
 _SHARES = {"add": 0.44, "withdraw": 0.4, "finish": 0.16}  # of random kills; finish takes seconds
-_PATIENCE = 4  # attempts for each kill that finds its process alive
+_PATIENCE = 6  # attempts for each kill that finds its process alive
 _FIRST_FILE = "study/results/.partial-*/result.json"
 _CLOCKED = {"result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl"}
 _OPERATIONS = {
@@ -264,15 +263,15 @@ def torn(cut: int | None) -> Death:
 def random_kills(scene: Scene, number: int) -> None:
     """Kill from outside until a living process was hit so many times."""
     draw = random.Random(f"{SEED} {scene.name}")
-    spans = [_measured(scene) for _ in range(3)]
+    whole, tail = _measured(scene)
     hits = 0
     for attempt in range(_PATIENCE * number):
         if hits == number:
             return
-        # Half of what `finish` does is to compute: every second kill waits until it writes.
-        late = scene.name == "finish" and attempt % 2 == 1
-        span = statistics.median(tail if late else whole for whole, tail in spans)
-        kill = functools.partial(_kill_after, scene, draw.uniform(0, span), late=late)
+        # Most of what `finish` does is to compute: every third kill waits until it writes.
+        late = scene.name == "finish" and attempt % 3 == 2
+        seconds = draw.uniform(0, tail if late else whole)
+        kill = functools.partial(_kill_after, scene, seconds, late=late)
         hits += trial(scene, kill, late=late)["killed"]
 
 
@@ -383,7 +382,7 @@ def _conclude_once(root: Path) -> None:
 def run(kind: str, root: Path, number: int = 0) -> None:
     # Once here, and not in every child: kills shall find commands at work, not at their imports.
     app_module.app = typer.main.get_command(app_module.app)
-    for module in ("matplotlib.figure", "matplotlib.backends.backend_svg", "jinja2"):
+    for module in ("torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"):
         importlib.import_module(module)
     scenes = make_scenes(root, remembering=kind != "random")
     for name, scene in scenes.items():

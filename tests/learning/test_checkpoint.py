@@ -19,6 +19,11 @@ class Stopped(Exception):
     pass
 
 
+@pytest.fixture(autouse=True)
+def _every_epoch(monkeypatch):
+    monkeypatch.setattr("predbayes.learning.checkpoint._LEAST_RATIO", 0)
+
+
 def problem(kind):
     rng = generator(0, "rows")
     inputs = torch.randn(60, 3, generator=rng)

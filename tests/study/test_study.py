@@ -122,8 +122,11 @@ class TestSteps:
         warm, result = study.finish(warm=True)
         assert warm.start == result.student.start == 1
         assert study.verify(rebuild=True) == []
+        assert study.finish(warm=True)[0].number == 2  # nothing has changed
+        cold, _ = study.finish()
+        assert (cold.number, cold.start) == (3, None)
         study.withdraw("Alpha")
-        with pytest.raises(StudyError, match="Alpha has withdrawn since result 2"):
+        with pytest.raises(StudyError, match="Alpha has withdrawn since result 3"):
             study.finish(warm=True)
 
     def test_adding_twice_is_adding_once(self, world, study):
@@ -264,6 +267,27 @@ class TestVerify:
         path.write_bytes(path.read_bytes()[:-1] + b"\x01")
         with pytest.raises(StudyError, match="was altered"):
             study.finish()
+
+
+class TestUnseen:
+    def test_what_no_reference_row_shows_has_no_say(self, world, study):
+        """A flag that is never up in the reference rows must not turn predictions at random."""
+        from predbayes.study.finish import without_unseen_inputs
+        from predbayes.study.model import CalibratedModel
+
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        study.finish()
+        model = CalibratedModel.load(study.result_folder(1) / "model")
+        inputs = world.kit.inputs.clone()
+        inputs[:, -1] = 0
+        deaf = without_unseen_inputs(model.predictor, inputs)
+        flagged = inputs.clone()
+        flagged[:, -1] = 1
+        same = deaf.predict(inputs).log_probs, deaf.predict(flagged).log_probs
+        assert torch.equal(*same)
+        assert torch.equal(same[0], model.predictor.predict(inputs).log_probs)
+        assert not torch.equal(same[0], model.predictor.predict(flagged).log_probs)
 
 
 class TestStatus:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from predbayes.errors import DataError
 from predbayes.study.plan import Plan
 from predbayes.study.sitefile import FileForm, SiteFile, read_raw, read_site_table
 from predbayes.study.suggest import sniff, suggest
@@ -272,6 +273,19 @@ class TestSecrecy:
         assert value not in suggestion.sitefile_text
         assert not any(value in note for note in suggestion.notes)
 
+    @pytest.mark.parametrize(
+        ("column", "code"),
+        [("chol", "-9999"), ("sex", "weiblich"), ("ward", "unbekannt"), ("outcome", "nein")],
+    )
+    def test_even_a_code_that_is_understood_is_named_only_if_many_rows_have_it(
+        self, plan, drafted, column, code
+    ):
+        table = rows()
+        for num_rows in (plan.rules.min_cell - 1, plan.rules.min_cell):
+            table.loc[: num_rows - 1, column] = code
+            text = drafted(table)[1].sitefile_text
+            assert (code in text) == (num_rows == plan.rules.min_cell)
+
     def test_a_word_of_many_rows_is_in_a_comment_and_in_no_note(self, drafted):
         table = rows()
         table.loc[:9, "ward"] = CANARY
@@ -306,3 +320,44 @@ def test_the_messy_table_is_understood_but_for_two_columns(tmp_path):
     assert len(frame) == NUM_ROWS
     assert {problem.column for problem in table_problems(kit.plan, frame)} == {"trestbps"}
     assert not target_problems(kit.plan, frame)
+
+
+class TestRegression:
+    @pytest.fixture
+    def plan(self):
+        target = '[target]\nname = "stay"\ntask = "regression"\nunit = "days"\n[columns]'
+        text = PLAN.split("[target]")[0] + target + PLAN.split("[columns]")[1]
+        return Plan.loads(text.replace("range = [80, 700], ", ""))
+
+    @pytest.fixture
+    def table(self):
+        return rows(stay=[f"{day}" for day in range(1, 61)]).drop(columns="outcome")
+
+    def test_a_code_far_from_all_values_is_missing_where_there_is_no_range(self, drafted, table):
+        table.loc[:9, "stay"] = "9999"
+        table.loc[10:19, "stay"] = "77"
+        site, suggestion, _ = drafted(table)
+        assert site.target.missing == ("9999",)
+        assert "stay: taken for missing: 9999" in suggestion.notes
+
+    def test_a_parquet_file_needs_no_form(self, plan, table, tmp_path):
+        table = table.assign(stay=table["stay"].astype(float)).rename(columns={"age": "Alter"})
+        table.to_parquet(tmp_path / "rows.parquet")
+        site = SiteFile.loads(suggest(plan, tmp_path / "rows.parquet", "B").sitefile_text)
+        assert site.file == FileForm()
+        assert site.columns["age"].column == "Alter"
+        assert not target_problems(plan, read_site_table(plan, site, tmp_path / "rows.parquet"))
+
+    def test_a_target_that_is_not_there_is_asked_for(self, drafted, table):
+        _, suggestion, _ = drafted(table.drop(columns="stay"))
+        assert "stay: no column of the file looks like it; write its name" in suggestion.notes
+        assert '# column = ""' in suggestion.sitefile_text
+
+    def test_units_between_which_no_factor_is_known_are_to_be_checked(self, drafted, table):
+        _, suggestion, _ = drafted(table.rename(columns={"stay": "stay [kg]"}))
+        assert "stay: the file has kg, the plan days: is a factor missing?" in suggestion.notes
+
+
+def test_a_file_that_is_not_there_is_refused_in_one_line(plan, tmp_path):
+    with pytest.raises(DataError, match="cannot read"):
+        suggest(plan, tmp_path / "rows.csv", "Basel")

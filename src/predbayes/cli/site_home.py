@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -172,9 +172,21 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path) -> None:
     put(partial, path)
     if released:
         remove(out.with_name(_HELD_BACK + out.name))
-    typer.echo("all that it says, beside the signature:")
-    typer.echo(upload.info.model_dump_json(indent=1))
+    typer.echo("all that it says, beside its signature:")
+    for line in _lines(upload.info.model_dump(mode="json")):
+        typer.echo(f"  {line}")
     if released:
         typer.echo(f"hand over, if you want to: {path}")
     else:
         typer.echo(f"held back until it is approved: predbayes site approve '{path}'")
+
+
+def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every field of a header, one to a line."""
+    import json
+
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}: {json.dumps(value, ensure_ascii=False)}"

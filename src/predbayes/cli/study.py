@@ -128,6 +128,7 @@ def finish(
     from predbayes.study.study import Study
 
     opened = Study(study)
+    typer.echo("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx)
     folder = opened.result_folder(recorded.number)
     typer.echo(

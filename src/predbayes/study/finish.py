@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
+from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.local import NetworkPredictor, SGHMCLearner
 from predbayes.methods.auto_pool import AutoPool
 from predbayes.methods.beta_pred_bayes import BetaPredBayes
@@ -57,6 +58,9 @@ from predbayes.study.scoring import coverage, reliability, score, verdict
 from predbayes.study.screening import Contribution, Screening, pool_losses, screen
 from predbayes.study.state import AcceptedUpload
 from predbayes.summand import fold
+
+WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
+"""A quarter of the steps, from a student that is nearly there."""
 
 _NUM_PARTS = 5
 _NUM_CURVE = 21
@@ -168,6 +172,7 @@ class _Run:
         return Distilled(
             _pool(self.plan, own),
             student_network(self.plan),
+            settings=DISTILLATION if self.start is None else WARM_DISTILLATION,
             start=None if self.start is None else self.start.samples,
         )
 
@@ -251,7 +256,11 @@ class _Run:
         """Tune, pool and distil."""
         method = self.method("none" if own is None else own)
         state = method.init(reference, rng=self.rng("init"))
-        return method.finish(state, total, reference, rng=self.rng("pool"))
+        state = method.finish(state, total, reference, rng=self.rng("pool"))
+        if self.plan.model.module:
+            return state
+        seen = reference.inputs[reference.distillation]
+        return replace(state, distilled=without_unseen_inputs(state.student, seen))
 
     def held_out(
         self, total: PredictiveSum[Any], state: DistilledState[PoolState]
@@ -272,7 +281,8 @@ class _Run:
         for out, rest in parts:
             order = torch.cat([rest, others, out])
             part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
-            inner = _Run(self.plan, part, self.labels, self.start)
+            # Cold, whatever the start is: an earlier student has learnt from every row.
+            inner = _Run(self.plan, part, self.labels, None)
             state = inner.finish(total[order], part, inner.own_model())
             pooled.append(state.teacher.predictive[part.evaluate])
             predicted.append(state.student.predict(part.inputs[part.evaluate]))
@@ -401,6 +411,19 @@ class _Telling:
             except PoolError:
                 break  # improper from here on
         return tuple(points)
+
+
+def without_unseen_inputs(student: NetworkPredictor, inputs: Tensor) -> NetworkPredictor:
+    """A multilayer perceptron that is deaf to inputs which are zero in every row that it saw.
+
+    Such are flags of values that no reference row lacks, and categories that none has. Nothing was
+    learnt about them; their weights are still those of the start, and would answer at random.
+    """
+    parameters = dict(student.samples.parameters)
+    name, first_layer = next(iter(parameters.items()))  # (M, width, inputs)
+    heard = (inputs != 0).any(0)
+    parameters[name] = torch.where(heard, first_layer, torch.zeros_like(first_layer))
+    return replace(student, samples=WeightSamples(parameters, student.samples.buffers))
 
 
 def versions() -> dict[str, str]:

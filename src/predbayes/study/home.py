@@ -313,9 +313,9 @@ def advise(
     study: Name = "global" if adopted_minus_global.low > 0 else "adopted"
     if minus_own is None:
         return study, (
-            f"Use the {study} model: on your rows, cross-validated, its NLL is "
-            f"{_against_other(study, adopted_minus_global)}. Your own model was not compared: give "
-            "--home, the folder that `predbayes site train` wrote."
+            f"Use the {study} model, as your rows say (NLL of the adopted model minus the global "
+            f"one's, cross-validated: {_said(adopted_minus_global)}). Your own model was not "
+            "compared: give --home, the folder that `predbayes site train` wrote."
         )
     if num_held_out < MIN_TO_COMPARE:
         return "own", (
@@ -324,29 +324,19 @@ def advise(
         )
     nll, error = minus_own[study]["nll"], minus_own[study]["error"]
     rows = f"on {num_held_out} held-out rows"
+    said = f"(NLL of the {study} model minus yours: {_said(nll)})"
     if nll.low > 0:
-        return "own", f"Keep your own model: {rows} it is better alone, {_said(nll)}."
+        return "own", f"Keep your own model: {rows} it is better alone {said}."
     if error.low > 0:
-        return "own", f"Keep your own model: {rows} the {study} model errs more, {_said(nll)}."
+        return "own", f"Keep your own model: {rows} the {study} model errs more {said}."
     if nll.high < 0:
-        return study, f"Use the {study} model: {rows} it is better than your own, {_said(nll)}."
+        return study, f"Use the {study} model: {rows} it is better than your own {said}."
     return study, (
-        f"Use the {study} model: {rows} it cannot be told from your own, {_said(nll)}, and it "
-        "rests on the rows of all sites."
+        f"Use the {study} model: {rows} it cannot be told from your own {said}, and it rests on "
+        "the rows of all sites."
     )
 
 
 def _said(difference: Estimate) -> str:
-    return (
-        f"NLL {difference.value:+.3f} from your own (95 % interval {difference.low:+.3f} to "
-        f"{difference.high:+.3f})"
-    )
-
-
-def _against_other(study: Name, difference: Estimate) -> str:
-    other, sign = ("adopted", -1) if study == "global" else ("global", 1)
-    low, high = sorted((sign * difference.low, sign * difference.high))
-    return (
-        f"{sign * difference.value:+.3f} from that of the {other} one (95 % interval {low:+.3f} to "
-        f"{high:+.3f})"
-    )
+    low, high = difference.low, difference.high
+    return f"{difference.value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}"

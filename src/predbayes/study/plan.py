@@ -260,11 +260,16 @@ class Plan(Section):
         return sum(column.width for column in self.columns.values())
 
     def digest(self) -> str:
-        """SHA-256 of what is agreed; where the reference rows lay on a disk is not part of it."""
+        """SHA-256 of what is agreed; where the reference rows lay on a disk is not part of it.
+
+        Keys at their defaults are left out, so that a later version with more keys finds the same
+        digest. The defaults of format 1 therefore never change.
+        """
         agreed = self.model_copy(
             update={"reference": self.reference.model_copy(update={"file": ""})}
         )
-        return hashlib.sha256(agreed.model_dump_json().encode()).hexdigest()
+        content = agreed.model_dump_json(exclude_defaults=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def fingerprint(self) -> str:

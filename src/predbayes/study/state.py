@@ -70,9 +70,13 @@ class FinishedResult:
         """Digest of the model's weights, which results of the same uploads share."""
         return self.files.get(f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "")
 
-    def serves(self, left_out: frozenset[str], files: Sequence[str]) -> bool:
-        """Whether it is what one would make with these sites left out, and has these files."""
-        return frozenset(self.left_out) == left_out and set(files) <= self.files.keys()
+    def serves(self, left_out: frozenset[str], files: Sequence[str], *, warm: bool) -> bool:
+        """Whether it is what one would make with these sites left out, and has these files.
+
+        A student that began cold serves who asks for a warm one, but not the other way round.
+        """
+        alike = frozenset(self.left_out) == left_out and (warm or self.start is None)
+        return alike and set(files) <= self.files.keys()
 
 
 @dataclass(slots=True)

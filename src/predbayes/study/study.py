@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from pydantic import ValidationError
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
@@ -276,7 +277,7 @@ class _Step:
         if before is not None:
             raise UploadError(
                 f"{info.site} has an upload in the study already; withdraw it first, and admit "
-                "the site again"
+                "the site again with a new key"
             )
         data = {
             "site": info.site,
@@ -323,7 +324,7 @@ class _Step:
         for site in sorted(leave_out - state.uploads.keys()):
             raise StudyError(no_such("site with an upload", site, state.uploads))
         current = state.current
-        if current is not None and current.serves(leave_out, [_ONNX] if onnx else []):
+        if current is not None and current.serves(leave_out, [_ONNX] if onnx else [], warm=warm):
             return current, study.result(current.number)
         quorum = study.plan.rules.quorum
         if len(state.uploads) - len(leave_out) < quorum:
@@ -333,7 +334,7 @@ class _Step:
         number = state.next_number
         occasion = Occasion(number, now(), state.last, len(state.withdrawn))
         last = state.of_these_uploads
-        if last is not None and last.serves(leave_out, []):
+        if last is not None and last.serves(leave_out, [], warm=warm):
             # New are evaluations, or a file that is asked for: the model stays to the bit.
             found, start = _again(study, last, occasion), last.start
         else:
@@ -400,7 +401,21 @@ def _conclude(
 ) -> Conclusion:
     kit = study.kit
     labels = Labels.load(study.folder / _LABELS, kit)
-    return conclude(kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start)
+    with _threads(kit.plan.learner.threads):
+        return conclude(
+            kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start
+        )
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """As many threads as the plan says: sums of several do not repeat to the bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _again(study: Study, last: FinishedResult, occasion: Occasion) -> Conclusion:

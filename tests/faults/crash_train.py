@@ -1,0 +1,108 @@
+"""`predbayes site train` killed at random moments, and run again until it is done.
+
+    python -m tests.faults.crash_train FOLDER KILLS
+
+One process with one thread imports what the command needs and forks a child for each run. It
+trains once undisturbed, then again in a new folder with as many kills as asked for, each at a
+moment drawn from how long training takes, and prints what it found as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import predbayes.cli.app as app_module
+from predbayes.learning.checkpoint import Checkpoint
+from tests.study.world import make_world
+
+SITE = "Alpha"
+LEARNER = "[learner]\nnum_epochs = 1\nmin_steps = 6000\nholdout = 0.25\n"
+
+
+def main(folder: Path, num_kills: int) -> None:
+    world = make_world(folder / "world", learner=LEARNER, model="hidden = [64, 64]")
+    world.key(SITE).save(folder / f"{SITE}.key")
+    (folder / "site.toml").write_text(f'format = 1\nname = "{SITE}"\n')
+    _write_rows(folder / "rows.csv")
+    began = time.monotonic()
+    assert _wait(_launch(folder, "straight")) == 0, (folder / "log").read_text()
+    seconds = time.monotonic() - began
+    drawn = random.Random(3)
+    killed = checkpoints = 0
+    while killed < num_kills:
+        child = _launch(folder, "disturbed")
+        time.sleep(drawn.uniform(0.05, 0.5) * seconds)
+        os.kill(child, signal.SIGKILL)
+        if _wait(child) != -signal.SIGKILL:
+            break  # it was done before
+        killed += 1
+        checkpoints += (folder / "disturbed" / "home" / "checkpoint.safetensors").exists()
+    assert _wait(_launch(folder, "disturbed")) == 0, (folder / "log").read_text()
+    one, two = (folder / name / f"{SITE}.safetensors" for name in ("straight", "disturbed"))
+    left = sorted(path.name for path in (folder / "disturbed").rglob("*") if path.is_file())
+    print(  # noqa: T201
+        json.dumps(
+            {
+                "killed": killed,
+                "checkpoints": checkpoints,
+                "same": one.read_bytes() == two.read_bytes(),
+                "holdout": _holdout(folder, "straight") == _holdout(folder, "disturbed"),
+                "left": left,
+            }
+        )
+    )
+
+
+def _launch(folder: Path, out: str) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(folder)
+        # Often, so that kills find a checkpoint in a training of seconds.
+        Checkpoint.__init__.__defaults__ = (0.1, *Checkpoint.__init__.__defaults__[1:])
+        sys.argv = ["predbayes", "site", "train", "world/kit", "rows.csv", "--out", out]
+        app_module.main()
+        code = 0
+    except SystemExit as done:
+        code = int(done.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _holdout(folder: Path, out: str) -> bytes:
+    """The file but for its metadata, whose order is random."""
+    content = (folder / out / "home" / "holdout.safetensors").read_bytes()
+    return content[8 + int.from_bytes(content[:8], "little") :]
+
+
+def _write_rows(path: Path) -> None:
+    drawn = random.Random(0)
+    lines = ["x,y,kind"]
+    for _ in range(300):
+        x, y = drawn.gauss(0, 10), drawn.gauss(0, 10)
+        lines.append(f"{x:.3f},{y:.3f},{'red' if x > 5 else 'green' if y > 0 else 'blue'}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
