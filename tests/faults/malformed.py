@@ -27,6 +27,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -810,39 +811,55 @@ def is_authentic(path: Path) -> bool:
     return signature is not None and signature.verifies(digest)
 
 
-def fuzz(num: int, root: Path) -> dict[str, int]:
-    """Try malformed files on studies of every kind; how many there were, and what they took."""
+_SETTINGS = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def fuzz(num: int, root: Path, room_bytes: int | None = None) -> dict[str, int]:
+    """Try malformed files on studies of every kind; how many there were, in how many ways.
+
+    Args:
+        num: Files to try.
+        root: A folder for the studies.
+        room_bytes: What the process may take beside what it has when it begins; from then on.
+    """
     with fixed_digests(), mock.patch("os.fsync"):  # what survives a power cut is not the question
         targets = [make_target(root / kind, kind) for kind in KINDS]
-        for target in targets:
-            target.refusal_of(b"")
-        count, tried, memory = 0, set(), _peak_bytes()
+        tried: Counter[str] = Counter()
 
-        @settings(
-            max_examples=num,
-            derandomize=True,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
+        @settings(_SETTINGS, max_examples=num)
         @given(case=cases(targets))
         def attack(case: tuple[Target, str, bytes]) -> None:
-            nonlocal count
             target, way, content = case
             target.incoming.write_bytes(content)
             assume(way not in DAMAGE or not is_authentic(target.incoming))
             target.refusal()
-            count += 1
-            tried.add(way)
+            tried[way] += 1
 
+        _warm_up(targets)
+        if room_bytes is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + room_bytes, hard))
         attack()
-        return {"count": count, "ways": len(tried), "growth": _peak_bytes() - memory}
+        return {"count": tried.total(), "ways": len(tried)}
 
 
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+def _warm_up(targets: Sequence[Target]) -> None:
+    """What happens once: hypothesis reads all our modules, the first file loads libraries."""
+    settings(_SETTINGS, max_examples=20)(given(case=cases(targets))(lambda case: None))()
+    for target in targets:
+        target.refusal_of(b"")
+        target.refusal_of(swapped_signature(target, random.Random(0)))
+
+
+def _data_bytes() -> int:
+    """Memory of the process's own, as the system counts it against a limit."""
+    return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 
 def corpus(root: Path) -> dict[str, bytes]:

@@ -59,8 +59,9 @@ def new_plan(
 def check_plan(plan: PlanFile) -> None:
     """Say everything that is wrong with a plan or unwise; of a kit, also its fingerprint."""
     from predbayes.errors import PlanError
-    from predbayes.study.checks import check, size_text, upload_bytes
+    from predbayes.study.checks import check, upload_bytes
     from predbayes.study.kit import Kit
+    from predbayes.study.pages import bytes_readable
     from predbayes.study.plan import Plan
 
     path = _plan_file(plan)
@@ -74,7 +75,7 @@ def check_plan(plan: PlanFile) -> None:
     kit = None if read.frozen is None else Kit.load(path.parent)
     console.print(
         f"{path}: no errors, {_count(len(advice), 'warning')}; one site sends about "
-        f"{size_text(upload_bytes(read))}"
+        f"{bytes_readable(upload_bytes(read), places=0)}"
     )
     if kit is None:
         console.print(f"next: predbayes plan freeze {_quoted(path)} --out KIT")
@@ -93,8 +94,9 @@ def freeze_plan(
 ) -> None:
     """Write the kit that every site gets, and apart from it the labels that none gets."""
     from predbayes.errors import PlanError
-    from predbayes.study.checks import check, size_text
+    from predbayes.study.checks import check
     from predbayes.study.kit import freeze, labels_path
+    from predbayes.study.pages import bytes_readable
     from predbayes.study.plan import Plan
 
     path = _plan_file(plan)
@@ -107,7 +109,7 @@ def freeze_plan(
         raise PlanError(f"{path} has {_count(len(errors), 'error')}; nothing was written")
     labels = labels_path(out) if labels is None else labels
     kit = freeze(path, out, labels)
-    console.print(f"wrote {out} for the sites ({size_text(kit.num_bytes)})")
+    console.print(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
     console.print(f"wrote {labels}: labels, to be kept here; a site must not have them")
     console.print(f"fingerprint: {kit.fingerprint}")
     console.print(f"next: predbayes study init {_quoted(out)} --labels {_quoted(labels)}")

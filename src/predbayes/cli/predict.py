@@ -29,11 +29,11 @@ def predict_command(
     ] = None,
 ) -> None:
     """Predict each row of a table: probabilities, or a number with an interval."""
-    from predbayes.study.model import CalibratedModel
+    from predbayes.study.model import CalibratedModel, model_folder
     from predbayes.study.tables import examine, read_frame
 
     _require_writable(out, data)
-    calibrated = CalibratedModel.load(_model_folder(model))
+    calibrated = CalibratedModel.load(model_folder(model))
     frame = read_frame(data)
     predictions = calibrated.predict(frame, level)
     table = _beside(frame, keep or (), predictions)
@@ -42,17 +42,6 @@ def predict_command(
     odd = examine(calibrated.plan, frame, outside="clip").oddities
     rows = "1 row" if len(table) == 1 else f"{len(table)} rows"
     typer.echo(f"wrote {rows} to {out}{_oddities(odd)}")
-
-
-def _model_folder(path: Path) -> Path:
-    """The folder itself, or the model in the folder of a result."""
-    from predbayes.errors import StudyError
-    from predbayes.study.model import HEADER_FILE
-
-    for folder in (path, path / "model"):
-        if (folder / HEADER_FILE).is_file():
-            return folder
-    raise StudyError(f"there is no {HEADER_FILE} in {path}; give the folder of a study's result")
 
 
 def _require_writable(out: Path, data: Path) -> None:

@@ -107,8 +107,9 @@ def _show(checked: SiteCheck, *, show_values: bool) -> None:
 
 def _asked(kit: Kit, problem: str) -> Iterator[str]:
     """What the plan asks of the site, in a few lines."""
-    from predbayes.study.checks import size_text, upload_bytes
+    from predbayes.study.checks import upload_bytes
     from predbayes.study.learners import learner_names
+    from predbayes.study.pages import bytes_readable
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
@@ -116,9 +117,10 @@ def _asked(kit: Kit, problem: str) -> Iterator[str]:
     learner = f"the plan's network, {plan.learner.num_epochs} epochs or more"
     if plan.learner.name == "any":
         learner = f"a model of your choice: {', '.join(learner_names(plan))}"
+    size = bytes_readable(upload_bytes(plan), places=0)
     release = "after somebody here approves it" if plan.upload.release == "manual" else "at once"
     asked = {
-        "leaves": f"{what}, about {size_text(upload_bytes(plan))}, in one signed file, {release}",
+        "leaves": f"{what}, about {size}, in one signed file, {release}",
         "stays": "your table; every row of it",
         "trained": learner,
         "network": _module(plan, problem) if plan.model.module else "",

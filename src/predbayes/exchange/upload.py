@@ -273,13 +273,14 @@ class Upload:
             content.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
         return content.hexdigest()
 
-    def save(self, path: Path, key: SigningKey | None = None) -> None:
-        """Write one safetensors file, signed if a key is given."""
+    def save(self, path: Path, key: SigningKey | Signature | None = None) -> None:
+        """Write one safetensors file, signed if a key is given, or a signature made elsewhere."""
         arrays = {name: array.cpu().contiguous() for name, array in self.arrays.items()}
         metadata = {_INFO_KEY: self.info.model_dump_json()}
+        if isinstance(key, SigningKey):
+            key = Signature(key=key.public.hex, signature=key.sign(self.digest()))
         if key is not None:
-            signed = Signature(key=key.public.hex, signature=key.sign(self.digest()))
-            metadata[_SIGNATURE_KEY] = signed.model_dump_json()
+            metadata[_SIGNATURE_KEY] = key.model_dump_json()
         save_file(arrays, path, metadata=metadata)
         _sort_metadata(path)
 

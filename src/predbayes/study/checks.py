@@ -22,6 +22,7 @@ from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
 from predbayes.predictive.ladder import MIN_LABELS
 from predbayes.study.learners import learner_names
 from predbayes.study.modules import load_module
+from predbayes.study.pages import bytes_readable
 from predbayes.study.plan import Category, Plan
 from predbayes.study.tables import code_targets, examine, read_frame, target_problems
 
@@ -99,16 +100,6 @@ def num_parameters(plan: Plan) -> int:
     return weights + (not plan.classification)
 
 
-def size_text(num_bytes: int) -> str:
-    """A number of bytes for people.
-
-    Examples:
-        >>> size_text(40_000), size_text(123_400_000)
-        ('40 kB', '123 MB')
-    """
-    return f"{num_bytes / 1e6:,.0f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:,.0f} kB"
-
-
 def _error(text: str) -> Advice:
     return Advice("error", text)
 
@@ -153,7 +144,7 @@ def _sizes(plan: Plan) -> Iterator[Advice]:
             "and they need no labels"
         )
     size = upload_bytes(plan)
-    what = f"upload: {plan.upload.kind} are {size_text(size)} for each site"
+    what = f"upload: {plan.upload.kind} are {bytes_readable(size, places=0)} for each site"
     if size > plan.upload.max_bytes:
         yield _error(f"{what}, above max_bytes; lower the rows, the samples or the precision")
     elif size > FLOWER_BYTES:

@@ -20,7 +20,8 @@ from typing import BinaryIO
 from predbayes.errors import StudyError
 
 TEMPORARY = ".partial-"
-LOCK = ".lock"
+LOCK = ".lock"  # of one step
+RUN_LOCK = ".lock-run"  # of a run over a network, which takes many steps
 _CHUNK = 1 << 20
 _TOKEN = 4  # bytes, so that two processes do not meet
 _MARK = len(TEMPORARY) + 2 * _TOKEN
@@ -111,9 +112,9 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold a folder's lock; a second process is refused, and a dead one holds nothing."""
-    with (folder / LOCK).open("a+b") as file:
+    with (folder / name).open("a+b") as file:
         _acquire(file.fileno(), folder)
         yield
 

@@ -98,9 +98,27 @@ class Ledger:
         else:
             raise StudyError("the end of ledger.jsonl is not what a crash leaves: it was altered")
 
-    def append(self, step: str, data: Mapping[str, Any], at: str | None = None) -> Entry:
-        """Add an entry, on the disk when this returns."""
-        number, previous = _next(self.entries() if self.path.exists() else [])
+    def append(
+        self,
+        step: str,
+        data: Mapping[str, Any],
+        at: str | None = None,
+        *,
+        after: tuple[int, str] | None = None,
+    ) -> Entry:
+        """Add an entry, on the disk when this returns.
+
+        Args:
+            step: What was done.
+            data: What it was done with.
+            at: When; now.
+            after: Number and digest of the last entry, if the caller has just read the ledger; a
+                thousand entries need not be read a thousand times.
+        """
+        if after is None:
+            number, previous = _next(self.entries() if self.path.exists() else [])
+        else:
+            number, previous = after[0] + 1, after[1]
         entry = Entry(number, at or now(), step, data, previous)
         with self.path.open("ab") as file:
             _write(file, entry.line())

@@ -70,12 +70,14 @@ def plain(value: float, places: int | None = None) -> str:
     return text.replace("-", _MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
 
 
-def bytes_readable(num_bytes: int) -> str:
-    """A size in units of a thousand.
+def bytes_readable(num_bytes: int, places: int | None = None) -> str:
+    """A size in units of a thousand, with three digits, or as many decimals as are asked for.
 
     Examples:
         >>> bytes_readable(812), bytes_readable(268431), bytes_readable(2_000_000_000)
         ('812 B', '268 kB', '2.00 GB')
+        >>> bytes_readable(40_000, places=0)
+        '40 kB'
     """
     size = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -83,7 +85,9 @@ def bytes_readable(num_bytes: int) -> str:
         if size < 999.5 or unit == "TB":
             break
         size /= 1000
-    return f"{num_bytes} B" if unit == "B" else f"{plain(size, decimals([size]))} {unit}"
+    if unit == "B":
+        return f"{num_bytes} B"
+    return f"{plain(size, decimals([size]) if places is None else places)} {unit}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from predbayes.study.csvfile import listed
 from predbayes.study.plan import Category, Plan
 from predbayes.study.sitefile import (
     SITE_FILE,
@@ -44,7 +45,6 @@ MAX_VALUES = 5
 
 _FEW_KNOWN = 0.5
 _MISSING = "missing"  # what `study.tables` calls it
-_MAX_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +338,10 @@ def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
 def _repeated(table: _Table) -> Iterator[Finding]:
     again = table.frame.duplicated().to_numpy()
     if again.any():
-        lines = table.frame.index[again]
-        shown = ", ".join(str(line) for line in lines[:_MAX_LINES])
-        more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
+        lines = table.frame.index[again].tolist()
         yield _warning(
             f"{_count(len(lines), 'row')} the same as an earlier row in all columns of the plan "
-            f"({'line' if len(lines) == 1 else 'lines'} {shown}{more}); are they other patients?"
+            f"({listed(lines)}); are they other patients?"
         )
 
 

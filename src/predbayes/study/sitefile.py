@@ -19,8 +19,6 @@ entry has the plan's name and is taken as it is. No message repeats a cell.
 from __future__ import annotations
 
 import codecs
-import csv
-import io
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +31,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from predbayes.errors import DataError, PlanError, UploadError, no_such
 from predbayes.exchange.upload import require_site_name
+from predbayes.study.csvfile import MAX_LINES, Remedies, read_csv, require_distinct
 from predbayes.study.plan import Finite, Number, Plan, Section, decode, read_text
-from predbayes.study.tables import LINE, Problem, read_frame
+from predbayes.study.tables import NUMBER, Problem, as_texts, read_frame
 
 SITE_FILE = "site.toml"
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -42,11 +41,18 @@ SUFFIXES = (".csv", ".tsv", ".txt")
 
 AMBIGUOUS = "with a point, in a file that has decimal commas"
 
-_MAX_LINES = 5
+_DESCRIBE = Remedies(
+    encoding=(
+        f'write encoding, such as "cp1252", under [file] in {SITE_FILE}, or let `--suggest` find it'
+    ),
+    delimiter=(
+        f"has another delimiter: write it under [file] in {SITE_FILE}, or let `--suggest` find it"
+    ),
+    ragged=f"; look at the delimiter in {SITE_FILE}",
+)
 _COMMA_NUMBER = re.compile(
     r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3}){2,}", re.ASCII
 )
-_POINT_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def _text(value: Any) -> Any:
@@ -198,7 +204,13 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
         case ".parquet":
             frame = _as_text(read_frame(path), form.decimal)
         case suffix if suffix in SUFFIXES:
-            frame = _read_csv(form, path)
+            frame = read_csv(
+                path,
+                _DESCRIBE,
+                delimiter=form.delimiter,
+                encoding=form.encoding,
+                blank_rows=False,  # spreadsheets leave lines of delimiters
+            )
         case suffix:
             raise DataError(
                 f"{path.name}: {suffix or 'a file without a suffix'} is not read; save the table "
@@ -224,7 +236,7 @@ def translate(plan: Plan, site: SiteFile, raw: pd.DataFrame) -> Translated:
         columns[name] = [t if cell is None else cell for t, cell in zip(texts, cells, strict=True)]
         lines = [int(line) for line, cell in zip(raw.index, cells, strict=True) if cell is None]
         if lines:
-            problems.append(Problem(name, AMBIGUOUS, tuple(lines[:_MAX_LINES]), len(lines)))
+            problems.append(Problem(name, AMBIGUOUS, tuple(lines[:MAX_LINES]), len(lines)))
     return Translated(pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems))
 
 
@@ -265,13 +277,13 @@ def to_point(text: str, decimal: str) -> str | None:
         return text
     if _COMMA_NUMBER.fullmatch(text):
         return text.replace(".", "").replace(",", ".")
-    return None if "." in text and _POINT_NUMBER.fullmatch(text) else text
+    return None if "." in text and NUMBER.fullmatch(text) else text
 
 
 def to_number(text: str, decimal: str = ".") -> float | None:
     """The number that a cell is, if it is one."""
     pointed = to_point(text, decimal)
-    if pointed is None or not _POINT_NUMBER.fullmatch(pointed):
+    if pointed is None or not NUMBER.fullmatch(pointed):
         return None
     return float(pointed)
 
@@ -296,10 +308,7 @@ def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
     """A typed table as text, its numbers with the decimal mark that the rest is told."""
     columns = {}
     for name in frame.columns:
-        cells = frame[name].astype(object).to_numpy()
-        is_float = pd.api.types.is_float_dtype(frame[name])
-        pairs = zip(cells, frame[name].isna(), strict=True)
-        texts = ["" if gone else str(cell).strip() for cell, gone in pairs]
+        texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
         columns[str(name)] = [t.replace(".", decimal) for t in texts] if is_float else texts
     return pd.DataFrame(columns, index=frame.index, dtype=object)
 
@@ -329,65 +338,6 @@ def _cell_change(
     return change
 
 
-# Reading text
-
-
-def _read_csv(form: FileForm, path: Path) -> pd.DataFrame:
-    text = _decoded(form, path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter, strict=True)
-    lines: list[int] = []
-    rows: list[list[str]] = []
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        begins = reader.line_num + 1
-        for row in reader:
-            if any(cell.strip() for cell in row):  # spreadsheets leave lines of delimiters
-                lines.append(begins)
-                rows.append([cell.strip() for cell in row])
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(
-            f"{path.name}: line {reader.line_num} is not CSV; look for a stray quotation mark"
-        ) from error
-    _require_split(form, path, header)
-    ragged = [line for line, row in zip(lines, rows, strict=True) if len(row) != len(header)]
-    if ragged:
-        raise DataError(
-            f"{path.name} has lines with another number of cells than the {len(header)} of the "
-            f"first: {len(ragged)}, the first of them line {ragged[0]}; look at the delimiter in "
-            f"{SITE_FILE}"
-        )
-    return pd.DataFrame(rows, pd.Index(lines, name=LINE), header, dtype=object)
-
-
-def _decoded(form: FileForm, path: Path) -> str:
-    # A byte order mark is no part of the first name.
-    is_utf8 = codecs.lookup(form.encoding).name == "utf-8"
-    try:
-        text = path.read_bytes().decode("utf-8-sig" if is_utf8 else form.encoding)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeError, LookupError) as error:
-        raise DataError(
-            f"{path.name} is not {form.encoding} text: write encoding, such as "
-            f'"cp1252", under [file] in {SITE_FILE}, or let `--suggest` find it'
-        ) from error
-    if "\0" in text:
-        raise DataError(f"{path.name} is not text: save it as CSV")
-    return text
-
-
-def _require_split(form: FileForm, path: Path, header: Sequence[str]) -> None:
-    if not any(header):
-        raise DataError(f"{path.name} does not begin with a line of column names")
-    others = [mark for mark in (",", ";", "\t", "|") if mark != form.delimiter]
-    if len(header) == 1 and any(mark in header[0] for mark in others):
-        raise DataError(
-            f"{path.name} has another delimiter: write it under [file] in {SITE_FILE}, or let "
-            "`--suggest` find it"
-        )
-
-
 def _require_names(path: Path, frame: pd.DataFrame) -> None:
     """The first line has names. If it is a row its words are cells, and must not be repeated."""
     names = [str(name) for name in frame.columns]
@@ -397,8 +347,4 @@ def _require_names(path: Path, frame: pd.DataFrame) -> None:
         raise DataError(
             f"{path.name}: the first line looks like a row; it must have the names of the columns"
         )
-    seen: dict[str, int] = {}
-    for number, name in enumerate(names, start=1):
-        if name and name in seen:
-            raise DataError(f"{path.name}: columns {seen[name]} and {number} have the same name")
-        seen[name] = number
+    require_distinct(path, [name or object() for name in names])  # one without is like no other

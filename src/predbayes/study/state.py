@@ -93,6 +93,7 @@ class State:
     retired: set[str] = field(default_factory=set)  # keys that were in use
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
     results: list[FinishedResult] = field(default_factory=list)
+    num_entries: int = 0
     last: str = FIRST  # digest of the last entry
 
     @classmethod
@@ -133,6 +134,7 @@ class State:
                 self.results.append(FinishedResult(**result, at=entry.at, ledger=entry.previous))
             case unknown:
                 raise StudyError(f"the ledger has a step {unknown!r} that this version lacks")
+        self.num_entries = entry.number
         self.last = entry.digest
 
     def _retire(self, site: str) -> None:

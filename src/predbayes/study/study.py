@@ -23,9 +23,10 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -39,6 +40,7 @@ from predbayes.study.evaluation import at_sites
 from predbayes.study.finish import Conclusion, Occasion, Start, conclude
 from predbayes.study.folder import (
     LOCK,
+    RUN_LOCK,
     TEMPORARY,
     copy_bounded,
     file_digest,
@@ -159,6 +161,17 @@ class Study:
         with self._step() as step:
             return step.add(path)
 
+    def add_all(
+        self, paths: Iterable[Path]
+    ) -> Iterator[AcceptedUpload | AcceptedEvaluation | UploadError | None]:
+        """As `add` for each file, with its refusal in place of an exception; one lock for all."""
+        with self._step() as step:
+            for path in paths:
+                try:
+                    yield step.add(path)
+                except UploadError as error:
+                    yield error
+
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""
         with self._step() as step:
@@ -224,16 +237,22 @@ class Study:
             yield step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where what is read once is kept
 class _Step:
     """A study while its lock is held."""
 
     study: Study
     state: State
 
+    @cached_property
+    def intake(self) -> Intake:
+        """The checks of the study's plan, which is read once."""
+        return Intake.of(self.study.plan)
+
     def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
         """Write an entry, and take it into the state."""
-        entry = self.study.ledger.append(step, data, at)
+        after = self.state.num_entries, self.state.last
+        entry = self.study.ledger.append(step, data, at, after=after)
         self.state.take(entry)
         return entry
 
@@ -252,7 +271,7 @@ class _Step:
         sync_folder(folder / _RESULTS)
 
     def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
-        intake = Intake.of(self.study.plan)
+        intake = self.intake
         if not path.is_file():
             raise UploadError(f"{path.name} is not a file")
         # A copy of our own: nobody changes it between the check and the rename.
@@ -472,10 +491,11 @@ def _recorded(state: State) -> dict[str, str]:
 
 def _altered(folder: Path, recorded: dict[str, str]) -> list[str]:
     """Files that are missing, altered, or not the study's."""
+    locks = {folder / LOCK, folder / RUN_LOCK}
     there = {
         path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
-        if path.is_file() and path != folder / _LEDGER and path != folder / LOCK
+        if path.is_file() and path != folder / _LEDGER and path not in locks
     }
     problems = [f"{name} is missing" for name in sorted(recorded.keys() - there.keys())]
     problems += [f"{name} is not the study's" for name in sorted(there.keys() - recorded.keys())]

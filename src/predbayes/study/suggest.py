@@ -31,6 +31,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from predbayes.errors import DataError
+from predbayes.study.csvfile import DELIMITERS
 from predbayes.study.plan import Category, Number, Plan
 from predbayes.study.sitefile import (
     SUFFIXES,
@@ -166,7 +167,7 @@ def sniff(path: Path) -> FileForm:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     encoding = _encoding(content)
     text = content.decode(encoding, "replace").removeprefix("\ufeff")
-    best = max((",", ";", "\t", "|"), key=lambda mark: _regularity(text, mark))
+    best = max(DELIMITERS, key=lambda mark: _regularity(text, mark))
     rows = _sample(text, best)
     cells = [cell.strip() for row in rows[1:] for cell in row]
     with_comma = sum(bool(re.fullmatch(r"[+-]?\d+,\d+", cell)) for cell in cells)

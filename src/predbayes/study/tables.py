@@ -12,8 +12,6 @@ frozen in the plan, so the same cells become the same inputs at every site.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -28,17 +26,28 @@ from torch import Tensor, nn
 
 from predbayes.errors import DataError, PlanError
 from predbayes.optional import require
+from predbayes.study.csvfile import (
+    LINE,
+    MAX_LINES,
+    Remedies,
+    listed,
+    read_csv,
+    require_distinct,
+    require_names,
+)
 from predbayes.study.plan import Category, Number, Plan
-
-LINE = "line"
-"""Name of a frame's index where it holds the rows' lines in their file."""
 
 Outside = Literal["refuse", "clip"]
 """What a number outside its plausible range becomes: an error, or the end of the range."""
 
-_MAX_LINES = 5  # of one problem that are listed
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""How a number is written."""
+
+_SAVE = Remedies(
+    encoding="save it as CSV UTF-8",
+    delimiter="is not separated by commas: save it as CSV with commas",
+)
 _MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
@@ -63,8 +72,8 @@ class Problem:
         if not self.count:
             return f"{self.column}: {self.what}"
         values = "value" if self.count == 1 else "values"
-        listed = _listed(self.lines, self.count)
-        return f"{self.column}: {self.count} {values} {self.what} ({listed})"
+        where = listed(self.lines, self.count)
+        return f"{self.column}: {self.count} {values} {self.what} ({where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     """
     match path.suffix.lower():
         case ".csv":
-            frame = _read_csv(path)
+            frame = read_csv(path, _SAVE)
         case ".parquet":
             frame = _read_parquet(path)
         case suffix:
@@ -91,6 +100,7 @@ def read_frame(path: Path) -> pd.DataFrame:
                 f"{path.name}: {suffix or 'a file without a suffix'} is not read; "
                 "save the table as .csv, separated by commas, or as .parquet"
             )
+    require_distinct(path, frame.columns)
     if frame.empty:
         raise DataError(f"{path.name} has no rows")
     return frame
@@ -200,70 +210,6 @@ def encode(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tens
 # Reading files
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
-    lines: list[int] = []
-    rows: list[list[str]] = []
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        _require_header(path, header)
-        begins = reader.line_num + 1
-        for row in reader:
-            if row:  # an empty line is no row
-                lines.append(begins)
-                rows.append([cell.strip() for cell in row])
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(
-            f"{path.name}: line {reader.line_num} is not CSV; look for a stray quotation mark"
-        ) from error
-    _require_rectangle(path, rows, lines, len(header))
-    return pd.DataFrame(rows, pd.Index(lines, name=LINE), header, dtype=object)
-
-
-def _text(path: Path) -> str:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path.name} is not UTF-8 text: save it as CSV UTF-8") from error
-    if "\0" in text:
-        raise DataError(f"{path.name} is not text: save it as CSV UTF-8")
-    return text
-
-
-def _require_header(path: Path, header: Sequence[str]) -> None:
-    # A file without a header has a row there, so its words are cells and are not repeated.
-    if not any(header):
-        raise DataError(f"{path.name} does not begin with a line of column names")
-    if len(header) == 1 and re.search(r"[;\t]", header[0]):
-        raise DataError(f"{path.name} is not separated by commas: save it as CSV with commas")
-    seen: dict[str, int] = {}
-    for number, name in enumerate(header, start=1):
-        if name in seen:
-            raise DataError(f"{path.name}: columns {seen[name]} and {number} have the same name")
-        seen[name] = number
-
-
-def _require_rectangle(
-    path: Path, rows: Sequence[Sequence[str]], lines: Sequence[int], width: int
-) -> None:
-    ragged = [line for line, row in zip(lines, rows, strict=True) if len(row) != width]
-    if ragged:
-        one = len(ragged) == 1
-        raise DataError(
-            f"{path.name}: {len(ragged)} {'line has' if one else 'lines have'} another number of "
-            f"cells than the header's {width} ({_listed(ragged, len(ragged))})"
-        )
-
-
-def _listed(lines: Sequence[int], count: int) -> str:
-    shown = lines[:_MAX_LINES]
-    more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return f"{'line' if count == 1 else 'lines'} {', '.join(map(str, shown))}{more}"
-
-
 def _read_parquet(path: Path) -> pd.DataFrame:
     arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
     try:
@@ -272,7 +218,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise DataError(f"{path.name} is not a Parquet file") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or 'damaged'}") from error
-    _require_header(path, [name.strip() for name in table.column_names])
+    require_names(path, [name.strip() for name in table.column_names])
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     frame.columns = frame.columns.str.strip()
     # Where they would lie in a CSV file.
@@ -337,8 +283,8 @@ def _code_numbers(cells: pd.Series) -> _Coded:
     if pd.api.types.is_numeric_dtype(cells):
         numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         return _Coded(numbers, {_UNREADABLE: np.isinf(numbers)})
-    texts = _texts(cells)
-    numbers = np.array([float(t) if _NUMBER.fullmatch(t) else np.nan for t in texts])
+    texts = as_texts(cells)
+    numbers = np.array([float(t) if NUMBER.fullmatch(t) else np.nan for t in texts])
     comma = np.array([_DECIMAL_COMMA.fullmatch(t) is not None for t in texts], dtype=bool)
     filled = np.array([t != "" for t in texts], dtype=bool)
     unreadable = filled & ~comma & ~np.isfinite(numbers)
@@ -353,11 +299,11 @@ def _code_words(cells: pd.Series, names: Sequence[str]) -> _Coded:
         if _INTEGER.fullmatch(name):
             indices.setdefault(f"{name}.0", index)
     indices[""] = -1
-    codes = np.array([indices.get(t, len(names)) for t in _texts(cells)], dtype=np.float64)
+    codes = np.array([indices.get(t, len(names)) for t in as_texts(cells)], dtype=np.float64)
     return _Coded(np.where(codes < 0, np.nan, codes), {})
 
 
-def _texts(cells: pd.Series) -> list[str]:
+def as_texts(cells: pd.Series) -> list[str]:
     """Cells as stripped text, empty where missing."""
     missing = cells.isna().to_numpy()
     pairs = zip(cells.astype(object).to_numpy(), missing, strict=True)
@@ -396,7 +342,7 @@ def _problems(column: str, masks: Masks, frame: pd.DataFrame) -> list[Problem]:
     known = frame.index.name == LINE
     lines = frame.index.to_numpy() if known else np.arange(2, len(frame) + 2)
     return [
-        Problem(column, what, tuple(map(int, lines[rows][:_MAX_LINES])), int(rows.sum()))
+        Problem(column, what, tuple(map(int, lines[rows][:MAX_LINES])), int(rows.sum()))
         for what, rows in masks.items()
         if rows.any()
     ]

@@ -1,0 +1,147 @@
+"""A node's half: say who it is, and hand over its upload when it is asked.
+
+Everything that is the site's comes from the site: data, key, `site.toml`, kit and folder are named
+in the node's own configuration, never in a message. A message names no more than the plan that is
+asked for, by its digest. Training leaves the finished upload on the node's disk, so that being
+asked again only sends again. What goes wrong is written to the node's log; the server is told no
+more than its kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import predbayes
+from predbayes.errors import PlanError, PredbayesError
+from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Declared, Signature
+from predbayes.flower.wire import (
+    ACK,
+    HELLO,
+    UPLOAD,
+    Answer,
+    Hello,
+    pack_answer,
+    pack_hello,
+    read_words,
+    words,
+)
+from predbayes.optional import require
+from predbayes.study.approvals import Approvals
+from predbayes.study.kit import Kit
+from predbayes.study.site import SiteRows, Training
+from predbayes.study.sitefile import SiteFile, read_site_table
+
+_log = logging.getLogger(__name__)
+_NEEDED = ("site", "data", "kit", "out")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A site as its node knows it.
+
+    Args:
+        training: Plan, name, key, approvals, folder and learner.
+        rows: Reads the site's rows; called only when there is something to train.
+        must_approve: Whether the plan needs the site's recorded yes.
+    """
+
+    training: Training
+    rows: Callable[[], SiteRows]
+    must_approve: bool = True
+
+    @classmethod
+    def of_config(cls, config: dict[str, Any]) -> Node:
+        """From a node's own configuration: paths of site.toml, data, kit and folder."""
+        missing = [name for name in _NEEDED if not config.get(name)]
+        if missing:
+            raise PlanError(f"the node's configuration lacks {', '.join(missing)}")
+        own = SiteFile.load(Path(str(config["site"])))
+        kit = Kit.load(Path(str(config["kit"])))
+        training = Training(
+            kit,
+            own.name,
+            SigningKey.load(own.key_path),
+            Approvals(own.folder),
+            Path(str(config["out"])),
+            str(config.get("learner", "network")),
+            str(config.get("device", "cpu")),
+        )
+        data = Path(str(config["data"]))
+        return cls(training, lambda: SiteRows.of(kit.plan, read_site_table(kit.plan, own, data)))
+
+    def hello(self) -> Hello:
+        """Who the site is, and whether it approved the plan that it holds."""
+        digest = self.training.kit.digest
+        return Hello(self.training.site, predbayes.__version__, (digest,) if self._agrees() else ())
+
+    def answer(self, plan_digest: str) -> Answer:
+        """The upload for a plan, or why there is none."""
+        if plan_digest != self.training.kit.digest:
+            return Answer("no such plan")
+        if not self._agrees():
+            return Answer("not approved")
+        torch.set_num_threads(self.training.kit.plan.learner.threads)
+        trained = self.training.run(self.rows())
+        if not trained.released:
+            return Answer("awaiting release")
+        return Answer("upload", trained.upload, _signature(trained.path))
+
+    def _agrees(self) -> bool:
+        training = self.training
+        return not self.must_approve or training.approvals.given("plan", training.kit.digest)
+
+
+def make_client_app(node_of: Callable[[Any], Node]) -> Any:
+    """A Flower ClientApp for nodes that ``node_of`` makes from their context."""
+    app = require("flwr.clientapp", "flower").ClientApp()
+    message_class = require("flwr.app", "flower").Message
+
+    def action(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        @functools.wraps(answer)
+        def replied(message: Any, context: Any) -> Any:
+            return message_class(_guarded(answer, message, context), reply_to=message)
+
+        return replied
+
+    @app.query(HELLO.partition(".")[2])  # type: ignore[untyped-decorator]
+    @action
+    def hello(_message: Any, context: Any) -> Any:
+        return pack_hello(node_of(context).hello())
+
+    @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
+    @action
+    def upload(message: Any, context: Any) -> Any:
+        asked = str(read_words(message.content).get("plan", ""))
+        return pack_answer(node_of(context).answer(asked))
+
+    @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
+    @action
+    def ack(message: Any, _context: Any) -> Any:
+        _log.info("the coordinator says: %s", read_words(message.content).get("state", ""))
+        return words(state="noted")
+
+    return app
+
+
+def _guarded(answer: Callable[[Any, Any], Any], message: Any, context: Any) -> Any:
+    """An answer, or the kind of what went wrong and nothing else of it."""
+    try:
+        return answer(message, context)
+    except PredbayesError as error:
+        _log.error("%s", error)
+        return words(status="failed", reason=type(error).__name__)
+    except Exception as error:
+        _log.exception("the node's part failed")
+        return words(status="failed", reason=type(error).__name__)
+
+
+def _signature(path: Path) -> Signature | None:
+    return Declared.read(path).signature

@@ -1,0 +1,24 @@
+"""The Flower ClientApp of a site: `predbayes.flower.client_app:app`.
+
+Node configuration, the site's own:
+
+    site      path of its site.toml, with the key and approvals beside it
+    data      path of its table
+    kit       path of the coordinator's kit
+    out       a folder for the upload and what stays at home
+    learner   its choice, where the plan leaves it open
+    device    for a network
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from predbayes.flower.client import Node, make_client_app
+
+
+def _node(context: Any) -> Node:
+    return Node.of_config(dict(context.node_config))
+
+
+app = make_client_app(_node)

@@ -1,0 +1,310 @@
+"""The server's half: one round over nodes that come, go, and come back.
+
+Flower gives one reply to a message, forgets the replies of nodes that left, and ends the run when
+its own server restarts. So the round owns its reliability:
+
+    hello    every node that appears is asked which site it is and which plans it approved
+    ask      admitted sites that approved this plan and are not in yet are asked for their upload
+    pull     one message at a time from a few threads: an unfinished reply holds up nobody else
+    take     each reply is a file in the study at once, checked as any other file is
+    again    a message that was lost with its node is asked anew when the node is back; the node
+             has its upload on disk and only sends it again
+    end      when every admitted site is in, or at the deadline; then nodes are told, and the
+             study is finished if the quorum is there
+
+All that must survive is in the study's folder. A new run over the same folder goes on: sites that
+are in are not asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from predbayes.errors import PredbayesError, StudyError, UploadError
+from predbayes.flower.wire import ACK, HELLO, UPLOAD, Answer, unpack_answer, unpack_hello, words
+from predbayes.optional import require
+from predbayes.study.folder import RUN_LOCK, locked
+from predbayes.study.study import Study
+
+_log = logging.getLogger(__name__)
+
+_CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
+
+SiteState = Literal["asked", "in", "refused", "failed", "not approved", "awaiting release", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSettings:
+    """How long to wait, and how often to look.
+
+    Args:
+        deadline_seconds: When the round ends at the latest.
+        poll_seconds: Between two looks at one message.
+        retry_seconds: Before a site that waits for its release is asked again.
+        report_seconds: Between two lines of the log.
+        num_threads: That pull replies; memory is about three replies for each.
+        ack_seconds: How long nodes have to note that they may leave.
+    """
+
+    deadline_seconds: float = 3600.0
+    poll_seconds: float = 1.0
+    retry_seconds: float = 30.0
+    report_seconds: float = 10.0
+    num_threads: int = 4
+    ack_seconds: float = 15.0
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A message that is on its way."""
+
+    node: int
+    kind: str
+    site: str = ""
+
+
+@dataclass(slots=True)
+class Round:
+    """One round of a study over a Flower grid."""
+
+    grid: Any
+    study: Study
+    settings: RoundSettings = field(default_factory=RoundSettings)
+    clock: Callable[[], float] = time.monotonic
+    sites: dict[str, SiteState] = field(default_factory=dict)
+    _nodes: dict[int, str] = field(default_factory=dict)  # site of each node that said hello
+    _approved: dict[int, bool] = field(default_factory=dict)
+    _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
+    _next_ask: dict[str, float] = field(default_factory=dict)  # by site
+    _ready: queue.Queue[Any] = field(default_factory=queue.Queue)
+    _wanted: queue.Queue[str] = field(default_factory=queue.Queue)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> dict[str, SiteState]:
+        """Ask, take, ask again; returns the state of every admitted site."""
+        digest, admitted = self.study.plan.digest(), set(self.study.state().keys)
+        self.sites = dict.fromkeys(self.study.state().uploads, "in")
+        began = reported = self.clock()
+        with self._pullers(), tempfile.TemporaryDirectory() as scratch:
+            while not self._all_in(admitted):
+                left = began + self.settings.deadline_seconds - self.clock()
+                if left <= 0:
+                    _log.warning("the deadline has passed")
+                    break
+                self._greet()
+                self._ask(admitted, digest)
+                self._take(Path(scratch), min(left, self.settings.poll_seconds))
+                if self.clock() - reported >= self.settings.report_seconds:
+                    reported = self.clock()
+                    self._report(admitted, left)
+            self._report(admitted, began + self.settings.deadline_seconds - self.clock())
+            self._acknowledge()
+        return dict(self.sites)
+
+    def _all_in(self, admitted: set[str]) -> bool:
+        return bool(admitted) and all(self.sites.get(site) == "in" for site in admitted)
+
+    def _greet(self) -> None:
+        """Say hello to nodes that are new, and forget those that went."""
+        there = set(self.grid.get_node_ids())
+        for node in set(self._nodes) - there:
+            site = self._nodes.pop(node)
+            if self.sites.get(site) == "asked":
+                self.sites[site] = "lost"
+        greeted = {a.node for a in self._asked.values() if a.kind == HELLO}
+        fresh = there - self._nodes.keys() - greeted
+        self._push([(node, HELLO, "", words(hello="predbayes")) for node in sorted(fresh)])
+
+    def _ask(self, admitted: set[str], digest: str) -> None:
+        """Ask the sites that may be asked now."""
+        waiting = {asked.site for asked in self._asked.values() if asked.kind == UPLOAD}
+        asks = []
+        for node, site in sorted(self._nodes.items()):
+            done = self.sites.get(site) in ("in", "refused", "failed") or site in waiting
+            if done or site not in admitted or not self._approved.get(node):
+                continue
+            if self.clock() >= self._next_ask.get(site, 0.0):
+                asks.append((node, UPLOAD, site, words(plan=digest)))
+                self.sites[site] = "asked"
+                waiting.add(site)
+        self._push(asks)
+
+    def _push(self, asks: list[tuple[int, str, str, Any]]) -> None:
+        if not asks:
+            return
+        message = require("flwr.app", "flower").Message
+        ttl = self.settings.deadline_seconds + 3600  # round trip; a long training must not expire
+        messages = [
+            message(content, dst_node_id=node, message_type=kind, ttl=ttl)
+            for node, kind, _, content in asks
+        ]
+        for (node, kind, site, _), pushed in zip(
+            asks, self.grid.push_messages(messages), strict=True
+        ):
+            if pushed:
+                self._asked[pushed] = _Asked(node, kind, site)
+                self._wanted.put(pushed)
+
+    def _take(self, scratch: Path, seconds: float) -> None:
+        """Handle the replies that are there, or wait a moment for one."""
+        try:
+            replies = [self._ready.get(timeout=seconds)]
+        except queue.Empty:
+            return
+        while True:
+            try:
+                replies.append(self._ready.get_nowait())
+            except queue.Empty:
+                break
+        files: dict[Path, str] = {}
+        for number, reply in enumerate(replies):
+            asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
+            if asked is None:
+                continue
+            if asked.kind == HELLO:
+                self._meet(asked.node, reply)
+            elif asked.kind == UPLOAD:
+                path = scratch / f"{number}.safetensors"
+                if self._save(asked.site, reply, path):
+                    files[path] = asked.site
+        self._add(files)
+
+    def _meet(self, node: int, reply: Any) -> None:
+        """Note which site a node is."""
+        if reply.has_error():
+            return  # it is greeted again at the next look
+        try:
+            hello = unpack_hello(reply.content)
+        except UploadError as error:
+            _log.warning("node %s: %s", node, error)
+            self._nodes[node] = ""
+            return
+        digest = self.study.plan.digest()
+        self._nodes[node] = hello.site
+        self._approved[node] = digest in hello.approved
+        if not self._approved[node] and self.sites.get(hello.site) != "in":
+            self.sites[hello.site] = "not approved"
+            _log.warning("%s has not approved this plan", hello.site)
+
+    def _save(self, site: str, reply: Any, path: Path) -> bool:
+        """Write a site's answer as a file; False where there is nothing to write."""
+        if reply.has_error():
+            raised = reply.error.code == _CLIENT_RAISED
+            self.sites[site] = "failed" if raised else "lost"
+            _log.warning("%s: error %s", site, reply.error.code)
+            return False
+        try:
+            answer = unpack_answer(reply.content)
+            if answer.upload is None:
+                self._note(site, answer)
+                return False
+            if answer.upload.info.site != site:
+                raise UploadError("its upload is in the name of another site")
+            answer.upload.save(path, answer.signature)
+        except PredbayesError as error:
+            self.sites[site] = "refused"
+            _log.warning("refused: %s: %s", site, error)
+            return False
+        return True
+
+    def _note(self, site: str, answer: Answer) -> None:
+        """Why a site sent nothing, and when it is asked again."""
+        if answer.status in ("awaiting release", "not approved"):
+            self.sites[site] = "awaiting release" if answer.status[0] == "a" else "not approved"
+            self._next_ask[site] = self.clock() + self.settings.retry_seconds
+        else:
+            self.sites[site] = "failed"
+        _log.info("%s: %s %s", site, answer.status, answer.reason)
+
+    def _add(self, files: Mapping[Path, str]) -> None:
+        """Take files into the study: from here on nothing can lose them."""
+        if not files:
+            return
+        for (path, site), found in zip(files.items(), self.study.add_all(list(files)), strict=True):
+            refused = isinstance(found, UploadError)
+            self.sites[site] = "refused" if refused else "in"
+            _log.log(logging.WARNING if refused else logging.INFO, "%s: %s", site, found or "in")
+            path.unlink(missing_ok=True)
+
+    def _acknowledge(self) -> None:
+        """Tell nodes what became of their upload, and give them a moment to note it."""
+        told = [
+            (node, ACK, site, words(state=self.sites.get(site, "")))
+            for node, site in sorted(self._nodes.items())
+            if self.sites.get(site) in ("in", "refused")
+        ]
+        self._push(told)
+        end = self.clock() + self.settings.ack_seconds
+        while any(a.kind == ACK for a in self._asked.values()) and self.clock() < end:
+            try:
+                reply = self._ready.get(timeout=max(0.0, end - self.clock()))
+            except queue.Empty:
+                break
+            self._asked.pop(reply.metadata.reply_to_message_id, None)
+
+    def _report(self, admitted: set[str], left: float) -> None:
+        by_state: dict[str, list[str]] = {}
+        for site in sorted(admitted):
+            by_state.setdefault(self.sites.get(site, "not there"), []).append(site)
+        told = "; ".join(f"{state}: {_names(names)}" for state, names in by_state.items())
+        _log.info("%s; %.0f s to the deadline", told, max(0.0, left))
+
+    @contextmanager
+    def _pullers(self) -> Iterator[None]:
+        """Threads that pull one message each; they end with the round."""
+        threads = [
+            threading.Thread(target=self._pull, daemon=True)
+            for _ in range(self.settings.num_threads)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+
+    def _pull(self) -> None:
+        while not self._stop.is_set():
+            try:
+                wanted = self._wanted.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            found = list(self.grid.pull_messages([wanted]))
+            if found:
+                self._ready.put(found[0])
+            else:
+                self._wanted.put(wanted)
+                # All messages are looked at once in a while, however many there are.
+                self._stop.wait(self.settings.poll_seconds / (1 + self._wanted.qsize()))
+
+
+def run_study(
+    grid: Any, folder: Path, settings: RoundSettings, *, finish: bool = True
+) -> dict[str, SiteState]:
+    """A round over a study's folder, and its result if the quorum is there."""
+    if not folder.is_absolute():
+        raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
+    study = Study(folder)
+    with locked(folder, RUN_LOCK):
+        sites = Round(grid, study, settings).run()
+        num_in = len(study.state().uploads)
+        quorum = study.plan.rules.quorum
+        if num_in < quorum:
+            raise StudyError(f"the round ended with {num_in} sites; the plan's quorum is {quorum}")
+        if finish:
+            recorded, result = study.finish()
+            _log.info("result %s: %s", recorded.number, result.verdict)
+    return sites
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 5 else f"{len(names)} sites"

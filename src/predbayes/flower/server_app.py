@@ -1,0 +1,70 @@
+"""The Flower ServerApp of a study: `predbayes.flower.server_app:app`.
+
+Run configuration:
+
+    study             absolute path of the study's folder, on the machine of the SuperLink
+    deadline-seconds  when the round ends at the latest
+    poll-seconds, retry-seconds, report-seconds
+    json-logs         whether log lines are JSON
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from predbayes.flower.server import RoundSettings, run_study
+from predbayes.optional import require
+
+_SECONDS = ("deadline", "poll", "retry", "report", "ack")
+
+
+def make_server_app() -> Any:
+    """A ServerApp that runs one round over the study that its run configuration names."""
+    app = require("flwr.serverapp", "flower").ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator]
+    def main(grid: Any, context: Any) -> None:
+        config = dict(context.run_config)
+        log_lines(as_json=bool(config.get("json-logs", False)))
+        run_study(grid, Path(str(config.get("study", ""))), settings_of(config))
+
+    return app
+
+
+def settings_of(config: dict[str, Any]) -> RoundSettings:
+    """Settings from a run configuration; what is not given is the default."""
+    given: dict[str, Any] = {
+        f"{name}_seconds": float(config[f"{name}-seconds"])
+        for name in _SECONDS
+        if f"{name}-seconds" in config
+    }
+    return RoundSettings(**given)
+
+
+def log_lines(*, as_json: bool) -> None:
+    """Let predbayes write its log to stderr, which Flower streams."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(message)s"))
+    logger = logging.getLogger("predbayes")
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return json.dumps(fields)
+
+
+app = make_server_app()

@@ -1,0 +1,131 @@
+"""Tables that are text: one reader for reference rows, for rows to predict and for a site's file.
+
+Every cell is stripped text, empty where nothing is there, and the frame's index has the rows' lines
+in the file. What to do about a file that is written in another way depends on whose it is: the
+coordinator saves hers again, a site describes its own. So the reader is told the remedies. No
+message repeats a cell, nor the first line's words: in a file without a header they are cells.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from predbayes.errors import DataError
+
+LINE = "line"
+"""Name of a frame's index where it holds the rows' lines in their file."""
+
+MAX_LINES = 5
+"""Of one problem that are listed."""
+
+DELIMITERS = (",", ";", "\t", "|")
+"""Those that programs write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """What is said of a file that is written in another way, and what to do about it."""
+
+    encoding: str  # after "FILE is not UTF-8 text: "
+    delimiter: str  # after "FILE "
+    ragged: str = ""  # after the lines of which that is so
+
+
+def read_csv(
+    path: Path,
+    remedies: Remedies,
+    *,
+    delimiter: str = ",",
+    encoding: str = "UTF-8",
+    blank_rows: bool = True,
+) -> pd.DataFrame:
+    """A file's rows by line; names of columns may be there twice.
+
+    Args:
+        path: The file.
+        remedies: For its owner.
+        delimiter: Between cells.
+        encoding: A byte order mark is no part of the first name.
+        blank_rows: Whether a line of delimiters alone is a row; an empty line is none.
+    """
+    text = _decoded(path, encoding, remedies)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines: list[int] = []
+    rows: list[list[str]] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        require_names(path, header)
+        _require_split(path, header, delimiter, remedies)
+        begins = reader.line_num + 1
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells) or (cells and blank_rows):
+                lines.append(begins)
+                rows.append(cells)
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path.name}: line {reader.line_num} is not CSV; look for a stray quotation mark"
+        ) from error
+    ragged = [line for line, row in zip(lines, rows, strict=True) if len(row) != len(header)]
+    if ragged:
+        have = "line has" if len(ragged) == 1 else "lines have"
+        raise DataError(
+            f"{path.name}: {len(ragged)} {have} another number of cells than the header's "
+            f"{len(header)} ({listed(ragged)}){remedies.ragged}"
+        )
+    return pd.DataFrame(rows, pd.Index(lines, name=LINE), header, dtype=object)
+
+
+def require_names(path: Path, header: Sequence[str]) -> None:
+    """Refuse a table without a line of names."""
+    if not any(header):
+        raise DataError(f"{path.name} does not begin with a line of column names")
+
+
+def require_distinct(path: Path, names: Sequence[Hashable]) -> None:
+    """Refuse a table with two columns of the same name."""
+    seen: dict[Hashable, int] = {}
+    for number, name in enumerate(names, start=1):
+        if name in seen:
+            raise DataError(f"{path.name}: columns {seen[name]} and {number} have the same name")
+        seen[name] = number
+
+
+def listed(lines: Sequence[int], count: int | None = None) -> str:
+    """The first few lines, and how many more there are.
+
+    Examples:
+        >>> listed([4]), listed([4, 17]), listed(range(2, 10))
+        ('line 4', 'lines 4, 17', 'lines 2, 3, 4, 5, 6 and 3 more')
+    """
+    count = len(lines) if count is None else count
+    shown = lines[:MAX_LINES]
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return f"{'line' if count == 1 else 'lines'} {', '.join(map(str, shown))}{more}"
+
+
+def _decoded(path: Path, encoding: str, remedies: Remedies) -> str:
+    is_utf8 = codecs.lookup(encoding).name == "utf-8"
+    try:
+        text = path.read_bytes().decode("utf-8-sig" if is_utf8 else encoding)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except (UnicodeError, LookupError) as error:
+        raise DataError(f"{path.name} is not {encoding} text: {remedies.encoding}") from error
+    if "\0" in text:
+        raise DataError(f"{path.name} is not text: save it as CSV {encoding}")
+    return text
+
+
+def _require_split(path: Path, header: Sequence[str], delimiter: str, remedies: Remedies) -> None:
+    others = [mark for mark in DELIMITERS if mark != delimiter]
+    if len(header) == 1 and any(mark in header[0] for mark in others):
+        raise DataError(f"{path.name} {remedies.delimiter}")
