@@ -49,34 +49,35 @@ Run = Callable[[Path, Sequence[str]], None]
 
 def main(data: Path, out: Path, seed: int = 0, run: Run | None = None) -> None:
     """The whole story, from five folders to a recommendation for each hospital."""
-    run = run or as_process
     prepare(data, out, seed)
+    conduct(out, HOSPITALS, run or as_process)
+
+
+def conduct(out: Path, sites: Sequence[Hospital], run: Run, table: str = "patients.csv") -> None:
+    """Every command of a study, where somebody would give it."""
     coordinator = out / "coordinator"
     run(coordinator, ["plan", "check", "plan.toml"])
     run(coordinator, ["plan", "freeze", "plan.toml", "--out", "kit"])
     run(coordinator, ["study", "init", "kit", "--labels", "kit-labels.json"])
-    for hospital in HOSPITALS:
-        at = out / hospital.folder
-        run(at, ["site", "key", hospital.name])
+    for site in sites:
+        at = out / site.folder
+        run(at, ["site", "key", site.name])
         shutil.copytree(coordinator / "kit", at / "kit")  # on a USB stick
-        shutil.copy(at / f"{hospital.name}.pub", coordinator)
-        run(coordinator, ["study", "admit", hospital.name, f"{hospital.name}.pub"])
-    for hospital in HOSPITALS:
-        at = out / hospital.folder
-        run(at, ["site", "check", "kit", "patients.csv"])
+        shutil.copy(at / f"{site.name}.pub", coordinator)
+        run(coordinator, ["study", "admit", site.name, f"{site.name}.pub"])
+    for site in sites:
+        at = out / site.folder
+        run(at, ["site", "check", "kit", table])
         run(at, ["site", "approve", "kit", "--by", "data protection"])
-        run(
-            at,
-            ["site", "train", "kit", "patients.csv", "--out", "out", "--learner", hospital.learner],
-        )
-        shutil.copy(at / "out" / f"{hospital.name}.safetensors", coordinator)
-        run(coordinator, ["study", "add", f"{hospital.name}.safetensors"])
+        run(at, ["site", "train", "kit", table, "--out", "out", "--learner", site.learner])
+        shutil.copy(at / "out" / f"{site.name}.safetensors", coordinator)
+        run(coordinator, ["study", "add", f"{site.name}.safetensors"])
     run(coordinator, ["study", "finish"])
     run(coordinator, ["study", "verify"])
-    for hospital in HOSPITALS:
-        at = out / hospital.folder
+    for site in sites:
+        at = out / site.folder
         shutil.copytree(coordinator / "study" / "results" / "1" / "model", at / "model")
-        run(at, ["site", "adopt", "model", "patients.csv", "--home", "out", "--out", "adopted"])
+        run(at, ["site", "adopt", "model", table, "--home", "out", "--out", "adopted"])
 
 
 def as_process(folder: Path, arguments: Sequence[str]) -> None:

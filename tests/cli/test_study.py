@@ -208,7 +208,7 @@ class TestFinish:
         assert done.code == 0, done.err
         (recorded,) = study.state().results
         assert recorded.left_out == ("Delta", "Gamma")
-        assert done.out.startswith(f"result 1 of 4 sites, outcome {recorded.outcome[:12]}\n")
+        assert f"result 1 of 4 sites, outcome {recorded.outcome[:12]}\n" in done.out
         folder = study.result_folder(1)
         for name in ("report.html", "report-public.html", "model-card.html", "model"):
             assert f"{folder / name}\n" in done.out

@@ -59,5 +59,6 @@ def main() -> None:
         typer.echo(f"predbayes: {error}", err=True)
         sys.exit(2)
     except OSError as error:  # a path that cannot be written or read
-        typer.echo(f"predbayes: {error.filename}: {error.strerror}", err=True)
+        where = f"{error.filename}: " if error.filename else ""  # a full disk has no name
+        typer.echo(f"predbayes: {where}{error.strerror or error}", err=True)
         sys.exit(2)

@@ -6,7 +6,9 @@ import typer
 
 from predbayes.cli import site_check, site_home, site_train
 
-app = typer.Typer(help="Take part in a study: check, train, approve, take home.")
+app = typer.Typer(
+    help="Take part in a study: check, train, approve, take home.", no_args_is_help=True
+)
 app.command("key")(site_train.key_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)

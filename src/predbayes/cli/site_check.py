@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from predbayes.study.sitecheck import SiteCheck
     from predbayes.study.sitefile import SiteFile
 
+SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's own file.")]
+DEFAULT_SITE = Path("site.toml")
+
 _WIDTH = 13  # of the words before what the plan asks
 
 
 def check_command(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The coordinator's folder.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")],
-    site_file: Annotated[
-        Path, typer.Option("--site", metavar="FILE", help="The site's own file.")
-    ] = Path("site.toml"),
+    site_file: SiteOption = DEFAULT_SITE,
     name: Annotated[
         str | None, typer.Option(help="The site's name, as in the study; for --suggest.")
     ] = None,
@@ -34,7 +35,7 @@ def check_command(
         bool, typer.Option("--show-values", help="Show values that do not fit; not for e-mails.")
     ] = False,
 ) -> None:
-    """Say what the plan asks, and everything in the table that does not fit it."""
+    """Say what the plan asks, and what in the table does not fit."""
     from predbayes.study.kit import Kit
     from predbayes.study.sitecheck import site_problems
 
@@ -42,12 +43,15 @@ def check_command(
     problem = _module_problem(loaded.plan)
     for line in _asked(loaded, problem):
         typer.echo(line)
-    again = f"predbayes site check {_quoted(kit)} {_quoted(data)}{_site_option(site_file)}"
+    arguments = f"{quoted(kit)} {quoted(data)}"
+    again = f"predbayes site check {arguments}{site_option(site_file)}"
     if suggest:
         _draft(loaded.plan, data, site_file, name, again)
     else:
         checked = site_problems(loaded.plan, _site(site_file, again), data)
         _tell(checked, data, problem, show_values=show_values)
+        if site_file.exists():
+            typer.echo(f"next: predbayes site train {arguments} --out out{site_option(site_file)}")
 
 
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
@@ -156,11 +160,13 @@ def _module_problem(plan: Plan) -> str:
     return ""
 
 
-def _site_option(site_file: Path) -> str:
-    return "" if site_file == Path("site.toml") else f" --site {_quoted(site_file)}"
+def site_option(site_file: Path) -> str:
+    """What a further command must be told about where the site's own file is."""
+    return "" if site_file == DEFAULT_SITE else f" --site {quoted(site_file)}"
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
+    """A path as a command line takes it."""
     return shlex.quote(str(path))
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbayes.cli.site_train import DEFAULT_SITE, SiteOption
+from predbayes.cli.site_check import DEFAULT_SITE, SiteOption
+from predbayes.cli.site_train import held_back, read_key, read_site
 
 if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
@@ -40,7 +41,7 @@ def evaluate_command(
         bool, typer.Option("--all", help="On every row, not only on those held out.")
     ] = False,
 ) -> None:
-    """Try a model on the site's held-out rows; nothing leaves unless --out asks for it."""
+    """Try a model on held-out rows; nothing leaves by itself."""
     from predbayes.errors import StudyError
     from predbayes.seeding import generator
     from predbayes.study.evaluation import evaluation_upload
@@ -66,7 +67,7 @@ def evaluate_command(
         typer.echo("nothing has left this computer")
         return
     upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
-    _hand_over(plan, own, upload, out)
+    _hand_over(plan, own, upload, out, site)
 
 
 def adopt_command(
@@ -78,7 +79,7 @@ def adopt_command(
         "adopted"
     ),
 ) -> None:
-    """Fit the model to the site's own frequencies, and say which model serves it best."""
+    """Fit a model to the site's rows; say which serves it best."""
     from predbayes.errors import StudyError
     from predbayes.study.home import adopt
     from predbayes.study.model import model_folder
@@ -91,7 +92,8 @@ def adopt_command(
     found = adoption.comparison
     typer.echo(_heading(came, own, rows, found.num_held_out, "held out"))
     _show(came.plan, found)
-    typer.echo(f"{out}: the adopted model, and the comparison; nothing has left this computer")
+    typer.echo(f"global model: {model}; adopted model, with this comparison: {out}")
+    typer.echo("nothing has left this computer")
 
 
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
@@ -99,9 +101,9 @@ def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFil
 
     from predbayes.study.model import CalibratedModel, model_folder
     from predbayes.study.site import SiteRows
-    from predbayes.study.sitefile import SiteFile, read_site_table
+    from predbayes.study.sitefile import read_site_table
 
-    loaded, own = CalibratedModel.load(model_folder(model)), SiteFile.load(site)
+    loaded, own = CalibratedModel.load(model_folder(model)), read_site(site)
     torch.set_num_threads(loaded.plan.learner.threads)
     return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))
 
@@ -158,9 +160,8 @@ def _require_place(out: Path, data: Path) -> None:
         raise DataError(f"--out would overwrite {out}; give it another name")
 
 
-def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path) -> None:
+def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:
     """Write the signed sums, or hold them back until they are approved; say all that they are."""
-    from predbayes.exchange.signing import SigningKey
     from predbayes.study.approvals import Approvals
     from predbayes.study.folder import TEMPORARY, put, remove
 
@@ -168,7 +169,7 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path) -> None:
     released = plan.upload.release == "automatic" or approved
     path = out if released else out.with_name(_HELD_BACK + out.name)
     partial = path.with_name(TEMPORARY + path.name)
-    upload.save(partial, SigningKey.load(own.key_path) if released else None)
+    upload.save(partial, read_key(own) if released else None)
     put(partial, path)
     if released:
         remove(out.with_name(_HELD_BACK + out.name))
@@ -178,7 +179,7 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path) -> None:
     if released:
         typer.echo(f"hand over, if you want to: {path}")
     else:
-        typer.echo(f"held back until it is approved: predbayes site approve '{path}'")
+        typer.echo(held_back(path, site))
 
 
 def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

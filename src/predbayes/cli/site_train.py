@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,18 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from predbayes.study.site import Trained
+from predbayes.cli.site_check import DEFAULT_SITE, SiteOption, quoted, site_option
 
-SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's own file.")]
-DEFAULT_SITE = Path("site.toml")
+if TYPE_CHECKING:
+    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.site import Trained
+    from predbayes.study.sitefile import SiteFile
+
+_STOPPED = 130  # the exit code after Ctrl-C
 
 
 def key_command(
     name: Annotated[str, typer.Argument(help="The site's name, as in the study.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the two files go.")] = Path(),
 ) -> None:
-    """Make the site's key: NAME.key stays here, NAME.pub goes to the coordinator."""
+    """Make a key: NAME.key stays here, NAME.pub goes out."""
     from predbayes.exchange.signing import SigningKey
     from predbayes.exchange.upload import require_site_name
 
@@ -35,12 +39,12 @@ def key_command(
 
 def approve_command(
     what: Annotated[Path, typer.Argument(metavar="KIT|UPLOAD", help="What is approved.")],
-    by: Annotated[str, typer.Option(help="Who says yes.")],
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who says yes: name and office.")],
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Record the yes of the data-protection officer for a plan, or for one upload."""
+    """Record somebody's yes for a plan, or for one upload."""
     from predbayes.exchange.signing import fingerprint
-    from predbayes.exchange.upload import Upload
+    from predbayes.exchange.upload import Declared, Upload
     from predbayes.study.approvals import Approvals
     from predbayes.study.kit import Kit
 
@@ -54,16 +58,18 @@ def approve_command(
     kind = "plan" if what.is_dir() else "upload"
     typer.echo(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
     typer.echo(f"in words: {fingerprint(digest)}")
-    if kind == "upload":
-        typer.echo("next: predbayes site train, again; it signs and writes what was approved")
+    if kind == "upload" and Declared.read(what).signature is None:
+        made_by = "evaluate" if Declared.read(what).info.kind == "evaluation" else "train"
+        typer.echo(f"next: the same predbayes site {made_by} again; it signs what was approved")
 
 
 def train_command(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The coordinator's folder.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the upload goes.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="What is made here goes there.")],
     learner: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where the plan leaves it to the site.")
+        str | None,
+        typer.Option(metavar="NAME", help="If the plan leaves it to the site, as `check` says."),
     ] = None,
     device: Annotated[str, typer.Option(metavar="D", help="For a network, such as cuda.")] = "cpu",
     site: SiteOption = DEFAULT_SITE,
@@ -71,39 +77,76 @@ def train_command(
     """Train once and write the upload; if it was stopped, go on."""
     import torch
 
-    from predbayes.exchange.signing import SigningKey
     from predbayes.study.approvals import Approvals
     from predbayes.study.kit import Kit
     from predbayes.study.site import SiteRows, Training
-    from predbayes.study.sitefile import SiteFile, read_site_table
+    from predbayes.study.sitefile import read_site_table
 
     loaded = Kit.load(kit)
-    plan, own = loaded.plan, SiteFile.load(site)
+    plan, own = loaded.plan, read_site(site)
     torch.set_num_threads(plan.learner.threads)
     rows = SiteRows.of(plan, read_site_table(plan, own, data))
     training = Training(
         loaded,
         own.name,
-        SigningKey.load(own.key_path),
+        read_key(own),
         Approvals(own.folder),
         out,
         learner or "network",
         device,
     )
     typer.echo(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
-    with _progress() as tell:
-        trained = training.run(rows, tell)
-    _say(trained)
+    try:
+        with _progress() as tell:
+            trained = training.run(rows, tell)
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(_STOPPED) from None
+    _say(trained, site)
 
 
-def _say(trained: Trained) -> None:
+def read_site(path: Path) -> SiteFile:
+    """The site's own file, or how to come by one."""
+    from predbayes.errors import StudyError
+    from predbayes.study.sitefile import SiteFile
+
+    if not path.exists():
+        raise StudyError(
+            f"there is no {path}; to have one drafted: predbayes site check KIT DATA --suggest "
+            "--name NAME"
+        )
+    return SiteFile.load(path)
+
+
+def read_key(own: SiteFile) -> SigningKey:
+    """The site's private key, or how to make one."""
+    from predbayes.errors import KeyFileError
+    from predbayes.exchange.signing import SigningKey
+
+    if not own.key_path.exists():
+        raise KeyFileError(
+            f"there is no {own.key_path}, which signs; make it with predbayes site key "
+            f"{shlex.quote(own.name)}, and send the new .pub to the coordinator"
+        )
+    return SigningKey.load(own.key_path)
+
+
+def held_back(path: Path, site: Path) -> str:
+    """What a site is told of a file that waits for a yes."""
+    return (
+        f"held back until it is approved: predbayes site approve {quoted(path)} --by NAME"
+        f"{site_option(site)}"
+    )
+
+
+def _say(trained: Trained, site: Path) -> None:
     if trained.again:
         typer.echo("this was trained before; nothing was trained again")
     typer.echo(f"read and sign: {trained.egress}")
     if trained.released:
         typer.echo(f"hand over: {trained.path}")
     else:
-        typer.echo(f"held back until it is approved: predbayes site approve '{trained.path}'")
+        typer.echo(held_back(trained.path, site))
 
 
 @contextmanager

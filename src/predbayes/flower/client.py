@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 
 import predbayes
-from predbayes.errors import PlanError, PredbayesError
+from predbayes.errors import PlanError, PredbayesError, StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Declared, Signature
 from predbayes.flower.wire import (
@@ -35,6 +37,7 @@ from predbayes.flower.wire import (
 )
 from predbayes.optional import require
 from predbayes.study.approvals import Approvals
+from predbayes.study.folder import RUN_LOCK, locked
 from predbayes.study.kit import Kit
 from predbayes.study.site import SiteRows, Training
 from predbayes.study.sitefile import SiteFile, read_site_table
@@ -89,7 +92,8 @@ class Node:
         if not self._agrees():
             return Answer("not approved")
         torch.set_num_threads(self.training.kit.plan.learner.threads)
-        trained = self.training.run(self.rows())
+        with _alone(self.training.out):
+            trained = self.training.run(self.rows())
         if not trained.released:
             return Answer("awaiting release")
         return Answer("upload", trained.upload, _signature(trained.path))
@@ -141,6 +145,23 @@ def _guarded(answer: Callable[[Any, Any], Any], message: Any, context: Any) -> A
     except Exception as error:
         _log.exception("the node's part failed")
         return words(status="failed", reason=type(error).__name__)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process trains in this folder: then its upload is there.
+
+    A message that was given up leaves its process at work, and the next one starts another.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder, RUN_LOCK))
+                break
+            except StudyError:
+                time.sleep(1)
+        yield
 
 
 def _signature(path: Path) -> Signature | None:

@@ -23,7 +23,7 @@ import queue
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ from predbayes.study.study import Study
 
 _log = logging.getLogger(__name__)
 
+_PATIENCE_SECONDS = 60  # with a command that is at work on the study
 _CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
 
 SiteState = Literal["asked", "in", "refused", "failed", "not approved", "awaiting release", "lost"]
@@ -85,6 +86,8 @@ class Round:
     _approved: dict[int, bool] = field(default_factory=dict)
     _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
     _next_ask: dict[str, float] = field(default_factory=dict)  # by site
+    _files: dict[Path, str] = field(default_factory=dict)  # replies that are not in the study yet
+    _num_files: int = 0
     _ready: queue.Queue[Any] = field(default_factory=queue.Queue)
     _wanted: queue.Queue[str] = field(default_factory=queue.Queue)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -92,7 +95,7 @@ class Round:
     def run(self) -> dict[str, SiteState]:
         """Ask, take, ask again; returns the state of every admitted site."""
         digest, admitted = self.study.plan.digest(), set(self.study.state().keys)
-        self.sites = dict.fromkeys(self.study.state().uploads, "in")
+        self._notice()
         began = reported = self.clock()
         with self._pullers(), tempfile.TemporaryDirectory() as scratch:
             while not self._all_in(admitted):
@@ -105,13 +108,20 @@ class Round:
                 self._take(Path(scratch), min(left, self.settings.poll_seconds))
                 if self.clock() - reported >= self.settings.report_seconds:
                     reported = self.clock()
+                    self._notice()
                     self._report(admitted, left)
+            self._add_last()
+            self._notice()
             self._report(admitted, began + self.settings.deadline_seconds - self.clock())
             self._acknowledge()
         return dict(self.sites)
 
     def _all_in(self, admitted: set[str]) -> bool:
         return bool(admitted) and all(self.sites.get(site) == "in" for site in admitted)
+
+    def _notice(self) -> None:
+        """What is in the study is in, also what came as a file meanwhile."""
+        self.sites.update(dict.fromkeys(self.study.state().uploads, "in"))
 
     def _greet(self) -> None:
         """Say hello to nodes that are new, and forget those that went."""
@@ -156,27 +166,27 @@ class Round:
 
     def _take(self, scratch: Path, seconds: float) -> None:
         """Handle the replies that are there, or wait a moment for one."""
-        try:
-            replies = [self._ready.get(timeout=seconds)]
-        except queue.Empty:
-            return
-        while True:
-            try:
-                replies.append(self._ready.get_nowait())
-            except queue.Empty:
-                break
-        files: dict[Path, str] = {}
-        for number, reply in enumerate(replies):
+        for reply in self._replies(seconds):
             asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
             if asked is None:
                 continue
             if asked.kind == HELLO:
                 self._meet(asked.node, reply)
             elif asked.kind == UPLOAD:
-                path = scratch / f"{number}.safetensors"
+                self._num_files += 1
+                path = scratch / f"{self._num_files}.safetensors"
                 if self._save(asked.site, reply, path):
-                    files[path] = asked.site
-        self._add(files)
+                    self._files[path] = asked.site
+        self._add()
+
+    def _replies(self, seconds: float) -> Iterator[Any]:
+        """Those that are there; the first is waited for."""
+        try:
+            yield self._ready.get(timeout=seconds)
+            while True:
+                yield self._ready.get_nowait()
+        except queue.Empty:
+            return
 
     def _meet(self, node: int, reply: Any) -> None:
         """Note which site a node is."""
@@ -225,15 +235,29 @@ class Round:
             self.sites[site] = "failed"
         _log.info("%s: %s %s", site, answer.status, answer.reason)
 
-    def _add(self, files: Mapping[Path, str]) -> None:
-        """Take files into the study: from here on nothing can lose them."""
-        if not files:
-            return
-        for (path, site), found in zip(files.items(), self.study.add_all(list(files)), strict=True):
+    def _add(self) -> bool:
+        """Take files into the study, from where nothing can lose them; False if it is in use."""
+        if not self._files:
+            return True
+        try:
+            answers = list(self.study.add_all(list(self._files)))
+        except StudyError as error:
+            _log.warning("%s", error)  # a person's command; it is over in a moment
+            return False
+        for (path, site), found in zip(self._files.items(), answers, strict=True):
             refused = isinstance(found, UploadError)
             self.sites[site] = "refused" if refused else "in"
-            _log.log(logging.WARNING if refused else logging.INFO, "%s: %s", site, found or "in")
+            told = f"refused: {site}: {found}" if refused else f"{site}: in"
+            _log.log(logging.WARNING if refused else logging.INFO, "%s", told)
             path.unlink(missing_ok=True)
+        self._files.clear()
+        return True
+
+    def _add_last(self) -> None:
+        """What is here when the round ends goes in, also if somebody is at work on the study."""
+        end = self.clock() + _PATIENCE_SECONDS
+        while not self._add() and self.clock() < end:
+            time.sleep(1)
 
     def _acknowledge(self) -> None:
         """Tell nodes what became of their upload, and give them a moment to note it."""
@@ -278,7 +302,13 @@ class Round:
                 wanted = self._wanted.get(timeout=0.5)
             except queue.Empty:
                 continue
-            found = list(self.grid.pull_messages([wanted]))
+            try:
+                found = list(self.grid.pull_messages([wanted]))
+            except Exception as error:
+                # A thread that ended would pull no more. Whether there still is a run to go on
+                # with is seen where nodes are looked for, in the thread that can end it.
+                _log.warning("a reply could not be pulled: %s", type(error).__name__)
+                found = []
             if found:
                 self._ready.put(found[0])
             else:

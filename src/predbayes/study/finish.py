@@ -17,6 +17,7 @@ Every generator derives from the plan's seed, so that the same uploads give the 
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -420,7 +421,9 @@ def without_unseen_inputs(student: NetworkPredictor, inputs: Tensor) -> NetworkP
     learnt about them; their weights are still those of the start, and would answer at random.
     """
     parameters = dict(student.samples.parameters)
-    name, first_layer = next(iter(parameters.items()))  # (M, width, inputs)
+    weights = [name for name, value in parameters.items() if value.ndim == 3]  # (M, out, in)
+    name = min(weights, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
+    first_layer = parameters[name]
     heard = (inputs != 0).any(0)
     parameters[name] = torch.where(heard, first_layer, torch.zeros_like(first_layer))
     return replace(student, samples=WeightSamples(parameters, student.samples.buffers))

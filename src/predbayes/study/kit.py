@@ -37,7 +37,7 @@ from predbayes.errors import DataError, PlanError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.seeding import generator
 from predbayes.study.checks import REFERENCE_FILE, check
-from predbayes.study.folder import TEMPORARY, put, remove, sync_tree
+from predbayes.study.folder import put, remove, scratch_beside, sync_tree
 from predbayes.study.modules import source_digest
 from predbayes.study.plan import Column, Frozen, Number, Plan, Section
 from predbayes.study.tables import Encoder, code_table, code_targets, read_frame
@@ -303,8 +303,7 @@ def _write(
     plan: Plan, inputs: pd.DataFrame, contents: _Contents, out: Path, labels_out: Path
 ) -> Kit:
     """Both or, if something goes wrong, none; the kit comes last."""
-    mark = f"{TEMPORARY}{secrets.token_hex(4)}-"
-    kit_part, labels_part = (p.with_name(mark + p.name) for p in (out, labels_out))
+    kit_part, labels_part = scratch_beside(out), scratch_beside(labels_out)
     try:
         _write_secret(labels_part, contents.model_dump_json())
         kit_part.mkdir()

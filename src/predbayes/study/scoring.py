@@ -1,6 +1,7 @@
 """How good a predictor is on the scored rows, with intervals, in the target's unit.
 
-Every metric is a mean over rows, or the root of one, so its interval is a bootstrap of that mean.
+Every metric is a mean over rows, or the root of one, so its interval is a bootstrap of that mean; a
+share of rows has Wilson's interval, which also holds where all or none hit.
 Calibration is shown beside what a perfectly calibrated model would show on as many rows: the *null*
 band of a reliability diagram holds each bin's accuracy in 95 % of cases if every probability is
 right, and that of a PIT histogram each decile's count.
@@ -22,6 +23,7 @@ from predbayes.study.result import Bin, Coverage, Estimate, Level, Reliability, 
 from predbayes.study.tables import target_units, untransform
 
 NUM_DRAWS = 1000
+SHARES = ("accuracy", "coverage_95")  # of rows: with Wilson's interval
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 _NUM_BINS = 10
 _TAILS = (0.025, 0.975)
@@ -35,7 +37,10 @@ def score(
         return None
     values = row_values(plan, predictive, targets)
     draws = torch.randint(len(targets), (NUM_DRAWS, len(targets)), generator=rng)
-    found = {name: _estimate(rows, draws, after) for name, (rows, after) in values.items()}
+    found = {
+        name: _share(rows > 0) if name in SHARES else _estimate(rows, draws, after)
+        for name, (rows, after) in values.items()
+    }
     return Scores(num_rows=len(targets), metrics=found)
 
 
@@ -128,7 +133,7 @@ def _estimate(rows: Tensor, draws: Tensor, after: Callable[[Tensor], Tensor] | N
 
 
 def _share(hits: Tensor) -> Estimate:
-    """A share with Wilson's interval, which also holds where all or none hit."""
+    """A share with Wilson's interval."""
     found = stats.binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson")
     return Estimate(value=float(hits.double().mean()), low=float(found.low), high=float(found.high))
 
@@ -161,9 +166,10 @@ def _classification_verdict(found: Reliability, num_rows: int) -> str:
 def _regression_verdict(found: Coverage, num_rows: int) -> str:
     widest = found.levels[-1]
     share = widest.coverage
+    value, low, high = (f"{100 * x:.1f}" for x in (share.value, share.low, share.high))
     shown = (
-        f"intervals of {widest.level:.0%} hold {share.value:.1%} of {num_rows:,} scored targets "
-        f"(95 % interval {share.low:.1%} to {share.high:.1%})"
+        f"intervals of {100 * widest.level:.0f} % hold {value} % of {num_rows:,} scored targets "
+        f"(95 % interval {low} to {high})"
     )
     if share.low <= widest.level <= share.high:
         return f"No miscalibration was found: {shown}."

@@ -298,16 +298,7 @@ class _Step:
                 f"{info.site} has an upload in the study already; withdraw it first, and admit "
                 "the site again with a new key"
             )
-        data = {
-            "site": info.site,
-            "digest": digest,
-            "file_digest": file_digest(scratch),
-            "num_bytes": num_bytes,
-            "num_rows": info.num_rows,
-            "kind": info.kind,
-        }
-        put(scratch, self.study._upload_path(digest))
-        self.record("add", data)
+        self._keep("add", scratch, upload, num_bytes, kind=info.kind)
         return self.state.uploads[info.site]
 
     def _accept_evaluation(
@@ -323,18 +314,25 @@ class _Step:
             raise UploadError("the site has sent a newer evaluation of this model")
         if all(result.model != model for result in state.results):
             raise UploadError("it is of a model that is no result of this study")
+        self._keep("evaluate", scratch, upload, num_bytes, model=model)
+        self.clear()  # the one that it replaces
+        return state.evaluations[info.site, model]
+
+    def _keep(
+        self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
+    ) -> None:
+        """Put a file in its place, and then write the entry that names it."""
+        digest = upload.digest()
         data = {
-            "site": info.site,
+            "site": upload.info.site,
             "digest": digest,
             "file_digest": file_digest(scratch),
             "num_bytes": num_bytes,
-            "num_rows": info.num_rows,
-            "model": model,
+            "num_rows": upload.info.num_rows,
+            **more,
         }
         put(scratch, self.study._upload_path(digest))
-        self.record("evaluate", data)
-        self.clear()  # the one that it replaces
-        return state.evaluations[info.site, model]
+        self.record(step, data)
 
     def finish(
         self, leave_out: frozenset[str], *, warm: bool, onnx: bool
