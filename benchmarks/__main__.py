@@ -13,7 +13,7 @@ from typing import Any
 
 from predbayes.errors import PredbayesError
 
-NAMES = ("endtoend", "hospitals", "sampler", "screening", "streaming", "tuning")
+NAMES = ("endtoend", "hospitals", "regression", "sampler", "screening", "streaming", "tuning")
 
 
 def main(arguments: list[str]) -> int:

@@ -203,3 +203,25 @@ def test_of_a_hundred_sites_the_line_names_a_few(worlds, check):
         check("classes", honest(worlds, "classes"), keys=keys)
     assert len(str(caught.value)) <= 300
     assert "no admitted site 'Alpha'" in str(caught.value)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_networks_that_predict_nothing_finite_are_refused_when_they_come(tmp_path, regression):
+    """Each weight is within its bound, and ten layers of them are not."""
+    world = make_world(
+        tmp_path,
+        kind="weights",
+        regression=regression,
+        model="hidden = [8, 8, 8, 8, 8, 8, 8, 8, 8, 8]",
+    )
+    module = site_network(world.kit.plan).create(torch.Generator())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(9e3)
+    upload = Upload.of_weights(WeightSamples.of(module), num_rows=50)
+    study = world.begin()
+    path = tmp_path / "Alpha.safetensors"
+    upload.from_site("Alpha").for_plan(world.kit.digest).save(path, world.key("Alpha"))
+    with pytest.raises(UploadError, match="its networks predict"):
+        study.add(path)
+    assert not study.state().uploads

@@ -50,7 +50,7 @@ class RoundSettings:
     Args:
         deadline_seconds: When the round ends at the latest.
         poll_seconds: Between two looks at one message.
-        retry_seconds: Before a site that waits for its release is asked again.
+        retry_seconds: Before a site that waits for somebody's yes is asked again.
         report_seconds: Between two lines of the log.
         num_threads: That pull replies; memory is about three replies for each.
         ack_seconds: How long nodes have to note that they may leave.
@@ -85,6 +85,7 @@ class Round:
     _nodes: dict[int, str] = field(default_factory=dict)  # site of each node that said hello
     _approved: dict[int, bool] = field(default_factory=dict)
     _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
+    _next_hello: dict[int, float] = field(default_factory=dict)  # by node
     _next_ask: dict[str, float] = field(default_factory=dict)  # by site
     _files: dict[Path, str] = field(default_factory=dict)  # replies that are not in the study yet
     _num_files: int = 0
@@ -128,15 +129,21 @@ class Round:
         there = set(self.grid.get_node_ids())
         for node in set(self._nodes) - there:
             site = self._nodes.pop(node)
+            self._next_hello.pop(node, None)
             if self.sites.get(site) == "asked":
                 self.sites[site] = "lost"
         greeted = {a.node for a in self._asked.values() if a.kind == HELLO}
-        fresh = there - self._nodes.keys() - greeted
+        # An officer may say yes, or a site mend its configuration, while the round waits.
+        met = {node for node in self._nodes if self._approved.get(node)}
+        now = self.clock()
+        later = {node for node, then in self._next_hello.items() if now < then}
+        fresh = there - met - later - greeted
         self._push([(node, HELLO, "", words(hello="predbayes")) for node in sorted(fresh)])
 
     def _ask(self, admitted: set[str], digest: str) -> None:
         """Ask the sites that may be asked now."""
         waiting = {asked.site for asked in self._asked.values() if asked.kind == UPLOAD}
+        waiting.update(self._files.values())
         asks = []
         for node, site in sorted(self._nodes.items()):
             done = self.sites.get(site) in ("in", "refused", "failed") or site in waiting
@@ -190,8 +197,10 @@ class Round:
 
     def _meet(self, node: int, reply: Any) -> None:
         """Note which site a node is."""
+        self._next_hello[node] = self.clock() + self.settings.retry_seconds
         if reply.has_error():
-            return  # it is greeted again at the next look
+            _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
+            return
         try:
             hello = unpack_hello(reply.content)
         except UploadError as error:
@@ -242,7 +251,7 @@ class Round:
         try:
             answers = list(self.study.add_all(list(self._files)))
         except StudyError as error:
-            _log.warning("%s", error)  # a person's command; it is over in a moment
+            _log.debug("%s", error)  # a person's command; it is over in a moment
             return False
         for (path, site), found in zip(self._files.items(), answers, strict=True):
             refused = isinstance(found, UploadError)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.upload import Declared, Spec, Upload, printable
@@ -109,6 +110,19 @@ class Intake:
             raise UploadError("the signature is not of this content: it was altered on the way")
         self._check_range(upload)
         return upload
+
+    def check_networks(self, upload: Upload, inputs: Tensor) -> None:
+        """Refuse weights whose networks predict nothing that a pool could take in.
+
+        Weights within bounds may still multiply to infinity, layer by layer.
+        """
+        predictive = site_network(self.plan).predict(upload.samples(), inputs)
+        try:
+            sent = Upload.of_predictions(predictive, num_rows=upload.info.num_rows)
+        except UploadError as error:
+            raise UploadError("its networks predict no finite number at a reference row") from error
+        if not self.plan.classification and _largest(sent) > _MAX_STANDARD:
+            raise UploadError("its networks predict beyond any plausible target")
 
     def _check_sender(self, declared: Declared, keys: Mapping[str, str]) -> None:
         info = declared.info

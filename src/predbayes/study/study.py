@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.upload import Upload, require_site_name
+from predbayes.exchange.upload import Upload, printable, require_site_name
 from predbayes.optional import require
 from predbayes.study.evaluation import at_sites
 from predbayes.study.finish import Conclusion, Occasion, Start, conclude
@@ -272,19 +272,20 @@ class _Step:
 
     def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
         intake = self.intake
-        if not path.is_file():
-            raise UploadError(f"{path.name} is not a file")
         # A copy of our own: nobody changes it between the check and the rename.
         scratch = self.study.folder / _UPLOADS / f"{TEMPORARY}upload"
         try:
             num_bytes = copy_bounded(path, scratch, intake.max_bytes)
             upload = intake.check(scratch, self.state.keys)
+            if upload.info.kind == "weights":
+                intake.check_networks(upload, self.study.kit.inputs)
             if upload.info.kind == "evaluation":
                 return self._accept_evaluation(scratch, upload, num_bytes)
             return self._accept(scratch, upload, num_bytes)
         except PredbayesError as error:
-            text = str(error).replace(scratch.name, path.name)
-            raise UploadError(text if path.name in text else f"{path.name}: {text}") from error
+            shown = printable(path.name)
+            text = str(error).replace(scratch.name, shown)
+            raise UploadError(text if shown in text else f"{shown}: {text}") from error
         finally:
             remove(scratch)
 
