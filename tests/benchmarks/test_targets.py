@@ -65,6 +65,16 @@ def test_four_hospitals_together_beat_the_labels_alone(tmp_path):
 
 
 @pytest.mark.data
+def test_what_a_site_takes_home_marks_wines_better_than_its_own_model(tmp_path):
+    result = figures("regression", tmp_path)
+    adopted, own = result["lines"]["adopted"], result["lines"]["own"]
+    for metric in ("rmse", "crps", "nll"):
+        assert adopted[metric] < own[metric]
+    assert abs(adopted["coverage_95"] - 0.95) < abs(own["coverage_95"] - 0.95)
+    assert result["advised_worse_beyond_interval"] == 0
+
+
+@pytest.mark.data
 def test_poisoned_sites_are_named_and_cost_little_and_honest_ones_stay(tmp_path):
     result = figures("screening", tmp_path)
     assert result["all_named"]

@@ -8,21 +8,33 @@ import re
 import shlex
 import sys
 import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.upload import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.study import plan as plan_module
+from predbayes.study import sitefile
+from predbayes.study.evaluation import evaluation_upload, metric_names
+from predbayes.study.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.plan import Plan, Section
+from predbayes.study.sitefile import FileForm, MissingCodes, SiteColumn, SiteFile
+from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world
 
 ROOT = Path(__file__).parents[2]
 PLAN_PAGE = (ROOT / "docs" / "plan.md").read_text()
 COORDINATOR_PAGE = (ROOT / "docs" / "coordinator.md").read_text()
+MANAGER_PAGE = (ROOT / "docs" / "data-manager.md").read_text()
+PROTECTION_PAGE = (ROOT / "docs" / "data-protection.md").read_text()
+EXAMPLE_PAGE = (ROOT / "examples" / "four-hospitals" / "README.md").read_text()
 
 TABLES = {
     "Plan": "| key |",
@@ -36,6 +48,10 @@ TABLES = {
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
     "Frozen": "### `[frozen]`",
+    "SiteFile": "| key at the top |",
+    "FileForm": "| key of `[file]` |",
+    "MissingCodes": "| key of `[missing]` |",
+    "SiteColumn": "| key of a site's column |",
 }  # where the page has the keys of each section
 
 
@@ -65,27 +81,43 @@ def written(default: object) -> str:
         return str(default).lower()
     if isinstance(default, str):
         return f'`"{default}"`' if default else '`""`'
-    return f"`{list(default)}`" if isinstance(default, tuple) else str(default)
+    if isinstance(default, tuple | list):
+        return f"`{list(default)}`"
+    return f"`{default}`" if isinstance(default, dict) else str(default)
 
 
 def sections() -> list[type[Section]]:
-    kinds = [kind for _, kind in inspect.getmembers(plan_module, inspect.isclass)]
-    return [kind for kind in kinds if issubclass(kind, Section) and kind is not Section]
+    modules = (plan_module, sitefile)
+    kinds = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
+    found = [kind for kind in kinds if issubclass(kind, Section) and kind is not Section]
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def test_the_keys_of_a_sites_file_are_among_those_that_are_looked_for():
+    assert {SiteFile, FileForm, MissingCodes, SiteColumn} <= set(sections())
 
 
 @pytest.mark.parametrize("section", sections(), ids=lambda section: section.__name__)
-def test_every_key_of_a_plan_is_in_the_docs_with_its_default(section):
+def test_every_key_is_in_the_docs_with_its_default(section):
     rows = rows_after(TABLES[section.__name__])
     own = [
         name
         for name in section.model_fields
-        if section is not Plan or f"`[{name}]`" not in PLAN_PAGE  # those are tables themselves
+        # Those are tables themselves.
+        if section not in (Plan, SiteFile) or f"`[{name}]`" not in PLAN_PAGE
     ]
     assert own
     assert sorted(rows) == sorted(own)
     for name in own:
         field = section.model_fields[name]
-        assert rows[name][2] == ("" if field.is_required() else written(field.default)), name
+        default = field.get_default(call_default_factory=True)
+        assert rows[name][2] == ("" if field.is_required() else written(default)), name
+
+
+def test_the_sites_file_in_the_docs_is_one():
+    (text,) = re.findall(r"^    format = 1\n(?:    .*\n)+", PLAN_PAGE, re.M)
+    site = SiteFile.loads(textwrap.dedent(text))
+    assert site.columns["chol"].factor == 38.67
 
 
 def test_the_example_plan_is_the_one_whose_words_the_walk_reads_out():
@@ -102,6 +134,14 @@ def study(tmp_path_factory):
     for site in ("Alpha", "Beta", "Gamma"):
         begun.add(world.file(site))
     begun.withdraw("Gamma")
+    begun.finish()
+    model = CalibratedModel.load(begun.result_folder(1) / "model")
+    plan, inputs = world.kit.plan, world.kit.inputs[:40]
+    predictive, digest = model.predictive(inputs), model.weights_digest()
+    targets = predictive.log_probs.argmax(1)
+    told = evaluation_upload(plan, "Alpha", predictive, targets, digest)
+    told.save(world.root / "evaluation.safetensors", world.key("Alpha"))
+    begun.add(world.root / "evaluation.safetensors")
     begun.finish()
     return begun
 
@@ -139,8 +179,9 @@ def test_the_snippet_in_the_docs_finds_entries_dropped_or_moved(last_digest, stu
 
 
 def test_every_step_of_a_ledger_is_in_the_docs_with_its_data(study):
-    rows = rows_after("| step |")
-    for entry in study.ledger.entries():
+    rows, entries = rows_after("| step |"), study.ledger.entries()
+    assert rows.keys() == {entry.step for entry in entries}
+    for entry in entries:
         said = rows[entry.step][1]
         assert all(f"`{name}`" in said for name in entry.data), entry.step
 
@@ -153,17 +194,50 @@ def test_every_file_of_a_study_is_in_the_docs(study):
 
 
 def test_every_key_of_the_json_files_is_in_the_docs(study):
-    header = json.loads((study.result_folder(1) / "model" / "model.json").read_text())
-    assert sorted(rows_after("| key of `model.json` |")) == sorted(header)
+    folder = study.result_folder(1) / "model"
+    header = json.loads((folder / "model.json").read_text())
+    rows = rows_after("| key of `model.json` |")
+    assert sorted(rows) == sorted([*header, "adjustment"])
+    for kind in (Intercept, ShiftScale):
+        assert all(f"`{name}`" in rows["adjustment"][1] for name in kind.model_fields)
+        assert f"`{kind.model_fields['kind'].default}`" in rows["adjustment"][1]
     labels = json.loads((study.folder / "labels.json").read_text())
     described = PLAN_PAGE.partition("## The labels")[2].partition("## Keys")[0]
     assert all(f"`{name}`" in described for name in (*labels, *labels["labelled"]))
-    upload = next((study.folder / "uploads").iterdir()).read_bytes()
-    metadata = json.loads(upload[8 : 8 + int.from_bytes(upload[:8], "little")])["__metadata__"]
+
+
+def test_every_key_of_an_upload_is_in_the_docs(study):
     rows = rows_after("| text | keys |")
-    assert rows.keys() == metadata.keys()
-    for name, text in metadata.items():
-        assert all(f"`{key}`" in rows[name][1] for key in json.loads(text)), name
+    for path in (study.folder / "uploads").iterdir():
+        upload = path.read_bytes()
+        metadata = json.loads(upload[8 : 8 + int.from_bytes(upload[:8], "little")])["__metadata__"]
+        assert rows.keys() == metadata.keys()
+        for name, text in metadata.items():
+            assert all(f"`{key}`" in rows[name][1] for key in json.loads(text)), name
+    assert all(f"`{name}`" in rows["predbayes"][1] for name in UploadInfo.model_fields)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_every_field_of_an_evaluation_is_in_the_docs(tmp_path, regression):
+    rows = rows_after("| field of `evaluation` |")
+    assert rows.keys() == Evaluation.model_fields.keys()
+    assert all(f"`{name}`" in rows["metrics"][1] for name in Sums.model_fields)
+    assert all(f"`{name}`" in rows["bins"][1] for name in BinSums.model_fields)
+    plan = make_world(tmp_path, regression=regression).kit.plan
+    assert all(f"`{name}`" in rows["metrics"][1] for name in metric_names(plan))
+
+
+# What a site does
+
+
+RUNNER = CliRunner()
+
+
+def run(line: str) -> str:
+    """All that a command says, errors included."""
+    result = RUNNER.invoke(app, shlex.split(line, comments=True))
+    error = "" if result.exit_code == 0 else f"predbayes: {result.exception}"
+    return result.output + error
 
 
 def test_what_a_site_does_in_the_docs_makes_a_file_that_counts(tmp_path, monkeypatch):
@@ -171,13 +245,81 @@ def test_what_a_site_does_in_the_docs_makes_a_file_that_counts(tmp_path, monkeyp
     table = (tmp_path / "reference.csv").read_text().splitlines(keepends=True)
     (tmp_path / "Budapest.csv").write_text("".join(table[:81]))  # those with a label
     monkeypatch.chdir(tmp_path)
-    (code,) = fenced(COORDINATOR_PAGE, "python")
-    exec(compile(code, "docs/coordinator.md", "exec"), {})
+    lines = [line for line in commands(COORDINATOR_PAGE) if line.startswith("site ")]
+    assert [line.split()[1] for line in lines] == ["key", "check", "check", "train"]
+    said = [run(line) for line in lines]
+    assert "no errors" in said[2]
     study = world.begin(sites=())
     study.admit("Budapest", PublicKey.load(Path("Budapest.pub")))
-    accepted = study.add(Path("Budapest.safetensors"))
+    accepted = study.add(Path("out/Budapest.safetensors"))
     assert accepted is not None
     assert accepted.num_rows == 80
+    for path in [Path("site.toml"), *Path("out").rglob("*")]:
+        name = path.relative_to("out").as_posix() if path.parts[0] == "out" else path.name
+        if path.is_file():
+            told = name.replace("Budapest", "NAME")
+            assert f"| `{told}` |" in PLAN_PAGE, told
+            assert path.name.replace("Budapest", "Waldheim") in MANAGER_PAGE
+
+
+def outputs(page: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands of a page with what they say there; an ellipsis stands for anything."""
+    for block in re.findall(r"(?:^    .*\n)+", page, re.M):
+        parts = re.split(r"^\$ predbayes (.*)\n", textwrap.dedent(block), flags=re.M)
+        for command, output in zip(parts[1::2], parts[2::2], strict=True):
+            yield command, output.split("\n$ ")[0].splitlines()
+
+
+def test_the_walk_of_the_data_manager_is_as_the_page_shows_it(tmp_path, monkeypatch):
+    """Up to training: what comes after has the key in it, or takes long."""
+    write_kit(tmp_path)
+    write_messy(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    checks = [one for one in outputs(MANAGER_PAGE) if one[0].startswith(("plan", "site check"))]
+    assert len(checks) == 5
+    for number, (command, shown) in enumerate(checks):
+        if number == 4:
+            make_two_edits()
+        assert_shows(run(command), shown)
+        if command.endswith("--name Waldheim"):
+            drafted = Path("site.toml").read_text().splitlines()
+            (sample,) = fenced(MANAGER_PAGE, "toml")
+            assert [line for line in sample.splitlines() if line not in drafted] == ["# …"] * 3
+
+
+def make_two_edits() -> None:
+    (change,) = fenced(MANAGER_PAGE, "diff")
+    text = Path("site.toml").read_text()
+    lines = change.splitlines()
+    assert [line[0] for line in lines] == ["-", "+", "-", "+"]
+    for old, new in pairwise(lines):
+        if old[0] == "-":
+            assert text.count(old[1:]) == 1
+            text = text.replace(old[1:], new[1:])
+    Path("site.toml").write_text(text)
+
+
+def assert_shows(said: str, shown: list[str]) -> None:
+    """Every line that is shown was said, in that order, with nothing between but ellipses."""
+    pattern = "".join(r"(?:.*\n)*" if line == "…" else re.escape(line) + "\n" for line in shown)
+    assert re.fullmatch(pattern, f"{said.strip()}\n"), said
+
+
+def test_pages_for_one_study_name_the_same_plan_and_upload():
+    said = dict(outputs(MANAGER_PAGE))
+    for command, output in outputs(PROTECTION_PAGE):
+        assert said[command] == output
+    (words,) = {line for out in said.values() for line in out if line.startswith("fingerprint:")}
+    assert said[next(c for c in said if c.startswith("site approve kit"))][1].endswith(words[13:])
+
+
+def test_the_example_says_what_its_script_does():
+    script = (ROOT / "examples" / "four-hospitals" / "study.py").read_text()
+    folders = sorted(path.stem for path in (ROOT / "examples/four-hospitals/sites").iterdir())
+    for folder in folders:
+        assert f'"{folder}"' in script
+    adopted = re.findall(r"^    (\w+)\$ predbayes site adopt", EXAMPLE_PAGE, re.M)
+    assert sorted(adopted) == folders
 
 
 def commands(page: str) -> list[str]:
@@ -185,10 +327,19 @@ def commands(page: str) -> list[str]:
     return re.findall(r"^ {4}(?:\$ )?predbayes (\S.*)$", page, re.M)
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/coordinator.md"])
+PAGES = {
+    "README.md": 13,
+    "docs/coordinator.md": 15,
+    "docs/data-manager.md": 15,
+    "docs/data-protection.md": 2,
+    "examples/four-hospitals/README.md": 1,
+}  # with the commands that each has at least
+
+
+@pytest.mark.parametrize("path", PAGES)
 def test_commands_in_the_docs_exist(path):
     found = commands((ROOT / path).read_text())
-    assert len(found) >= 10
+    assert len(found) >= PAGES[path]
     for line in found:
         arguments = shlex.split(line, comments=True)
         command = typer.main.get_command(app)
@@ -207,7 +358,7 @@ def test_a_command_that_does_not_exist_would_be_found():
 
 def test_links_between_the_pages_lead_somewhere():
     pages = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
-    for name in ("coordinator.md", "plan.md"):
+    for name in ("coordinator.md", "data-manager.md", "data-protection.md", "plan.md"):
         for target in re.findall(r"\]\(([^)\s]+)\)", pages[name]):
             if target.startswith("https:"):
                 continue

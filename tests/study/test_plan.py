@@ -162,12 +162,13 @@ class TestToml:
         tables = tomllib.loads(text)
         for section in ("model", "learner", "upload", "pool", "rules"):
             kind = Plan.model_fields[section].annotation
-            assert set(kind.model_fields) - set(tables[section]) <= {"deadline"}
+            assert set(kind.model_fields) - set(tables[section]) <= {"deadline", "num_epochs"}
         lines = text[text.index("[model]") :].splitlines()
         settings = [line for line in lines if " = " in line]
         assert len(settings) >= 20
         assert all("  # " in line for line in settings)
         assert "\n# deadline = " in text
+        assert "\n# num_epochs = " in text
 
     def test_a_column_is_one_line_without_noise(self):
         lines = dump(Plan.loads(TEXT)).splitlines()

@@ -53,6 +53,7 @@ PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
 
 COMPARISON_FILE = "comparison.json"
 
+_LEAST_VAR = 0.1  # of the mean variance, with which a row enters a shift
 _NUM_PARTS = 10
 _MAX_STEPS = 100
 _TOLERANCE = 1e-10
@@ -225,7 +226,9 @@ def fit_shift_scale(
         1.8
     """
     residuals = predictive.residuals(targets).double()
-    prec = predictive.var.double().reciprocal()
+    var = predictive.var.double()
+    # No row speaks for ten: a few that claim to be certain would decide the shift of all.
+    prec = var.clamp_min(_LEAST_VAR * float(var.mean())).reciprocal()
     # The best shift does not depend on the factor, because its prior has the factor in it, too.
     shift = (prec @ residuals) / (prec.sum() + 1)
     squares = prec @ (residuals - shift).square() + shift.square() + prior_rows

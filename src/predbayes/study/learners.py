@@ -44,9 +44,11 @@ def site_network(plan: Plan) -> Network:
 def sampler_settings(plan: Plan) -> SamplerSettings:
     """How the network is sampled at a site."""
     learner = plan.learner
+    by_number = learner.preset == "tuned" and not plan.classification
+    preset = PRESETS["tuned-regression" if by_number else learner.preset]
     return replace(
-        PRESETS[learner.preset],
-        num_epochs=learner.num_epochs,
+        preset,
+        num_epochs=learner.num_epochs or preset.num_epochs,
         min_steps=learner.min_steps,
         max_samples=learner.max_samples,
     )

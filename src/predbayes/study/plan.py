@@ -169,7 +169,7 @@ class Learner(Section):
 
     name: Literal["network", "any"] = "network"
     preset: Literal["paper", "tuned"] = "tuned"  # of the network's sampler
-    num_epochs: Annotated[int, Field(gt=0)] = 25
+    num_epochs: Annotated[int, Field(gt=0)] | None = None  # as the preset has it
     min_steps: Count = 1000  # small sites pass over their rows more often
     max_samples: Annotated[int, Field(gt=0)] = 6
     threads: Annotated[int, Field(gt=0)] = 1  # with one, a run repeats to the bit

@@ -80,6 +80,7 @@ _KEYS = {
     "frozen.module_digest": "of the source of the network of your own",
 }
 _UNSET = {
+    "learner.num_epochs": "num_epochs = 25",
     "rules.deadline": "deadline = 2030-12-31",
 }
 """How to write what a plan leaves open, offered as a comment where it makes sense."""

@@ -1,0 +1,103 @@
+"""`predbayes site key`, `approve` and `train`: what a data manager is told to do next."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from predbayes.cli.app import app
+from predbayes.errors import KeyFileError, StudyError
+from predbayes.exchange.upload import Evaluation, Sums, Upload
+from predbayes.study.site import Training
+from tests.study.world import make_world
+
+TRAIN = "site train kit rows.csv --out out"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A site with manual release, its table in the plan's terms."""
+    make_world(tmp_path, upload='release = "manual"')
+    table = (tmp_path / "reference.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "rows.csv").write_text("".join(table[:81]))  # those with a label
+    (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(line):
+    return CliRunner().invoke(app, shlex.split(line))
+
+
+def done(line):
+    result = run(line)
+    assert result.exit_code == 0, result.exception
+    return result.output.splitlines()
+
+
+def told(lines, start):
+    """The command that a line of the output names."""
+    (line,) = [line for line in lines if line.startswith(start)]
+    return line.partition("predbayes ")[2]
+
+
+class TestNext:
+    def test_every_command_names_the_next_one_as_it_can_be_given(self, folder):
+        done("site key Basel")
+        train = told(done("site check kit rows.csv"), "next: ")
+        assert train == TRAIN
+        approve = told(done(train), "held back until it is approved: ")
+        again = done(approve)
+        assert again[-1] == "next: the same predbayes site train again; it signs what was approved"
+        assert done(train)[-1] == "hand over: out/Basel.safetensors"
+
+    def test_a_site_file_elsewhere_is_in_the_next_command(self, folder):
+        done("site key Basel --out .")
+        (folder / "my site").mkdir()
+        for name in ("site.toml", "Basel.key"):
+            (folder / name).rename(folder / "my site" / name)
+        there = "--site 'my site/site.toml'"
+        assert told(done(f"site check kit rows.csv {there}"), "next: ") == f"{TRAIN} {there}"
+        approve = told(done(f"{TRAIN} {there}"), "held back until it is approved: ")
+        done(approve)
+        assert done(f"{TRAIN} {there}")[-1] == "hand over: out/Basel.safetensors"
+
+    def test_what_is_signed_already_needs_nothing_more(self, folder):
+        done("site key Basel")
+        done(TRAIN)
+        done("site approve out/held-back.safetensors --by officer")
+        done(TRAIN)
+        said = done("site approve out/Basel.safetensors --by officer")
+        assert said[0].startswith("was approved before: upload ")
+        assert not any(line.startswith("next: ") for line in said)
+
+    def test_an_evaluation_is_signed_by_evaluate(self, folder):
+        sums = Evaluation(model="0" * 64, metrics={"nll": Sums(total=1.0, squares=1.0)})
+        Upload.of_evaluation(sums, num_rows=9).save(folder / "held.safetensors")
+        said = done("site approve held.safetensors --by officer")
+        assert said[-1].startswith("next: the same predbayes site evaluate again")
+
+
+class TestRefusals:
+    def test_without_a_site_file_one_is_told_how_to_draft_it(self, folder):
+        (folder / "site.toml").unlink()
+        error = run(TRAIN).exception
+        assert isinstance(error, StudyError)
+        assert "there is no site.toml; to have one drafted: predbayes site check" in str(error)
+
+    def test_without_a_key_one_is_told_how_to_make_it(self, folder):
+        error = run(TRAIN).exception
+        assert isinstance(error, KeyFileError)
+        assert "predbayes site key Basel" in str(error)
+
+    def test_who_stops_training_is_told_that_it_goes_on(self, folder, monkeypatch):
+        def interrupted(self, rows, tell=None):
+            raise KeyboardInterrupt
+
+        done("site key Basel")
+        monkeypatch.setattr(Training, "run", interrupted)
+        result = run(TRAIN)
+        assert result.exit_code == 130
+        assert "the same command goes on" in result.output

@@ -1,0 +1,340 @@
+"""A SuperLink and SuperNodes as a federation would run them: processes, TLS, node keys, loopback.
+
+Each deployment has a folder and a FLWR_HOME of its own, and calls nobody. All of its processes
+carry a mark in their environment, by which those that were not ended one by one are found: also
+the children of a process that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+CERTIFICATES = ROOT / "scripts" / "flower-certificates"
+NGINX = ROOT / "deploy" / "nginx-flower.conf"
+QUICK = {"deadline-seconds": 480, "poll-seconds": 0.5, "report-seconds": 2, "ack-seconds": 5}
+
+_MARK = "PREDBAYES_TEST_DEPLOYMENT"
+_QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+_APP = """
+[project]
+name = "predbayes-study"
+version = "1.0.0"
+description = "A study"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "predbayes"
+[tool.flwr.app.components]
+serverapp = "predbayes.flower.server_app:app"
+clientapp = "predbayes.flower.client_app:app"
+[tool.flwr.app.config]
+study = ""
+deadline-seconds = 3600.0
+poll-seconds = 1.0
+retry-seconds = 30.0
+report-seconds = 10.0
+ack-seconds = 15.0
+json-logs = false
+"""
+
+
+@dataclass
+class Process:
+    """A process that was started here, and its log."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """As `kill -9` of this process; its children are not asked."""
+        self.popen.kill()
+        self.popen.wait()
+
+    def wait(self, seconds: float) -> int:
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not ended in {seconds} s:\n{self.text[-3000:]}") from None
+
+
+@dataclass
+class Deployment:
+    """Processes of one federation on this machine."""
+
+    root: Path
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    port: int = field(default_factory=lambda: free_port())
+    nodes: dict[str, Process] = field(default_factory=dict)
+    started: list[Process] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True)
+        run(CERTIFICATES, "server", self.certificates, "localhost", "127.0.0.1")
+        app, home = self.root / "app", self.root / "flwr"
+        app.mkdir()
+        home.mkdir()
+        (app / "pyproject.toml").write_text(_APP)
+        self.connect("study", self.port)
+
+    @property
+    def certificates(self) -> Path:
+        return self.root / "certificates"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {
+            "FLWR_HOME": str(self.root / "flwr"),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # they start each other by name
+            _MARK: self.mark,
+        }
+        return {**os.environ, **_QUIET, **own}
+
+    def start_superlink(self) -> Process:
+        started = self._start(
+            "superlink",
+            BIN / "flower-superlink",
+            *("--host", "127.0.0.1", "--port", self.port),
+            *("--ssl-ca-certfile", self.certificates / "ca.crt"),
+            *("--ssl-certfile", self.certificates / "server.pem"),
+            *("--ssl-keyfile", self.certificates / "server.key"),
+            *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+            *("--database", self.root / "state.db"),
+        )
+        until(lambda: _listens(self.port), 60, "the SuperLink listens", started)
+        return started
+
+    def register(self, name: str) -> None:
+        """Make a node's key, and let the SuperLink know it."""
+        self.make_key(name)
+        public = self.root / "keys" / f"{name}.pub"
+        run(BIN / "flwr", "supernode", "register", public, "study", env=self.environment)
+
+    def make_key(self, name: str) -> None:
+        run(CERTIFICATES, "node", self.root / "keys" / name)
+
+    def start_node(self, name: str, config: Mapping[str, Any], port: int | None = None) -> Process:
+        """A SuperNode with its own configuration; by ``port`` it reaches another door."""
+        told = " ".join(f'{key}="{value}"' for key, value in config.items())
+        self.nodes[name] = self._start(
+            f"node-{name}",
+            BIN / "flower-supernode",
+            *("--superlink", f"127.0.0.1:{port or self.port}"),
+            *("--root-certificates", self.certificates / "ca.crt"),
+            *("--auth-supernode-private-key", self.root / "keys" / name),
+            *("--host", "127.0.0.1", "--port", free_port()),
+            *("--node-config", told),
+        )
+        return self.nodes[name]
+
+    def kill_node(self, name: str) -> None:
+        """As if the node's machine had lost power: the node and all that it started."""
+        process = self.nodes.pop(name)
+        pids = [process.popen.pid, *_descendants(process.popen.pid)]
+        process.kill()
+        for pid in pids[1:]:
+            _kill(pid)
+
+    def signal_node(self, name: str, number: signal.Signals, program: str = "") -> int:
+        """Signal a node's processes, or those of a program; how many there were."""
+        pid = self.nodes[name].popen.pid
+        found = [p for p in [pid, *_descendants(pid)] if program in _command(p)]
+        for process in found:
+            os.kill(process, number)
+        return len(found)
+
+    def start_run(self, study: Path, **settings: Any) -> Process:
+        """`flwr run`, with the log of the round in its own."""
+        told = {**QUICK, **{name.replace("_", "-"): value for name, value in settings.items()}}
+        config = " ".join(f"{key}={str(value).lower()}" for key, value in told.items())
+        return self._start(
+            "run",
+            BIN / "flwr",
+            *("run", self.root / "app", "study", "--stream"),
+            *("--run-config", f'study="{study}" {config}'),
+        )
+
+    def start_nginx(self) -> int:
+        """The configuration of `deploy/`, with this deployment's paths; the port that is open."""
+        port, folder = free_port(), self.root / "nginx"
+        folder.mkdir()
+        text = NGINX.read_text()
+        for documented, own in (
+            ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+            ("study.example.org", "localhost"),
+            ("/etc/predbayes/certificates", str(self.certificates)),
+            ("127.0.0.1:8000", f"127.0.0.1:{self.port}"),
+        ):
+            assert documented in text
+            text = text.replace(documented, own)
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        scratch = "".join(f"{kind}_temp_path {folder / kind};\n" for kind in kinds)
+        whole = f"pid {folder / 'pid'};\nevents {{}}\nhttp {{\naccess_log off;\n{scratch}{text}}}\n"
+        (folder / "nginx.conf").write_text(whole)
+        found = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
+        assert found, "this test needs nginx: apt install nginx"
+        options = ("-p", folder, "-c", folder / "nginx.conf", "-e", "stderr")
+        started = self._start("nginx", found, *options, "-g", "daemon off;")
+        until(lambda: _listens(port), 20, "nginx listens", started)
+        return port
+
+    def connect(self, name: str, port: int) -> None:
+        """Another door for `flwr`."""
+        with (self.root / "flwr" / "config.toml").open("a") as file:
+            file.write(_connection(name, port, self.certificates))
+
+    def flwr(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return run(BIN / "flwr", *arguments, env=self.environment, check=False)
+
+    def logs(self) -> str:
+        """The ends of all logs, for a test that failed."""
+        paths = sorted((self.root / "logs").iterdir())
+        return "\n".join(f"== {p.name}\n{p.read_text(errors='replace')[-2500:]}" for p in paths)
+
+    def end(self) -> None:
+        """End what is left, by process id."""
+        for process in self.started:
+            if process.popen.poll() is None:
+                # nginx writes over its environment, and with it the mark.
+                for pid in [*_descendants(process.popen.pid), process.popen.pid]:
+                    _kill(pid)
+                process.popen.wait()
+        while left := _marked(self.mark):  # one that starts another meanwhile is met again
+            for pid in left:
+                _kill(pid)
+            time.sleep(0.2)
+
+    def _start(self, name: str, *command: object) -> Process:
+        log = self.root / "logs" / f"{len(self.started):02d}-{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        with log.open("wb") as file:
+            popen = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=self.root,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        self.started.append(Process(popen, log))
+        return self.started[-1]
+
+
+@contextlib.contextmanager
+def deployed(root: Path) -> Iterator[Deployment]:
+    """A deployment without processes yet; whatever it starts ends with it."""
+    deployment = Deployment(root)
+    try:
+        yield deployment
+    except BaseException:
+        sys.stderr.write(deployment.logs())
+        raise
+    finally:
+        deployment.end()
+
+
+def until(
+    holds: Callable[[], bool], seconds: float, what: str, process: Process | None = None
+) -> None:
+    """Wait until something holds, but not for ever, nor for a process that has ended."""
+    end = time.monotonic() + seconds
+    while not holds():
+        ended = process is not None and process.popen.poll() is not None
+        if ended or time.monotonic() > end:
+            log = "" if process is None else process.text[-3000:]
+            raise AssertionError(f"{'ended' if ended else f'{seconds} s'} before {what}\n{log}")
+        time.sleep(0.1)
+
+
+def run(
+    *command: object, env: dict[str, str] | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if check and done.returncode:
+        raise AssertionError(f"{command[:3]}: {done.stdout}{done.stderr}")
+    return done
+
+
+def _connection(name: str, port: int, certificates: Path) -> str:
+    lines = [
+        f"[superlink.{name}]",
+        f'address = "127.0.0.1:{port}"',
+        f'root-certificates = "{certificates / "ca.crt"}"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes with a deployment's mark."""
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Children of a process, and theirs."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in parents.get(parent, [])]
+        found += new
+    return found
