@@ -25,6 +25,8 @@ from tests.flower.deployment import deployed, until
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world
 
+pytestmark = pytest.mark.slow  # every message starts a process that imports torch
+
 LONG = LEARNER.replace("200", "5000")  # steps: time to be killed in
 ENDED = 550  # seconds in which a run has ended on the busiest machine
 
@@ -110,7 +112,6 @@ def test_a_deployment_gives_the_bits_that_files_give(world, nodes, federation, t
     assert outcome(study) == outcome(without)
 
 
-@pytest.mark.slow
 def test_three_sites_by_flower_and_two_by_file_finish_one_study(world, nodes, federation):
     study = world.begin("mixed")
     study.add(world.file("Delta"))
@@ -123,7 +124,6 @@ def test_three_sites_by_flower_and_two_by_file_finish_one_study(world, nodes, fe
     assert any(line["message"] == "Alpha: in" for line in lines)
 
 
-@pytest.mark.slow
 def test_nodes_that_are_wrong_each_in_its_way_stop_nobody(world, nodes, federation):
     root = world.root / "wrong-nodes"
     wrong = {
@@ -162,7 +162,6 @@ def test_nodes_that_are_wrong_each_in_its_way_stop_nobody(world, nodes, federati
         federation.kill_node(name)
 
 
-@pytest.mark.slow
 def test_behind_nginx_a_node_takes_part_and_nobody_reaches_control(world, nodes, federation):
     port = federation.start_nginx()
     federation.connect("outside", port)
@@ -200,7 +199,6 @@ def _status(url, context):
         return error.code
 
 
-@pytest.mark.slow
 def test_a_superlink_that_was_killed_costs_no_training_and_no_upload(tmp_path, deployment):
     world = make_world(tmp_path / "world", learner=LONG)
     nodes = {site: make_node(world, tmp_path / "nodes", site) for site in SITES[:3]}
@@ -223,7 +221,6 @@ def test_a_superlink_that_was_killed_costs_no_training_and_no_upload(tmp_path, d
     assert outcome(study) == outcome(without)
 
 
-@pytest.mark.slow
 def test_of_two_nodes_killed_in_training_the_one_that_comes_back_counts(tmp_path, deployment):
     world = make_world(tmp_path / "world", learner=LONG)
     nodes = {site: make_node(world, tmp_path / "nodes", site) for site in SITES}
@@ -240,7 +237,6 @@ def test_of_two_nodes_killed_in_training_the_one_that_comes_back_counts(tmp_path
     assert len(study.state().results[-1].uploads) == 4
 
 
-@pytest.mark.slow
 def test_a_frozen_node_and_a_killed_client_process_are_asked_anew(tmp_path, deployment):
     world = make_world(tmp_path / "world", learner=LONG)
     nodes = {site: make_node(world, tmp_path / "nodes", site) for site in SITES[:3]}
@@ -284,7 +280,6 @@ def keep_upload(config, upload):
     (home / "trained.json").write_text(json.dumps(marker))
 
 
-@pytest.mark.slow
 def test_an_upload_of_300_megabytes_passes(tmp_path, deployment):
     world = make_world(
         tmp_path / "world",
