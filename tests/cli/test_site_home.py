@@ -192,7 +192,7 @@ class TestEvaluate:
         home = Home(tmp_path, "classes", release="manual")
         out, held_back = tmp_path / "sums.safetensors", tmp_path / "held-back-sums.safetensors"
         result = home.run("evaluate", "--out", out)
-        assert f"predbayes site approve '{held_back}'" in result.stdout
+        assert f"predbayes site approve {held_back} --by NAME" in result.stdout
         assert not out.exists()
         assert Declared.read(held_back).signature is None
         Approvals(tmp_path).record("upload", Upload.load(held_back).digest(), "M. Muster")
