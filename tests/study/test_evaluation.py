@@ -513,13 +513,14 @@ class TestReport:
         assert "At the sites" not in page
         assert "sums" not in page
 
-    def test_calibration_at_the_sites_is_a_table(self):
+    def test_calibration_at_the_sites_is_a_table_for_members(self):
         plan = classification_plan()
         sure = Categorical((torch.eye(10)[:1].expand(50, 10) * 7 + 0.3).log_softmax(-1))
         targets = torch.zeros(50, dtype=torch.long)
         infos = [evaluation_upload(plan, s, sure, targets, MODEL).info for s in SITES]
         result = classification_result(plan).model_copy(update={"at_sites": at_sites(plan, infos)})
-        assert "Calibration at the sites" in render_report(plan, result, public=True)
+        assert "Calibration at the sites" in render_report(plan, result, public=False)
+        assert "Calibration at the sites" not in render_report(plan, result, public=True)
 
     def test_the_card_names_no_site(self, told):
         page = render_card(*told)

@@ -188,6 +188,6 @@ def _show(found: Status) -> None:
         console.print(table)
     for result in found.results:
         score = "" if result.nll is None else f", NLL {result.nll:.3f}"
-        note = "" if result.current else ", of other uploads than are in now"
+        note = "" if result.current else ", made before the last files came or went"
         console.print(f"result {result.number}: {result.sites} sites{score}{note}")
     console.print(f"next: {found.next}", markup=False)

@@ -186,7 +186,9 @@ def without_sites(result: Result) -> Result:
     pool = result.pool.model_copy(update={"weights": weights})
     at_sites = result.at_sites
     if at_sites is not None:
-        at_sites = at_sites.model_copy(update={"sites": ()}) if at_sites.public else None
+        # Not its bins: perhaps one site alone sent some, and a bin may have few wrong answers.
+        bare = at_sites.model_copy(update={"sites": (), "bins": ()})
+        at_sites = bare if at_sites.public else None
     return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
 
 
