@@ -189,3 +189,22 @@ def test_help_imports_nothing_heavy():
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert finished.stdout.strip() == "[]"
+
+
+def test_a_site_predicts_on_its_own_table_without_targets(model, data, tmp_path):
+    """Her delimiter, decimal comma, names and units; the outcome of these patients is not known."""
+    model.save(tmp_path / "model")
+    own = tmp_path / "own.csv"
+    own.write_text("Pat;Station;Alter in Monaten\nanna;A;600,0\nbert;;1404\ncleo;x;720\n")
+    (tmp_path / "site.toml").write_text(
+        'format = 1\nname = "Basel"\n[file]\ndelimiter = ";"\ndecimal = ","\n'
+        '[columns]\nage = { column = "Alter in Monaten", factor = 0.08333333333333333 }\n'
+        'ward = { column = "Station", recode = { "A" = "1" } }\n[target]\ncolumn = "Befund"\n'
+    )
+    plain, translated = tmp_path / "plain.csv", tmp_path / "translated.csv"
+    assert run(tmp_path / "model", data, "--out", plain).exit_code == 0
+    arguments = (tmp_path / "model", own, "--out", translated, "--site", tmp_path / "site.toml")
+    assert run(*arguments, "--keep", "Pat").exit_code == 0
+    found = pd.read_csv(translated)
+    assert list(found["Pat"]) == ["anna", "bert", "cleo"]
+    pd.testing.assert_frame_equal(found.drop(columns="Pat"), pd.read_csv(plain))

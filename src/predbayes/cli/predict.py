@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predbayes.study.plan import Plan
     from predbayes.study.tables import Problem
 
 _ROW = "row"
@@ -27,21 +28,37 @@ def predict_command(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Copy this column of DATA; may be repeated."),
     ] = None,
+    site: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The site.toml by which DATA is read, if it is hers."),
+    ] = None,
 ) -> None:
     """Predict each row of a table: probabilities, or a number with an interval."""
     from predbayes.study.model import CalibratedModel, model_folder
-    from predbayes.study.tables import examine, read_frame
+    from predbayes.study.tables import examine
 
     _require_writable(out, data)
     calibrated = CalibratedModel.load(model_folder(model))
-    frame = read_frame(data)
+    raw, frame = _read(calibrated.plan, data, site)
     predictions = calibrated.predict(frame, level)
-    table = _beside(frame, keep or (), predictions)
+    table = _beside(raw, keep or (), predictions)
     _write(table, out)
     # The model predicted them all the same, so whoever reads the predictions must know.
     odd = examine(calibrated.plan, frame, outside="clip").oddities
     rows = "1 row" if len(table) == 1 else f"{len(table)} rows"
     typer.echo(f"wrote {rows} to {out}{_oddities(odd)}")
+
+
+def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table as it is, and in the plan's columns and units."""
+    from predbayes.study.sitefile import SiteFile, read_raw, read_site_table
+    from predbayes.study.tables import read_frame
+
+    if site is None:
+        frame = read_frame(data)
+        return frame, frame
+    own = SiteFile.load(site)
+    return read_raw(own.file, data), read_site_table(plan, own, data, target=False)
 
 
 def _require_writable(out: Path, data: Path) -> None:

@@ -185,14 +185,18 @@ class Translated:
     problems: tuple[Problem, ...]
 
 
-def read_site_table(plan: Plan, site: SiteFile, path: Path) -> pd.DataFrame:
+def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = True) -> pd.DataFrame:
     """A site's rows in the plan's columns and units, text cells, by their lines in the file.
 
-    A column that the file lacks is left out; the target is there if the file has it.
+    A column that the file lacks is left out; the target is there if the file has it. Without
+    ``target`` nobody looks for it: of patients to come it is not known yet.
     """
     raw = read_raw(site.file, path)
     translated = translate(plan, site, raw)
-    wrong = [*entry_problems(plan, site, raw.columns), *map(str, translated.problems)]
+    problems = [p for p in translated.problems if target or p.column != plan.target.name]
+    if not target:
+        site = site.model_copy(update={"target": SiteColumn()})
+    wrong = [*entry_problems(plan, site, raw.columns), *map(str, problems)]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
     return translated.frame
