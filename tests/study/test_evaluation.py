@@ -464,7 +464,7 @@ class TestStudy:
         study.add(world.file("Delta"))
         warm, _ = study.finish(warm=True)
         study.add(evaluation_file(world, "Alpha", warm.model))
-        again, result = study.finish()
+        again, result = study.finish(warm=True)
         assert (again.number, again.start, again.outcome) == (3, 1, warm.outcome)
         assert result.student.start == 1
         assert weights(study, 2) == weights(study, 3)

@@ -126,7 +126,7 @@ class UploadInfo(BaseModel):
         """Without an evaluation where there is none: digests are as before there were any."""
         content: dict[str, Any] = serialize(self)
         if self.evaluation is None:
-            del content["evaluation"]
+            content.pop("evaluation", None)
         return content
 
 
