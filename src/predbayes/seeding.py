@@ -56,6 +56,17 @@ def folds(num_rows: int, num_folds: int, *, rng: torch.Generator) -> list[tuple[
     ]
 
 
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """So many of torch's threads inside the block: sums over several do not repeat to the bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def generator_on(device: torch.device, rng: torch.Generator) -> torch.Generator:
     """A generator for tensors on ``device``, seeded from ``rng``."""
     local = torch.Generator(device=device)

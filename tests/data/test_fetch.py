@@ -208,6 +208,7 @@ def test_an_archive_with_another_content_is_refused_and_nothing_is_left(server, 
         (b"no archive", "not a whole zip file"),
         (packed("zip", {"a": b""}), "has no winequality-red"),
     ],
+    ids=["none", "lacks a file"],  # the archive's bytes hold the time of day
 )
 def test_archives_that_are_none_or_lack_a_file_are_refused(content, message, server, wine, root):
     serve(server, DATASETS["wine"].sources[0], content)

@@ -57,6 +57,31 @@ _OPERATIONS = {
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
+def launch(arguments: list[str], log: Path, before: Death | None = None) -> int:
+    """Run a command of predbayes in a child; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        sys.argv = ["predbayes", *arguments]
+        if before is not None:
+            before()
+        app_module.main()
+        code = 0
+    except SystemExit as done:
+        code = int(done.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 @dataclass(frozen=True)
 class Picture:
     """A folder as far as the clock has no part in it."""
@@ -106,26 +131,8 @@ class Scene:
 
     def launch(self, death: Death | None = None) -> int:
         """Run the command in a child; its process id."""
-        child = os.fork()
-        if child:
-            return child
-        code = 70
-        try:
-            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            sys.argv = ["predbayes", "study", *self.arguments, "--study", f"{self.trial}/study"]
-            if death is not None:
-                death()
-            app_module.main()
-        except SystemExit as done:
-            code = int(done.code or 0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        arguments = ["study", *self.arguments, "--study", f"{self.trial}/study"]
+        return launch(arguments, self.log, death)
 
     def complete(self) -> None:
         """Run the command undisturbed."""

@@ -15,11 +15,10 @@ import random
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 
-import predbayes.cli.app as app_module
 from predbayes.learning.checkpoint import Checkpoint
+from tests.faults.crash import launch
 from tests.study.world import make_world
 
 SITE = "Alpha"
@@ -61,28 +60,13 @@ def main(folder: Path, num_kills: int) -> None:
 
 
 def _launch(folder: Path, out: str) -> int:
-    child = os.fork()
-    if child:
-        return child
-    code = 70
-    try:
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+    def prepare() -> None:
         os.chdir(folder)
         # Often, so that kills find a checkpoint in a training of seconds.
         Checkpoint.__init__.__defaults__ = (0.1, *Checkpoint.__init__.__defaults__[1:])
-        sys.argv = ["predbayes", "site", "train", "world/kit", "rows.csv", "--out", out]
-        app_module.main()
-        code = 0
-    except SystemExit as done:
-        code = int(done.code or 0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+
+    arguments = ["site", "train", "world/kit", "rows.csv", "--out", out]
+    return launch(arguments, folder / "log", prepare)
 
 
 def _wait(child: int) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from predbayes.cli.site_check import quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,7 @@ def new_plan(
     console.print(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
     for note in drafted.notes:
         console.print(f"  - {note}")
-    console.print(f"next: edit it, then predbayes plan check {_quoted(out)}")
+    console.print(f"next: edit it, then predbayes plan check {quoted(out)}")
 
 
 @app.command("check")
@@ -61,7 +62,7 @@ def check_plan(plan: PlanFile) -> None:
     from predbayes.errors import PlanError
     from predbayes.study.checks import check, upload_bytes
     from predbayes.study.kit import Kit
-    from predbayes.study.pages import bytes_readable
+    from predbayes.study.pages import bytes_readable, counted
     from predbayes.study.plan import Plan
 
     path = _plan_file(plan)
@@ -71,14 +72,14 @@ def check_plan(plan: PlanFile) -> None:
     _show(console, advice)
     num_errors = sum(one.severity == "error" for one in advice)
     if num_errors:
-        raise PlanError(f"{path} has {_count(num_errors, 'error')}")
+        raise PlanError(f"{path} has {counted(num_errors, 'error')}")
     kit = None if read.frozen is None else Kit.load(path.parent)
     console.print(
-        f"{path}: no errors, {_count(len(advice), 'warning')}; one site sends about "
+        f"{path}: no errors, {counted(len(advice), 'warning')}; one site sends about "
         f"{bytes_readable(upload_bytes(read), places=0)}"
     )
     if kit is None:
-        console.print(f"next: predbayes plan freeze {_quoted(path)} --out KIT")
+        console.print(f"next: predbayes plan freeze {quoted(path)} --out KIT")
     else:
         console.print(f"fingerprint: {kit.fingerprint}")
 
@@ -96,7 +97,7 @@ def freeze_plan(
     from predbayes.errors import PlanError
     from predbayes.study.checks import check
     from predbayes.study.kit import freeze, labels_path
-    from predbayes.study.pages import bytes_readable
+    from predbayes.study.pages import bytes_readable, counted
     from predbayes.study.plan import Plan
 
     path = _plan_file(plan)
@@ -106,13 +107,13 @@ def freeze_plan(
     console = _console()
     _show(console, errors)
     if errors:
-        raise PlanError(f"{path} has {_count(len(errors), 'error')}; nothing was written")
+        raise PlanError(f"{path} has {counted(len(errors), 'error')}; nothing was written")
     labels = labels_path(out) if labels is None else labels
     kit = freeze(path, out, labels)
     console.print(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
     console.print(f"wrote {labels}: labels, to be kept here; a site must not have them")
     console.print(f"fingerprint: {kit.fingerprint}")
-    console.print(f"next: predbayes study init {_quoted(out)} --labels {_quoted(labels)}")
+    console.print(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
 
 
 def _console() -> Console:
@@ -141,11 +142,3 @@ def _relative(data: Path, out: Path) -> str:
         return Path(os.path.relpath(data.resolve(), out.resolve().parent)).as_posix()
     except ValueError:  # another drive
         return data.resolve().as_posix()
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
-
-
-def _count(num: int, what: str) -> str:
-    return f"{num} {what}" if num == 1 else f"{num} {what}s"

@@ -74,6 +74,7 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
 
 def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) -> None:
     from predbayes.errors import DataError
+    from predbayes.study.pages import counted
 
     for line in checked.summary:
         typer.echo(line)
@@ -81,9 +82,9 @@ def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) ->
         typer.echo(f"error: {problem}")
     _show(checked, show_values=show_values)
     num_errors = len(checked.errors) + bool(problem)
-    warnings = _count(len(checked.warnings), "warning")
+    warnings = counted(len(checked.warnings), "warning")
     if num_errors:
-        raise DataError(f"{data.name} does not fit yet: {_count(num_errors, 'error')}, {warnings}")
+        raise DataError(f"{data.name} does not fit yet: {counted(num_errors, 'error')}, {warnings}")
     typer.echo(f"{data.name} fits the plan: no errors, {warnings}")
 
 
@@ -168,7 +169,3 @@ def site_option(site_file: Path) -> str:
 def quoted(path: Path) -> str:
     """A path as a command line takes it."""
     return shlex.quote(str(path))
-
-
-def _count(num: int, what: str) -> str:
-    return f"{num} {what}" if num == 1 else f"{num} {what}s"

@@ -75,8 +75,6 @@ def train_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Train once and write the upload; if it was stopped, go on."""
-    import torch
-
     from predbayes.study.approvals import Approvals
     from predbayes.study.kit import Kit
     from predbayes.study.site import SiteRows, Training
@@ -84,7 +82,6 @@ def train_command(
 
     loaded = Kit.load(kit)
     plan, own = loaded.plan, read_site(site)
-    torch.set_num_threads(plan.learner.threads)
     rows = SiteRows.of(plan, read_site_table(plan, own, data))
     training = Training(
         loaded,

@@ -72,39 +72,37 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 RowCount = Annotated[int, Field(ge=0)]
 
 
-class Sums(BaseModel):
-    """Of one metric over rows; sums of several sites add up to those of all their rows."""
+class Strict(BaseModel):
+    """Plain data; wrong types and unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Sums(Strict):
+    """Of one metric over rows; sums of several sites add up to those of all their rows."""
 
     total: Number
     squares: Amount  # of the values, for an interval
 
 
-class BinSums(BaseModel):
+class BinSums(Strict):
     """A reliability diagram as sums, by bins of equal width of the confidence."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     rows: tuple[RowCount, ...]
     hits: tuple[RowCount, ...]
     confidence: tuple[Amount, ...]
 
 
-class Evaluation(BaseModel):
+class Evaluation(Strict):
     """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # digest of its weights
     metrics: Annotated[dict[str, Sums], Field(max_length=16)]
     bins: BinSums | None = None  # None where some bin has too few rows
 
 
-class UploadInfo(BaseModel):
+class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     format_version: Literal[1] = 1
     kind: Literal["weights", "delta", "predictions", "counts", "evaluation"]
@@ -130,10 +128,8 @@ class UploadInfo(BaseModel):
         return content
 
 
-class Signature(BaseModel):
+class Signature(Strict):
     """Who signed the digest of an upload's content."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]

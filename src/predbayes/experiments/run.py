@@ -13,7 +13,6 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -46,7 +45,7 @@ from predbayes.learning.shared import FitStore, Shared
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.seeding import generator
+from predbayes.seeding import generator, threads
 
 STUDENT = " student"
 """Appended to a method's label for the record of its student."""
@@ -134,7 +133,7 @@ def run_methods(
     the folder ``fits``, and taken from there.
     """
     _require_device(device)
-    with _one_thread():
+    with threads(1):
         yield from _run_methods(experiment, runs, device, fits)
 
 
@@ -144,16 +143,6 @@ def _require_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
         raise ExperimentError(f"device {device!r} cannot be used: {reason}") from error
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _run_methods(

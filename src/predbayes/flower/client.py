@@ -5,6 +5,9 @@ in the node's own configuration, never in a message. A message names no more tha
 asked for, by its digest. Training leaves the finished upload on the node's disk, so that being
 asked again only sends again. What goes wrong is written to the node's log; the server is told no
 more than its kind.
+
+An upload that was made before and is small goes with the hello: a node that is asked in a new run,
+after whatever ended the last one, need not be asked twice.
 """
 
 from __future__ import annotations
@@ -12,18 +15,19 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import pandas as pd
 
 import predbayes
 from predbayes.errors import PlanError, PredbayesError, StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Declared, Signature
+from predbayes.flower.simulation import node_config
 from predbayes.flower.wire import (
     ACK,
     HELLO,
@@ -38,12 +42,17 @@ from predbayes.flower.wire import (
 from predbayes.optional import require
 from predbayes.study.approvals import Approvals
 from predbayes.study.folder import RUN_LOCK, locked
-from predbayes.study.kit import Kit
+from predbayes.study.kit import PLAN_FILE, Kit
+from predbayes.study.plan import Plan
 from predbayes.study.site import SiteRows, Training
 from predbayes.study.sitefile import SiteFile, read_site_table
 
 _log = logging.getLogger(__name__)
 _NEEDED = ("site", "data", "kit", "out")
+_SMALL_BYTES = 1 << 20
+
+Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
+"""Makes a table in the plan's columns and units: of a plan, a site.toml and a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +70,23 @@ class Node:
     must_approve: bool = True
 
     @classmethod
-    def of_config(cls, config: dict[str, Any]) -> Node:
-        """From a node's own configuration: paths of site.toml, data, kit and folder."""
+    def of_context(cls, context: Any, read: Read = read_site_table) -> Node:
+        """The site that a ClientApp's context belongs to, in a deployment or a simulation."""
+        return cls.of_config(node_config(context.node_config, context.run_config), read)
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any], read: Read = read_site_table) -> Node:
+        """From a node's own configuration: paths of site.toml, data, kit and folder.
+
+        Args:
+            config: Its configuration.
+            read: Makes a table in the plan's columns and units from the site's own.
+        """
         missing = [name for name in _NEEDED if not config.get(name)]
         if missing:
             raise PlanError(f"the node's configuration lacks {', '.join(missing)}")
         own = SiteFile.load(Path(str(config["site"])))
-        kit = Kit.load(Path(str(config["kit"])))
+        kit = _kit(Path(str(config["kit"])))
         training = Training(
             kit,
             own.name,
@@ -78,12 +97,26 @@ class Node:
             str(config.get("device", "cpu")),
         )
         data = Path(str(config["data"]))
-        return cls(training, lambda: SiteRows.of(kit.plan, read_site_table(kit.plan, own, data)))
+        return cls(training, lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)))
 
     def hello(self) -> Hello:
         """Who the site is, and whether it approved the plan that it holds."""
         digest = self.training.kit.digest
         return Hello(self.training.site, predbayes.__version__, (digest,) if self._agrees() else ())
+
+    def ready(self, plan_digest: str) -> Answer | None:
+        """The upload for a plan if it was made before and is small: it goes with the hello."""
+        if plan_digest != self.training.kit.digest or not self._agrees():
+            return None
+        try:
+            with locked(self.training.out, RUN_LOCK):
+                sent = self.training.sent(self.rows())
+        except Exception:
+            _log.debug("nothing is ready", exc_info=True)
+            return None  # it will be asked for, and then say what is wrong
+        if sent is None or sent.path.stat().st_size > _SMALL_BYTES:
+            return None
+        return Answer("upload", sent.upload, _signature(sent.path))
 
     def answer(self, plan_digest: str) -> Answer:
         """The upload for a plan, or why there is none."""
@@ -91,7 +124,6 @@ class Node:
             return Answer("no such plan")
         if not self._agrees():
             return Answer("not approved")
-        torch.set_num_threads(self.training.kit.plan.learner.threads)
         with _alone(self.training.out):
             trained = self.training.run(self.rows())
         if not trained.released:
@@ -117,8 +149,9 @@ def make_client_app(node_of: Callable[[Any], Node]) -> Any:
 
     @app.query(HELLO.partition(".")[2])  # type: ignore[untyped-decorator]
     @action
-    def hello(_message: Any, context: Any) -> Any:
-        return pack_hello(node_of(context).hello())
+    def hello(message: Any, context: Any) -> Any:
+        node, asked = node_of(context), str(read_words(message.content).get("plan", ""))
+        return pack_hello(node.hello(), node.ready(asked))
 
     @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
     @action
@@ -162,6 +195,16 @@ def _alone(folder: Path) -> Iterator[None]:
             except StudyError:
                 time.sleep(1)
         yield
+
+
+def _kit(folder: Path) -> Kit:
+    """A kit; the nodes of a simulation share theirs, and one process answers for many."""
+    return _kit_as_of(folder, (folder / PLAN_FILE).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _kit_as_of(folder: Path, _changed: int) -> Kit:
+    return Kit.load(folder)
 
 
 def _signature(path: Path) -> Signature | None:

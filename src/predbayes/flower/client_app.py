@@ -12,13 +12,6 @@ Node configuration, the site's own:
 
 from __future__ import annotations
 
-from typing import Any
-
 from predbayes.flower.client import Node, make_client_app
 
-
-def _node(context: Any) -> Node:
-    return Node.of_config(dict(context.node_config))
-
-
-app = make_client_app(_node)
+app = make_client_app(Node.of_context)

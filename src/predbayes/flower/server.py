@@ -3,7 +3,8 @@
 Flower gives one reply to a message, forgets the replies of nodes that left, and ends the run when
 its own server restarts. So the round owns its reliability:
 
-    hello    every node that appears is asked which site it is and which plans it approved
+    hello    every node that appears is asked which site it is and which plans it approved; what is
+             ready and small comes with the answer
     ask      admitted sites that approved this plan and are not in yet are asked for their upload
     pull     one message at a time from a few threads: an unfinished reply holds up nobody else
     take     each reply is a file in the study at once, checked as any other file is
@@ -24,13 +25,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
-from predbayes.flower.wire import ACK, HELLO, UPLOAD, Answer, unpack_answer, unpack_hello, words
+from predbayes.flower.wire import (
+    ACK,
+    HELLO,
+    UPLOAD,
+    Answer,
+    brings_upload,
+    unpack_answer,
+    unpack_hello,
+    words,
+)
 from predbayes.optional import require
 from predbayes.study.folder import RUN_LOCK, locked
 from predbayes.study.study import Study
@@ -38,6 +48,8 @@ from predbayes.study.study import Study
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 60  # with a command that is at work on the study
+_MOST_READY = 16  # replies that are here and not in the study yet
+_LEAST_PAUSE_SECONDS = 0.02  # of a thread that found no reply
 _CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
 
 SiteState = Literal["asked", "in", "refused", "failed", "not approved", "awaiting release", "lost"]
@@ -53,7 +65,8 @@ class RoundSettings:
         retry_seconds: Before a site that waits for somebody's yes is asked again.
         report_seconds: Between two lines of the log.
         num_threads: That pull replies; memory is about three replies for each.
-        ack_seconds: How long nodes have to note that they may leave.
+        ack_seconds: How long nodes have to note that they may leave; 0: they are not told, as in
+            a simulation, where none can leave.
     """
 
     deadline_seconds: float = 3600.0
@@ -74,6 +87,26 @@ class _Asked:
 
 
 @dataclass(slots=True)
+class _Timer:
+    """Says when something is to be done again."""
+
+    seconds: float
+    clock: Callable[[], float]
+    begins_now: bool = True
+    _next: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._next = self.clock() + (0.0 if self.begins_now else self.seconds)
+
+    def due(self) -> bool:
+        """Whether it is time; then the next time is set."""
+        if self.clock() < self._next:
+            return False
+        self._next = self.clock() + self.seconds
+        return True
+
+
+@dataclass(slots=True)
 class Round:
     """One round of a study over a Flower grid."""
 
@@ -82,6 +115,8 @@ class Round:
     settings: RoundSettings = field(default_factory=RoundSettings)
     clock: Callable[[], float] = time.monotonic
     sites: dict[str, SiteState] = field(default_factory=dict)
+    _plan_digest: str = ""
+    _admitted: frozenset[str] = frozenset()
     _nodes: dict[int, str] = field(default_factory=dict)  # site of each node that said hello
     _approved: dict[int, bool] = field(default_factory=dict)
     _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
@@ -89,36 +124,40 @@ class Round:
     _next_ask: dict[str, float] = field(default_factory=dict)  # by site
     _files: dict[Path, str] = field(default_factory=dict)  # replies that are not in the study yet
     _num_files: int = 0
-    _ready: queue.Queue[Any] = field(default_factory=queue.Queue)
+    # Bounded: replies that nobody has time for wait where they are.
+    _ready: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(_MOST_READY))
     _wanted: queue.Queue[str] = field(default_factory=queue.Queue)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> dict[str, SiteState]:
         """Ask, take, ask again; returns the state of every admitted site."""
-        digest, admitted = self.study.plan.digest(), set(self.study.state().keys)
+        self._plan_digest = self.study.plan.digest()
+        self._admitted = frozenset(self.study.state().keys)
         self._notice()
-        began = reported = self.clock()
+        end = self.clock() + self.settings.deadline_seconds
+        looks = _Timer(self.settings.poll_seconds, self.clock)
+        reports = _Timer(self.settings.report_seconds, self.clock, begins_now=False)
         with self._pullers(), tempfile.TemporaryDirectory() as scratch:
-            while not self._all_in(admitted):
-                left = began + self.settings.deadline_seconds - self.clock()
+            while not self._all_in():
+                left = end - self.clock()
                 if left <= 0:
                     _log.warning("the deadline has passed")
                     break
-                self._greet()
-                self._ask(admitted, digest)
+                if looks.due():
+                    self._greet()
+                    self._ask()
                 self._take(Path(scratch), min(left, self.settings.poll_seconds))
-                if self.clock() - reported >= self.settings.report_seconds:
-                    reported = self.clock()
+                if reports.due():
                     self._notice()
-                    self._report(admitted, left)
+                    self._report(left)
             self._add_last()
             self._notice()
-            self._report(admitted, began + self.settings.deadline_seconds - self.clock())
+            self._report(end - self.clock())
             self._acknowledge()
         return dict(self.sites)
 
-    def _all_in(self, admitted: set[str]) -> bool:
-        return bool(admitted) and all(self.sites.get(site) == "in" for site in admitted)
+    def _all_in(self) -> bool:
+        return bool(self._admitted) and all(self.sites.get(s) == "in" for s in self._admitted)
 
     def _notice(self) -> None:
         """What is in the study is in, also what came as a file meanwhile."""
@@ -138,19 +177,20 @@ class Round:
         now = self.clock()
         later = {node for node, then in self._next_hello.items() if now < then}
         fresh = there - met - later - greeted
-        self._push([(node, HELLO, "", words(hello="predbayes")) for node in sorted(fresh)])
+        asking = words(plan=self._plan_digest)
+        self._push([(node, HELLO, "", asking) for node in sorted(fresh)])
 
-    def _ask(self, admitted: set[str], digest: str) -> None:
+    def _ask(self) -> None:
         """Ask the sites that may be asked now."""
         waiting = {asked.site for asked in self._asked.values() if asked.kind == UPLOAD}
         waiting.update(self._files.values())
         asks = []
         for node, site in sorted(self._nodes.items()):
             done = self.sites.get(site) in ("in", "refused", "failed") or site in waiting
-            if done or site not in admitted or not self._approved.get(node):
+            if done or site not in self._admitted or not self._approved.get(node):
                 continue
             if self.clock() >= self._next_ask.get(site, 0.0):
-                asks.append((node, UPLOAD, site, words(plan=digest)))
+                asks.append((node, UPLOAD, site, words(plan=self._plan_digest)))
                 self.sites[site] = "asked"
                 waiting.add(site)
         self._push(asks)
@@ -178,13 +218,23 @@ class Round:
             if asked is None:
                 continue
             if asked.kind == HELLO:
-                self._meet(asked.node, reply)
+                site = self._meet(asked.node, reply)
+                if self._brings(site, reply):
+                    self._keep(site, reply, scratch)
             elif asked.kind == UPLOAD:
-                self._num_files += 1
-                path = scratch / f"{self._num_files}.safetensors"
-                if self._save(asked.site, reply, path):
-                    self._files[path] = asked.site
+                self._keep(asked.site, reply, scratch)
         self._add()
+
+    def _brings(self, site: str, reply: Any) -> bool:
+        """Whether a hello has with it what the site would be asked for now."""
+        wanted = site in self._admitted and self.sites.get(site) in (None, "lost")
+        return wanted and site not in self._files.values() and brings_upload(reply.content)
+
+    def _keep(self, site: str, reply: Any, scratch: Path) -> None:
+        self._num_files += 1
+        path = scratch / f"{self._num_files}.safetensors"
+        if self._save(site, reply, path):
+            self._files[path] = site
 
     def _replies(self, seconds: float) -> Iterator[Any]:
         """Those that are there; the first is waited for."""
@@ -195,24 +245,24 @@ class Round:
         except queue.Empty:
             return
 
-    def _meet(self, node: int, reply: Any) -> None:
-        """Note which site a node is."""
+    def _meet(self, node: int, reply: Any) -> str:
+        """Note which site a node is; nobody's name if it cannot be told."""
         self._next_hello[node] = self.clock() + self.settings.retry_seconds
         if reply.has_error():
             _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
-            return
+            return ""
         try:
             hello = unpack_hello(reply.content)
         except UploadError as error:
             _log.warning("node %s: %s", node, error)
             self._nodes[node] = ""
-            return
-        digest = self.study.plan.digest()
+            return ""
         self._nodes[node] = hello.site
-        self._approved[node] = digest in hello.approved
+        self._approved[node] = self._plan_digest in hello.approved
         if not self._approved[node] and self.sites.get(hello.site) != "in":
             self.sites[hello.site] = "not approved"
             _log.warning("%s has not approved this plan", hello.site)
+        return hello.site
 
     def _save(self, site: str, reply: Any, path: Path) -> bool:
         """Write a site's answer as a file; False where there is nothing to write."""
@@ -237,8 +287,8 @@ class Round:
 
     def _note(self, site: str, answer: Answer) -> None:
         """Why a site sent nothing, and when it is asked again."""
-        if answer.status in ("awaiting release", "not approved"):
-            self.sites[site] = "awaiting release" if answer.status[0] == "a" else "not approved"
+        if answer.status == "awaiting release" or answer.status == "not approved":
+            self.sites[site] = answer.status
             self._next_ask[site] = self.clock() + self.settings.retry_seconds
         else:
             self.sites[site] = "failed"
@@ -270,6 +320,8 @@ class Round:
 
     def _acknowledge(self) -> None:
         """Tell nodes what became of their upload, and give them a moment to note it."""
+        if not self.settings.ack_seconds:
+            return
         told = [
             (node, ACK, site, words(state=self.sites.get(site, "")))
             for node, site in sorted(self._nodes.items())
@@ -284,9 +336,9 @@ class Round:
                 break
             self._asked.pop(reply.metadata.reply_to_message_id, None)
 
-    def _report(self, admitted: set[str], left: float) -> None:
+    def _report(self, left: float) -> None:
         by_state: dict[str, list[str]] = {}
-        for site in sorted(admitted):
+        for site in sorted(self._admitted):
             by_state.setdefault(self.sites.get(site, "not there"), []).append(site)
         told = "; ".join(f"{state}: {_names(names)}" for state, names in by_state.items())
         _log.info("%s; %.0f s to the deadline", told, max(0.0, left))
@@ -319,11 +371,20 @@ class Round:
                 _log.warning("a reply could not be pulled: %s", type(error).__name__)
                 found = []
             if found:
-                self._ready.put(found[0])
+                self._hand_over(found[0])
             else:
                 self._wanted.put(wanted)
-                # All messages are looked at once in a while, however many there are.
-                self._stop.wait(self.settings.poll_seconds / (1 + self._wanted.qsize()))
+                # All messages are looked at once in a while, however many there are; but in a
+                # simulation whoever looks takes the time of those who work.
+                pause = self.settings.poll_seconds / (1 + self._wanted.qsize())
+                self._stop.wait(max(pause, _LEAST_PAUSE_SECONDS))
+
+    def _hand_over(self, reply: Any) -> None:
+        """Give a reply to the thread that takes them in, when it has time."""
+        while not self._stop.is_set():
+            with suppress(queue.Full):
+                self._ready.put(reply, timeout=0.5)
+                return
 
 
 def run_study(

@@ -3,8 +3,9 @@
 Run configuration:
 
     study             absolute path of the study's folder, on the machine of the SuperLink
+    simulation        in its place: the folder of a simulation, as `flower.simulation` lays it out
     deadline-seconds  when the round ends at the latest
-    poll-seconds, retry-seconds, report-seconds
+    poll-seconds, retry-seconds, report-seconds, ack-seconds
     json-logs         whether log lines are JSON
 """
 
@@ -13,10 +14,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from predbayes.flower.server import RoundSettings, run_study
+from predbayes.flower.simulation import study_folder
 from predbayes.optional import require
 
 _SECONDS = ("deadline", "poll", "retry", "report", "ack")
@@ -30,12 +33,18 @@ def make_server_app() -> Any:
     def main(grid: Any, context: Any) -> None:
         config = dict(context.run_config)
         log_lines(as_json=bool(config.get("json-logs", False)))
-        run_study(grid, Path(str(config.get("study", ""))), settings_of(config))
+        run_study(grid, study_of(config), settings_of(config))
 
     return app
 
 
-def settings_of(config: dict[str, Any]) -> RoundSettings:
+def study_of(config: Mapping[str, Any]) -> Path:
+    """The study's folder, or that of a simulation's study."""
+    own, simulation = (str(config.get(name, "")) for name in ("study", "simulation"))
+    return Path(own) if own or not simulation else study_folder(Path(simulation))
+
+
+def settings_of(config: Mapping[str, Any]) -> RoundSettings:
     """Settings from a run configuration; what is not given is the default."""
     given: dict[str, Any] = {
         f"{name}_seconds": float(config[f"{name}-seconds"])

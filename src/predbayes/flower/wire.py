@@ -1,6 +1,7 @@
 """What travels in Flower messages: an upload as named arrays, and short words beside it.
 
-    hello    query.hello    server asks; a node answers who it is and which plans it approved
+    hello    query.hello    server asks; a node answers who it is and which plans it approved, with
+                            its upload at once if that is ready and small
     upload   train.upload   server asks for a plan's upload; a node answers with it, or why not
     ack      query.ack      server says that the upload is in; a node may leave
 
@@ -59,9 +60,18 @@ def read_words(content: Any) -> dict[str, Any]:
     return {} if found is None else dict(found)
 
 
-def pack_hello(hello: Hello) -> Any:
-    """A node's introduction as a record."""
-    return words(site=hello.site, version=hello.version, approved=list(hello.approved))
+def pack_hello(hello: Hello, ready: Answer | None = None) -> Any:
+    """A node's introduction as a record, with its upload if that is ready."""
+    record = words() if ready is None else pack_answer(ready)
+    record[_WORDS].update(
+        {"site": hello.site, "version": hello.version, "approved": list(hello.approved)}
+    )
+    return record
+
+
+def brings_upload(content: Any) -> bool:
+    """Whether an introduction has an upload with it."""
+    return read_words(content).get("status") == "upload"
 
 
 def unpack_hello(content: Any) -> Hello:

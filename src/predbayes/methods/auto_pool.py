@@ -39,15 +39,7 @@ from predbayes.methods.pooled import (
     require_choices,
 )
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import (
-    CATEGORICAL_TERMS,
-    GAUSSIAN_TERMS,
-    MARGINAL,
-    MIN_LABELS,
-    OWN,
-    climb,
-    ladder,
-)
+from predbayes.predictive.ladder import MIN_LABELS, TERMS, climb, ladder, with_coordinator
 from predbayes.predictive.pooling import PredictiveSum, Term
 from predbayes.seeding import split
 from predbayes.summand import Kept
@@ -92,10 +84,7 @@ class AutoPool(LearnsAndLifts):
     prior: PriorChoice | Predictive = "default"
     floor: float = LOG_PROB_FLOOR
 
-    terms: ClassVar[Mapping[type[Predictive], Sequence[Term]]] = {
-        Categorical: CATEGORICAL_TERMS,
-        Gaussian: GAUSSIAN_TERMS,
-    }
+    terms: ClassVar[Mapping[type[Predictive], Sequence[Term]]] = TERMS
 
     def __post_init__(self) -> None:
         require_choices(self.send, self.prior)
@@ -132,9 +121,10 @@ class AutoPool(LearnsAndLifts):
         # Out of place: what was handed in stays as it is.
         pooled = reduce(add, (site.summand for site in sites)) if sites else total
         fit_rng, fold_rng = split(rng, 2)
-        pooled = self._with_own(state, pooled, reference, fit_rng)
-        if state.prior is not None:
-            pooled = pooled.with_component(MARGINAL, _repeated(state.prior, len(pooled)))
+        own = self._own(reference, fit_rng)
+        pooled = with_coordinator(
+            pooled, own, reference.targets, prior=state.prior, floor=self.floor
+        )
         for site in sites:
             pooled = pooled.with_component(_site_component(site.name), site.predictive)
         labelled = pooled[reference.labelled]
@@ -151,44 +141,20 @@ class AutoPool(LearnsAndLifts):
             state, pooled=pooled.pool(choice.tuned.weights), tuned=choice.tuned, choice=choice
         )
 
-    def _with_own(
-        self,
-        state: PoolState,
-        total: PredictiveSum[Any],
-        reference: ReferenceRows,
-        rng: torch.Generator,
-    ) -> PredictiveSum[Any]:
-        """The sum with the coordinator as one more site, and its model as a component."""
-        own = self._own(reference, rng)
-        if own is None:
-            return total
-        targets = reference.targets
-        class_rows = None
-        if isinstance(own, Categorical):
-            class_rows = torch.bincount(targets, minlength=own.log_probs.shape[1])
-        summand = self._summand(state, own, len(targets), class_rows)
-        return (total + summand).with_component(OWN, own)
-
     def _own(self, reference: ReferenceRows, rng: torch.Generator) -> Predictive | None:
         """The coordinator's own model on all reference rows, if it has one."""
         if self.own == "none" or len(reference.targets) < self.min_labels:
             return None
         if isinstance(self.own, Categorical | Gaussian):
-            return self.own.bounded(self.floor)
+            return self.own
         learner: Any = self.learner if self.own == "same" else self.own
         try:
-            own = cross_fitted(
+            return cross_fitted(
                 learner, reference.inputs, reference.targets, num_folds=self.num_folds, rng=rng
             )
         except TrainingError as error:
             _log.warning("the pool is without a model of the labelled rows: %s", error)
             return None
-        return own.bounded(self.floor)
-
-
-def _repeated(prior: Predictive, num_rows: int) -> Predictive:
-    """A prior of one row, on every row."""
-    return prior[torch.zeros(num_rows, dtype=torch.long)] if len(prior) == 1 else prior
 
 
 def _site_component(name: str) -> str:

@@ -178,9 +178,10 @@ def upload_of(
     *,
     learner: LocalLearner,
     count_classes: bool = False,
+    dtype: torch.dtype = torch.float32,
     rng: torch.Generator,
 ) -> Upload:
-    """What a site sends of a model that it has fitted."""
+    """What a site sends of a model that it has fitted; predictions travel in ``dtype``."""
     if send == "predictions":
         predictive = predictor.predict(inputs)
         if not isinstance(predictive, Categorical | Gaussian):
@@ -189,7 +190,9 @@ def upload_of(
                 "return a Categorical or a Gaussian"
             )
         counts = _class_rows(rows, predictive, rng) if count_classes else None
-        return Upload.of_predictions(predictive, num_rows=count_rows(rows), class_rows=counts)
+        return Upload.of_predictions(
+            predictive, num_rows=count_rows(rows), class_rows=counts, dtype=dtype
+        )
     samples = getattr(predictor, "samples", None)
     if not isinstance(samples, WeightSamples):
         raise TrainingError(

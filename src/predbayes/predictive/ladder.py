@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -45,7 +45,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import PoolError
-from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import (
     CLASS_MIXTURE,
@@ -76,6 +76,11 @@ _MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a rung that needs more is not
 
 CATEGORICAL_TERMS: tuple[Term, ...] = (LOG_POOL, ENTROPY, CLASS_MIXTURE, CORRECTED)
 GAUSSIAN_TERMS: tuple[Term, ...] = tuple(trust(exponent) for exponent in TRUST_EXPONENTS)
+TERMS: Mapping[type[Predictive], Sequence[Term]] = {
+    Categorical: CATEGORICAL_TERMS,
+    Gaussian: GAUSSIAN_TERMS,
+}
+"""What a site is lifted into for the ladder of its family."""
 
 
 class Storey(IntEnum):
@@ -181,6 +186,43 @@ class Choice:
         ranked = sorted(self.scores, key=lambda score: -score.share)
         leading = [f"{s.name} ({s.share:.0%})" for s in ranked[:3] if s.share >= 0.1]
         return " + ".join(leading) or self.rung.name
+
+
+def with_coordinator(
+    total: PredictiveSum[Any],
+    own: Predictive | None,
+    targets: Tensor,
+    *,
+    prior: Predictive | None,
+    floor: float = LOG_PROB_FLOOR,
+) -> PredictiveSum[Any]:
+    """The sites' sum with what only the coordinator has.
+
+    Args:
+        total: Sites, in the `TERMS` of their family; left as it is.
+        own: The coordinator's own model on the same rows: one more site, and the component `OWN`.
+        targets: The labels that it was fitted to.
+        prior: The prior predictive of the sum, one row or as many: the component `MARGINAL`.
+        floor: Least log-probability of the model.
+    """
+    if own is not None:
+        bounded = own.bounded(floor)
+        class_rows = None
+        if isinstance(bounded, Categorical):
+            class_rows = torch.bincount(targets, minlength=bounded.log_probs.shape[1])
+        summand = PredictiveSum.of(
+            bounded,
+            len(targets),
+            class_rows=class_rows,
+            prior=prior,
+            terms=TERMS[type(bounded)],
+            floor=floor,
+        )
+        total = (total + summand).with_component(OWN, bounded)
+    if prior is not None:
+        everywhere = torch.zeros(len(total), dtype=torch.long)
+        total = total.with_component(MARGINAL, prior[everywhere] if len(prior) == 1 else prior)
+    return total
 
 
 def ladder(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Rung]:

@@ -20,6 +20,7 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,18 @@ from predbayes.methods.distilled import Distilled, DistilledState
 from predbayes.methods.pooled import PoolState, read_predictive
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, joined
-from predbayes.predictive.ladder import MIN_LABELS, MIXTURE, Rung, Storey
+from predbayes.predictive.ladder import MIN_LABELS
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.seeding import folds, generator
 from predbayes.study.kit import Kit, Labels
-from predbayes.study.learners import make_learner, sampler_settings, site_network, student_network
+from predbayes.study.learners import (
+    make_learner,
+    sampler_settings,
+    site_network,
+    standard_prior,
+    student_network,
+)
 from predbayes.study.model import CalibratedModel
 from predbayes.study.plan import Plan
 from predbayes.study.result import (
@@ -56,7 +63,7 @@ from predbayes.study.result import (
     StudentResult,
 )
 from predbayes.study.scoring import coverage, reliability, score, verdict
-from predbayes.study.screening import Contribution, Screening, pool_losses, screen
+from predbayes.study.screening import Contribution, Screening, screen_sites
 from predbayes.study.state import AcceptedUpload
 from predbayes.summand import fold
 
@@ -65,12 +72,6 @@ WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
 
 _NUM_PARTS = 5
 _NUM_CURVE = 21
-
-_RUNGS = {
-    "beta": [Rung("beta", interpolates=True)],
-    "mixture": [MIXTURE],
-    "product": [Rung("product", Storey.UNTUNED, "product")],
-}  # what the pool of a plan is among; of `auto` all that a sum can carry
 
 Read = Callable[[AcceptedUpload], Upload]
 """How an accepted upload is read; the caller knows where the files are."""
@@ -138,7 +139,12 @@ def conclude(
     sites, total = run.read(uploads, read, leave_out)
     own = run.own_model()
     judged = [site for site in sites if site.accepted.site not in leave_out]
-    screened = run.screen(judged, own)
+    screened = screen_sites(
+        [_contribution(site) for site in judged],
+        reference.targets,
+        plan=kit.plan,
+        own=None if own is None else own[reference.labelled],
+    )
     dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
     if dropped != leave_out:
         total = run.fold_again(uploads, read, dropped)
@@ -146,7 +152,7 @@ def conclude(
     return _Telling(run, sites, screened, dropped, total, own, state).conclusion(kit, occasion)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where what is made once is kept
 class _Run:
     """The steps that need plan, reference rows and labels."""
 
@@ -204,7 +210,7 @@ class _Run:
     def _predictions(self, accepted: AcceptedUpload, read: Read) -> tuple[Upload, Predictive]:
         """An upload as predictions on the reference rows, labelled ones first."""
         upload = read(accepted).reordered(self.labels.order)
-        predictive = read_predictive(_reader(self.plan), upload, self.reference.inputs)
+        predictive = read_predictive(self._lifting.learner, upload, self.reference.inputs)
         if upload.info.kind == "weights":
             info = upload.info
             sent = Upload.of_predictions(
@@ -214,10 +220,19 @@ class _Run:
         return upload, predictive
 
     def _lift(self, upload: Upload) -> PredictiveSum[Any]:
-        method = _pool(self.plan, "none")
-        state = method.init(self.reference, rng=self.rng("init"))
-        summand: PredictiveSum[Any] = method.lift(state, upload, self.reference.inputs)
+        state, inputs = self._lifting_state, self.reference.inputs
+        summand: PredictiveSum[Any] = self._lifting.lift(state, upload, inputs)
         return summand
+
+    @cached_property
+    def _lifting(self) -> Any:
+        """The plan's pool, to read and lift uploads with: without the coordinator's model."""
+        return _pool(self.plan, "none")
+
+    @cached_property
+    def _lifting_state(self) -> PoolState:
+        state: PoolState = self._lifting.init(self.reference, rng=self.rng("init"))
+        return state
 
     def own_model(self) -> Predictive | None:
         """The coordinator's own model on all reference rows, honest on the labelled ones."""
@@ -231,25 +246,6 @@ class _Run:
             )
         except TrainingError:
             return None  # labels of one class only, for instance
-
-    def screen(self, sites: Sequence[_Site], own: Predictive | None) -> dict[str, Screening]:
-        """Judge sites by the labelled rows and by each other."""
-        targets = self.reference.targets
-        losses = pool_losses(
-            targets,
-            seed=self.plan.seed,
-            own=None if own is None else own[self.reference.labelled],
-            prior=_prior(self.plan),
-            rungs=_RUNGS.get(self.plan.pool.method),
-            floor=self.plan.pool.floor,
-        )
-        return screen(
-            [_contribution(site) for site in sites],
-            targets,
-            losses=losses,
-            rng=self.rng("screen"),
-            rule=self.plan.rules.screening,
-        )
 
     def finish(
         self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
@@ -445,7 +441,7 @@ def _pool(plan: Plan, own: Any) -> Any:
     common: dict[str, Any] = {
         "learner": _reader(plan),
         "send": plan.upload.kind,
-        "prior": _prior(plan) or "flat",
+        "prior": standard_prior(plan) or "flat",
         "floor": plan.pool.floor,
     }
     match plan.pool.method:
@@ -457,11 +453,6 @@ def _pool(plan: Plan, own: Any) -> Any:
             return BetaPredBayes(**common, beta=0.0)
         case "product":
             return BetaPredBayes(**common, beta=1.0)
-
-
-def _prior(plan: Plan) -> Predictive | None:
-    """What the product divides out: of a number in standard units the standard normal."""
-    return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))
 
 
 def _reader(plan: Plan) -> SGHMCLearner:

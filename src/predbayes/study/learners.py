@@ -18,6 +18,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from predbayes.errors import PlanError, no_such
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
@@ -25,6 +27,7 @@ from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.optional import require
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
+from predbayes.predictive.families import Gaussian, Predictive
 from predbayes.study.modules import load_module, load_object
 from predbayes.study.plan import Plan
 
@@ -52,6 +55,11 @@ def sampler_settings(plan: Plan) -> SamplerSettings:
         min_steps=learner.min_steps,
         max_samples=learner.max_samples,
     )
+
+
+def standard_prior(plan: Plan) -> Predictive | None:
+    """What a product divides out: of a number in standard units the standard normal."""
+    return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))
 
 
 def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:

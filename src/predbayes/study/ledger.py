@@ -19,8 +19,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ FIRST = "0" * 64
 """What stands for the digest of an entry before the first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where the digest is kept
 class Entry:
     """One step: what was done, when, and what it was done with."""
 
@@ -40,7 +41,7 @@ class Entry:
     data: Mapping[str, Any]
     previous: str
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it, the chain up to here included."""
         return hashlib.sha256(self._content().encode()).hexdigest()
@@ -50,8 +51,8 @@ class Entry:
         return f'{{"digest":"{self.digest}","entry":{self._content()}}}\n'.encode()
 
     def _content(self) -> str:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(fields, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +143,24 @@ def _split_tail(content: bytes) -> tuple[bytes, bytes]:
     return content[:end], content[end:]
 
 
+_known: tuple[bytes, tuple[Entry, ...]] = (b"", ())
+"""The ledger that was read last: one that only grew since is read on from there."""
+
+
 def _parsed(content: bytes) -> list[Entry]:
-    entries: list[Entry] = []
-    previous = FIRST
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+    global _known
+    before, known = _known if content.startswith(_known[0]) else (b"", ())
+    entries = list(known)
+    previous = entries[-1].digest if entries else FIRST
+    new = content[len(before) :].splitlines(keepends=True)
+    for number, line in enumerate(new, start=len(entries) + 1):
         entry = _entry(line)
         # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
         if entry is None or (entry.number, entry.previous) != (number, previous):
             raise StudyError(f"entry {number} of ledger.jsonl was altered")
         entries.append(entry)
         previous = entry.digest
+    _known = (content, tuple(entries))
     return entries
 
 

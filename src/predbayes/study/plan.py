@@ -29,9 +29,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 import torch
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     model_validator,
@@ -40,6 +38,7 @@ from pydantic_core import ErrorDetails
 
 from predbayes.errors import PlanError, no_such
 from predbayes.exchange.signing import fingerprint
+from predbayes.exchange.upload import Strict
 
 
 def _finite(value: float) -> float:
@@ -67,10 +66,8 @@ Missing = Literal["refuse", "impute", "flag"]
 """What a row without a value becomes: an error, the centre, or the centre with a flag beside it."""
 
 
-class Section(BaseModel):
-    """Part of a plan; wrong types and unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+class Section(Strict):
+    """Part of a plan, or of what is said about a study."""
 
 
 S = TypeVar("S", bound=Section)

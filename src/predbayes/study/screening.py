@@ -49,20 +49,13 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import (
-    CATEGORICAL_TERMS,
-    GAUSSIAN_TERMS,
-    MARGINAL,
-    MIN_LABELS,
-    OWN,
-    Rung,
-    climb,
-    ladder,
-)
+from predbayes.predictive.ladder import MIN_LABELS, TERMS, Rung, climb, ladder, with_coordinator
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.seeding import draw_seed, generator
+from predbayes.study.learners import standard_prior
 from predbayes.study.plan import Plan
 from predbayes.study.result import Estimate, Finding
+from predbayes.study.scoring import mean_estimate
 from predbayes.summand import fold
 
 Kind = Literal["constant", "copy", "contradicts", "uninformative", "harmful"]
@@ -90,8 +83,6 @@ _BETA = Rung("beta", interpolates=True)
 _LEAST_SITES = 2  # that always stay
 _LOG_PROB_BOUND = math.log(0.01)  # one overconfident row must not own the variance
 _MEAN_BOUND = 3.0  # standard deviations of the targets, likewise
-_NUM_DRAWS = 2000
-_DRAWS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +193,7 @@ def screen_sites(
         targets,
         seed=plan.seed,
         own=own if auto else None,
-        prior=None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1)),
+        prior=standard_prior(plan),
         rungs=None if auto else (_BETA,),
         floor=plan.pool.floor,
     )
@@ -254,23 +245,18 @@ def sum_of(
     floor: float = LOG_PROB_FLOOR,
 ) -> PredictiveSum[Any]:
     """Sites in every term of the ladder, with the coordinator's own model as one more site."""
-
-    def lift(predictive: Predictive, num_rows: float, class_rows: Tensor | None) -> Any:
-        terms = CATEGORICAL_TERMS if isinstance(predictive, Categorical) else GAUSSIAN_TERMS
-        return PredictiveSum.of(
-            predictive, num_rows, class_rows=class_rows, prior=prior, terms=terms, floor=floor
-        )
-
     total: PredictiveSum[Any] = fold(
-        lift(c.predictive, c.num_rows, c.class_rows) for c in contributions
+        PredictiveSum.of(
+            c.predictive,
+            c.num_rows,
+            class_rows=c.class_rows,
+            prior=prior,
+            terms=TERMS[type(c.predictive)],
+            floor=floor,
+        )
+        for c in contributions
     )
-    if own is not None:
-        bounded = own.bounded(floor)
-        total.add_(lift(bounded, len(targets), _class_rows(bounded, targets)))
-        total = total.with_component(OWN, bounded)
-    if prior is not None:
-        total = total.with_component(MARGINAL, _repeated(prior, len(total)))
-    return total
+    return with_coordinator(total, own, targets, prior=prior, floor=floor)
 
 
 def agreement(predictive: Predictive, targets: Tensor) -> tuple[float, float]:
@@ -497,7 +483,7 @@ def _screening(
     findings = list(cheap.values())
     if name not in look.gaps:
         return Screening(tuple(findings), None, leave_out)
-    influence = _estimate(look.gaps[name], generator(draws))
+    influence = mean_estimate(look.gaps[name], rng=generator(draws))
     if look.is_harmful(name):
         text = (
             f"Without it the pool is better: NLL {look.nll + influence.value:.3f} instead of "
@@ -508,33 +494,11 @@ def _screening(
     return Screening(tuple(findings), influence, leave_out)
 
 
-def _estimate(gaps: Tensor, rng: torch.Generator) -> Estimate:
-    """The mean of a difference between rows, with a percentile bootstrap interval of 95 %."""
-    num = len(gaps)
-    means = [
-        gaps[torch.randint(num, (_DRAWS_AT_ONCE, num), generator=rng)].mean(1)
-        for _ in range(_NUM_DRAWS // _DRAWS_AT_ONCE)
-    ]
-    low, high = torch.cat(means).quantile(gaps.new_tensor([0.025, 0.975])).tolist()
-    return Estimate(value=float(gaps.mean()), low=low, high=high)
-
-
 def _in_order(contributions: Sequence[Contribution]) -> dict[str, Contribution]:
     sites = {c.site: c for c in sorted(contributions, key=lambda c: c.site)}
     if len(sites) < len(contributions):
         raise StudyError("two contributions are of one site; pass each site once")
     return sites
-
-
-def _class_rows(predictive: Predictive, targets: Tensor) -> Tensor | None:
-    if not isinstance(predictive, Categorical):
-        return None
-    return torch.bincount(targets, minlength=predictive.log_probs.shape[1])
-
-
-def _repeated(prior: Predictive, num_rows: int) -> Predictive:
-    """A prior of one row, on every row."""
-    return prior[torch.zeros(num_rows, dtype=torch.long)] if len(prior) == 1 else prior
 
 
 def _median(values: Sequence[float]) -> float:

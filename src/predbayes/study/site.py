@@ -34,12 +34,12 @@ from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import Declared, Upload
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
-from predbayes.seeding import generator
+from predbayes.seeding import generator, threads
 from predbayes.study.approvals import Approvals
 from predbayes.study.egress import DataSummary, render_egress
 from predbayes.study.folder import TEMPORARY, put, remove
@@ -169,6 +169,15 @@ class Training:
             remove(home / _CHECKPOINT)
         return self._release(upload, rows, again=again)
 
+    def sent(self, rows: SiteRows) -> Trained | None:
+        """What was made of these rows before and may leave; nothing is trained or written."""
+        upload = self._finished(self._identity(rows))
+        if upload is None or not self._may_leave(digest := upload.digest()):
+            return None
+        if not self._is_sealed(digest):
+            return None
+        return Trained(upload, self._signed, self.out / EGRESS_FILE, released=True, again=True)
+
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
         parts = (self.kit.digest, self.site, self.learner, self.device, rows.digest())
@@ -195,10 +204,23 @@ class Training:
     def _signed(self) -> Path:
         return self.out / f"{self.site}.safetensors"
 
+    def _may_leave(self, digest: str) -> bool:
+        manual = self.kit.plan.upload.release == "manual"
+        return not manual or self.approvals.given("upload", digest)
+
+    def _is_sealed(self, digest: str) -> bool:
+        """Whether the signed file is there, with the site's present key."""
+        try:
+            signature = Declared.read(self._signed).signature
+        except UploadError:
+            return False
+        if signature is None or signature.key != self.key.public.hex:
+            return False
+        return signature.verifies(digest)
+
     def _release(self, upload: Upload, rows: SiteRows, *, again: bool) -> Trained:
-        plan, digest = self.kit.plan, upload.digest()
-        manual = plan.upload.release == "manual"
-        released = not manual or self.approvals.given("upload", digest)
+        plan = self.kit.plan
+        released = self._may_leave(upload.digest())
         path = self._signed if released else self.out / HELD_BACK
         if released:
             _write(path, lambda partial: upload.save(partial, self.key))
@@ -276,20 +298,19 @@ def fit_site(
     if isinstance(fitted, SGHMCLearner):
         options["checkpoint"] = checkpoint
     rng = generator(plan.seed, "site", site)
-    own = fitted.fit(rows[kept], rng=rng, **options)
-    upload = upload_of(
-        own,
-        plan.upload.kind,
-        rows[kept],
-        kit.inputs,
-        learner=fitted,
-        count_classes=plan.classification,
-        rng=rng,
-    )
+    with threads(plan.learner.threads):
+        own = fitted.fit(rows[kept], rng=rng, **options)
+        upload = upload_of(
+            own,
+            plan.upload.kind,
+            rows[kept],
+            kit.inputs,
+            learner=fitted,
+            count_classes=plan.classification,
+            dtype=plan.upload.dtype,
+            rng=rng,
+        )
     told = _suppressed(upload, plan.rules.min_cell)
-    if plan.upload.kind == "predictions":
-        arrays = {name: array.to(plan.upload.dtype) for name, array in told.arrays.items()}
-        told = dataclasses.replace(told, arrays=arrays)
     name = learner if isinstance(learner, str) else type(learner).__name__
     return told.from_site(site).for_plan(kit.digest, name.replace(":", ".")[-64:]), own
 

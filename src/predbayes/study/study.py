@@ -23,19 +23,19 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from pydantic import ValidationError
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.upload import Upload, printable, require_site_name
+from predbayes.exchange.upload import Upload, UploadInfo, printable, require_site_name
 from predbayes.optional import require
+from predbayes.seeding import threads
 from predbayes.study.evaluation import at_sites
 from predbayes.study.finish import Conclusion, Occasion, Start, conclude
 from predbayes.study.folder import (
@@ -144,17 +144,14 @@ class Study:
 
     def admit(self, site: str, key: PublicKey) -> bool:
         """Record a site's key; False if it has that key already."""
-        require_site_name(site)
         with self._step() as step:
-            if step.state.keys.get(site) == key.hex:
-                return False
-            if key.hex in step.state.retired:
-                raise StudyError(f"{site} needs a new key: this one was in use before")
-            owner = next((name for name, k in step.state.keys.items() if k == key.hex), None)
-            if owner is not None:
-                raise StudyError(f"this is the key of {owner}; each site has a key of its own")
-            step.record("admit", {"site": site, "key": key.hex})
-            return True
+            return step.admit(site, key)
+
+    def admit_all(self, keys: Mapping[str, PublicKey]) -> None:
+        """As `admit` for each site; one lock for all."""
+        with self._step() as step:
+            for site, key in keys.items():
+                step.admit(site, key)
 
     def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
         """Check a file and take it in; None if it is in already."""
@@ -270,6 +267,18 @@ class _Step:
         sync_folder(folder / _UPLOADS)
         sync_folder(folder / _RESULTS)
 
+    def admit(self, site: str, key: PublicKey) -> bool:
+        require_site_name(site)
+        if self.state.keys.get(site) == key.hex:
+            return False
+        if key.hex in self.state.retired:
+            raise StudyError(f"{site} needs a new key: this one was in use before")
+        owner = next((name for name, k in self.state.keys.items() if k == key.hex), None)
+        if owner is not None:
+            raise StudyError(f"this is the key of {owner}; each site has a key of its own")
+        self.record("admit", {"site": site, "key": key.hex})
+        return True
+
     def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
         intake = self.intake
         # A copy of our own: nobody changes it between the check and the rename.
@@ -299,7 +308,7 @@ class _Step:
                 f"{info.site} has an upload in the study already; withdraw it first, and admit "
                 "the site again with a new key"
             )
-        self._keep("add", scratch, upload, num_bytes, kind=info.kind)
+        self._keep("add", scratch, info, digest, num_bytes, kind=info.kind)
         return self.state.uploads[info.site]
 
     def _accept_evaluation(
@@ -315,21 +324,26 @@ class _Step:
             raise UploadError("the site has sent a newer evaluation of this model")
         if all(result.model != model for result in state.results):
             raise UploadError("it is of a model that is no result of this study")
-        self._keep("evaluate", scratch, upload, num_bytes, model=model)
+        self._keep("evaluate", scratch, info, digest, num_bytes, model=model)
         self.clear()  # the one that it replaces
         return state.evaluations[info.site, model]
 
     def _keep(
-        self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
+        self,
+        step: str,
+        scratch: Path,
+        info: UploadInfo,
+        digest: str,
+        num_bytes: int,
+        **more: object,
     ) -> None:
         """Put a file in its place, and then write the entry that names it."""
-        digest = upload.digest()
         data = {
-            "site": upload.info.site,
+            "site": info.site,
             "digest": digest,
             "file_digest": file_digest(scratch),
             "num_bytes": num_bytes,
-            "num_rows": upload.info.num_rows,
+            "num_rows": info.num_rows,
             **more,
         }
         put(scratch, self.study._upload_path(digest))
@@ -419,21 +433,10 @@ def _conclude(
 ) -> Conclusion:
     kit = study.kit
     labels = Labels.load(study.folder / _LABELS, kit)
-    with _threads(kit.plan.learner.threads):
+    with threads(kit.plan.learner.threads):
         return conclude(
             kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start
         )
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """As many threads as the plan says: sums of several do not repeat to the bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _again(study: Study, last: FinishedResult, occasion: Occasion) -> Conclusion:
