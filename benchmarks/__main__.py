@@ -13,7 +13,16 @@ from typing import Any
 
 from predbayes.errors import PredbayesError
 
-NAMES = ("endtoend", "hospitals", "regression", "sampler", "screening", "streaming", "tuning")
+NAMES = (
+    "endtoend",
+    "flower",
+    "hospitals",
+    "regression",
+    "sampler",
+    "screening",
+    "streaming",
+    "tuning",
+)
 
 
 def main(arguments: list[str]) -> int:

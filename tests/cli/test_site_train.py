@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from predbayes.cli.app import app
 from predbayes.errors import KeyFileError, StudyError
 from predbayes.exchange.upload import Evaluation, Sums, Upload
+from predbayes.study.folder import RUN_LOCK, locked
 from predbayes.study.site import Training
 from tests.study.world import make_world
 
@@ -91,6 +92,16 @@ class TestRefusals:
         error = run(TRAIN).exception
         assert isinstance(error, KeyFileError)
         assert "predbayes site key Basel" in str(error)
+
+    def test_a_folder_in_which_another_process_trains_is_left_to_it(self, folder):
+        done("site key Basel")
+        (folder / "out").mkdir()
+        with locked(folder / "out", RUN_LOCK):
+            error = run(TRAIN).exception
+        assert isinstance(error, StudyError)
+        assert str(error) == "another command is at work on out; try again later"
+        assert not (folder / "out" / "home").exists()
+        done(TRAIN)
 
     def test_who_stops_training_is_told_that_it_goes_on(self, folder, monkeypatch):
         def interrupted(self, rows, tell=None):

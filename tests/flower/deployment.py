@@ -8,6 +8,7 @@ the children of a process that was killed.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CERTIFICATES = ROOT / "scripts" / "flower-certificates"
 NGINX = ROOT / "deploy" / "nginx-flower.conf"
+OWN_CODE = Path(__file__).parent / "own_code"
 QUICK = {"deadline-seconds": 480, "poll-seconds": 0.5, "report-seconds": 2, "ack-seconds": 5}
 
 _MARK = "PREDBAYES_TEST_DEPLOYMENT"
@@ -135,9 +137,24 @@ class Deployment:
     def make_key(self, name: str) -> None:
         run(CERTIFICATES, "node", self.root / "keys" / name)
 
-    def start_node(self, name: str, config: Mapping[str, Any], port: int | None = None) -> Process:
-        """A SuperNode with its own configuration; by ``port`` it reaches another door."""
+    def start_node(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        port: int | None = None,
+        *,
+        own_code: bool = False,
+    ) -> Process:
+        """A SuperNode with its own configuration.
+
+        Args:
+            name: Of its key.
+            config: What it knows of its site.
+            port: Of another door than the SuperLink's own.
+            own_code: Whether it answers with code of its own, which sends what is malformed.
+        """
         told = " ".join(f'{key}="{value}"' for key, value in config.items())
+        paths = (OWN_CODE, ROOT, os.environ.get("PYTHONPATH", ""))
         self.nodes[name] = self._start(
             f"node-{name}",
             BIN / "flower-supernode",
@@ -146,6 +163,7 @@ class Deployment:
             *("--auth-supernode-private-key", self.root / "keys" / name),
             *("--host", "127.0.0.1", "--port", free_port()),
             *("--node-config", told),
+            environment={"PYTHONPATH": os.pathsep.join(map(str, paths))} if own_code else {},
         )
         return self.nodes[name]
 
@@ -208,6 +226,11 @@ class Deployment:
     def flwr(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         return run(BIN / "flwr", *arguments, env=self.environment, check=False)
 
+    def last_run(self) -> dict[str, Any]:
+        """What the SuperLink says of the newest run."""
+        runs = json.loads(self.flwr("list", "study", "--format", "json").stdout)["runs"]
+        return dict(runs[0])
+
     def logs(self) -> str:
         """The ends of all logs, for a test that failed."""
         paths = sorted((self.root / "logs").iterdir())
@@ -226,14 +249,16 @@ class Deployment:
                 _kill(pid)
             time.sleep(0.2)
 
-    def _start(self, name: str, *command: object) -> Process:
+    def _start(
+        self, name: str, *command: object, environment: Mapping[str, str] | None = None
+    ) -> Process:
         log = self.root / "logs" / f"{len(self.started):02d}-{name}.log"
         log.parent.mkdir(exist_ok=True)
         with log.open("wb") as file:
             popen = subprocess.Popen(
                 [str(part) for part in command],
                 cwd=self.root,
-                env=self.environment,
+                env={**self.environment, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -283,6 +308,11 @@ def run(
     if check and done.returncode:
         raise AssertionError(f"{command[:3]}: {done.stdout}{done.stderr}")
     return done
+
+
+def predbayes(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command line, as a process of its own."""
+    return run(BIN / "predbayes", *arguments)
 
 
 def _connection(name: str, port: int, certificates: Path) -> str:

@@ -25,6 +25,7 @@ class DoubleGrid:
         self.asked: list[tuple[int, str]] = []  # node and kind of every message
         self.faults: dict[tuple[int, str], list[int | None]] = {}  # codes of the next replies
         self.on_push: Callable[[int, str], None] | None = None
+        self.altered: dict[tuple[int, str], Callable[[Any], None]] = {}  # what a reply holds
         self._lock = threading.Lock()
 
     def get_node_ids(self) -> list[int]:
@@ -63,4 +64,7 @@ class DoubleGrid:
             state=RecordDict(),
             run_config={},
         )
-        return self.app(message, context)
+        reply = self.app(message, context)
+        if (node, kind) in self.altered:
+            self.altered[node, kind](reply.content)
+        return reply

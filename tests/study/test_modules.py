@@ -1,5 +1,8 @@
 """A network of the consortium's own: of installed packages only, one source everywhere."""
 
+import importlib
+import json
+import shutil
 import sys
 
 import pytest
@@ -34,8 +37,13 @@ def installed(tmp_path, monkeypatch):
     (info / "top_level.txt").write_text("ournets\n")
     monkeypatch.syspath_prepend(root)
     yield root
+    _forget()
+
+
+def _forget():
     for name in ("ournets", "ournets.nets"):
         sys.modules.pop(name, None)
+    importlib.invalidate_caches()
 
 
 @pytest.fixture
@@ -87,6 +95,68 @@ def test_a_file_beside_the_plan_is_no_installed_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PlanError, match="package sneaky is not installed"):
         load_object("sneaky:build")
+
+
+@pytest.fixture
+def edited(installed, tmp_path, monkeypatch):
+    """The same package as `pip install -e` would leave it: a line that names its project."""
+    project = tmp_path / "project"
+    project.mkdir()
+    shutil.move(installed / "ournets", project / "ournets")
+    info = installed / "ournets-1.0.dist-info"
+    (info / "top_level.txt").unlink()
+    (info / "direct_url.json").write_text(
+        json.dumps({"dir_info": {"editable": True}, "url": project.as_uri()})
+    )
+    (info / "RECORD").write_text("_ournets.pth,,\nournets-1.0.dist-info/METADATA,,\n")
+    (installed / "_ournets.pth").write_text(f"import this_is_code\n{project}\n")
+    monkeypatch.syspath_prepend(project)  # as Python does at its start
+    return project
+
+
+def test_an_editable_installation_counts(edited):
+    assert load_object("ournets.nets:build")(2, 3)[0].in_features == 2
+
+
+def test_of_an_editable_installation_only_what_its_folder_has_counts(edited, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "sneaky.py").write_text("raise SystemExit('ran')")
+    monkeypatch.syspath_prepend(elsewhere)
+    with pytest.raises(PlanError, match="package sneaky is not installed"):
+        load_object("sneaky:build")
+
+
+def test_a_folder_that_some_other_installation_names_is_no_editable_one(edited, installed):
+    (installed / "ournets-1.0.dist-info" / "direct_url.json").unlink()
+    with pytest.raises(PlanError, match="package ournets is not installed"):
+        load_object("ournets.nets:build")
+
+
+@pytest.fixture
+def bundle(world, installed, tmp_path, monkeypatch):
+    """A copy of the package, first on the path, as Flower unpacks the bundle of an app."""
+    shutil.copytree(installed / "ournets", tmp_path / "bundle" / "ournets")
+    monkeypatch.syspath_prepend(tmp_path / "bundle")
+    _forget()
+    return tmp_path / "bundle"
+
+
+def test_a_bundle_with_the_plans_source_is_run(world, bundle):
+    assert load_module(world.kit.plan)(2, 3)[0].out_features == 5
+    assert sys.modules["ournets.nets"].__file__.startswith(str(bundle))
+
+
+def test_a_bundle_with_another_source_is_refused_and_not_run(world, bundle):
+    (bundle / "ournets" / "nets.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(PlanError, match=r"not that of the plan: .*bundle"):
+        load_module(world.kit.plan)
+
+
+def test_a_bundle_is_no_installation(world, bundle, installed):
+    shutil.rmtree(installed / "ournets-1.0.dist-info")
+    with pytest.raises(PlanError, match="package ournets is not installed"):
+        load_module(world.kit.plan)
 
 
 def test_a_study_with_it_goes_to_the_end(world):

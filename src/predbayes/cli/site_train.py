@@ -76,6 +76,7 @@ def train_command(
 ) -> None:
     """Train once and write the upload; if it was stopped, go on."""
     from predbayes.study.approvals import Approvals
+    from predbayes.study.folder import RUN_LOCK, locked
     from predbayes.study.kit import Kit
     from predbayes.study.site import SiteRows, Training
     from predbayes.study.sitefile import read_site_table
@@ -93,8 +94,10 @@ def train_command(
         device,
     )
     typer.echo(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
+    out.mkdir(parents=True, exist_ok=True)
     try:
-        with _progress() as tell:
+        # A Flower node may be at work in the same folder, and holds the same lock.
+        with locked(out, RUN_LOCK), _progress() as tell:
             trained = training.run(rows, tell)
     except KeyboardInterrupt:
         typer.echo("stopped; the same command goes on from here", err=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ from predbayes.flower.wire import (
 )
 from predbayes.optional import require
 from predbayes.study.approvals import Approvals
-from predbayes.study.folder import RUN_LOCK, locked
+from predbayes.study.folder import RUN_LOCK, file_digest, locked
 from predbayes.study.kit import PLAN_FILE, Kit
 from predbayes.study.plan import Plan
 from predbayes.study.site import SiteRows, Training
@@ -87,6 +87,8 @@ class Node:
             raise PlanError(f"the node's configuration lacks {', '.join(missing)}")
         own = SiteFile.load(Path(str(config["site"])))
         kit = _kit(Path(str(config["kit"])))
+        data = Path(str(config["data"]))
+        files = (Path(str(config["site"])), data)
         training = Training(
             kit,
             own.name,
@@ -95,8 +97,9 @@ class Node:
             Path(str(config["out"])),
             str(config.get("learner", "network")),
             str(config.get("device", "cpu")),
+            # Only of our own reading it is known that nothing but these files is read.
+            _source(files) if read is read_site_table else "",
         )
-        data = Path(str(config["data"]))
         return cls(training, lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)))
 
     def hello(self) -> Hello:
@@ -105,12 +108,12 @@ class Node:
         return Hello(self.training.site, predbayes.__version__, (digest,) if self._agrees() else ())
 
     def ready(self, plan_digest: str) -> Answer | None:
-        """The upload for a plan if it was made before and is small: it goes with the hello."""
+        """The upload for a plan if it was made of the same files before, and is small."""
         if plan_digest != self.training.kit.digest or not self._agrees():
             return None
         try:
             with locked(self.training.out, RUN_LOCK):
-                sent = self.training.sent(self.rows())
+                sent = self.training.sent()
         except Exception:
             _log.debug("nothing is ready", exc_info=True)
             return None  # it will be asked for, and then say what is wrong
@@ -125,7 +128,7 @@ class Node:
         if not self._agrees():
             return Answer("not approved")
         with _alone(self.training.out):
-            trained = self.training.run(self.rows())
+            trained = self.training.sent() or self.training.run(self.rows())
         if not trained.released:
             return Answer("awaiting release")
         return Answer("upload", trained.upload, _signature(trained.path))
@@ -205,6 +208,14 @@ def _kit(folder: Path) -> Kit:
 @functools.lru_cache(maxsize=1)
 def _kit_as_of(folder: Path, _changed: int) -> Kit:
     return Kit.load(folder)
+
+
+def _source(files: Iterable[Path]) -> str:
+    """One digest of several files; none if one cannot be read, which then says so itself."""
+    try:
+        return " ".join(file_digest(path) for path in files)
+    except OSError:
+        return ""
 
 
 def _signature(path: Path) -> Signature | None:

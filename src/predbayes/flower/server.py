@@ -10,7 +10,7 @@ its own server restarts. So the round owns its reliability:
     take     each reply is a file in the study at once, checked as any other file is
     again    a message that was lost with its node is asked anew when the node is back; the node
              has its upload on disk and only sends it again
-    end      when every admitted site is in, or at the deadline; then nodes are told, and the
+    end      when nobody is left to wait for, or at the deadline; then nodes are told, and the
              study is finished if the quorum is there
 
 All that must survive is in the study's folder. A new run over the same folder goes on: sites that
@@ -30,7 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from predbayes.errors import PredbayesError, StudyError, UploadError
+from predbayes.exchange.federation import Task
+from predbayes.exchange.upload import Upload
 from predbayes.flower.wire import (
     ACK,
     HELLO,
@@ -54,6 +58,8 @@ _CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or i
 
 SiteState = Literal["asked", "in", "refused", "failed", "not approved", "awaiting release", "lost"]
 
+_FINAL: tuple[SiteState, ...] = ("in", "refused", "failed")  # until the next round
+
 
 @dataclass(frozen=True, slots=True)
 class RoundSettings:
@@ -65,6 +71,8 @@ class RoundSettings:
         retry_seconds: Before a site that waits for somebody's yes is asked again.
         report_seconds: Between two lines of the log.
         num_threads: That pull replies; memory is about three replies for each.
+        num_at_once: Hellos that are under way; in a simulation Flower looks through all messages
+            for each of its nodes, again and again.
         ack_seconds: How long nodes have to note that they may leave; 0: they are not told, as in
             a simulation, where none can leave.
     """
@@ -74,6 +82,7 @@ class RoundSettings:
     retry_seconds: float = 30.0
     report_seconds: float = 10.0
     num_threads: int = 4
+    num_at_once: int = 24
     ack_seconds: float = 15.0
 
 
@@ -108,7 +117,7 @@ class _Timer:
 
 @dataclass(slots=True)
 class Round:
-    """One round of a study over a Flower grid."""
+    """One round of a study over a Flower grid; a `Federation` of the study's sites."""
 
     grid: Any
     study: Study
@@ -119,6 +128,7 @@ class Round:
     _admitted: frozenset[str] = frozenset()
     _nodes: dict[int, str] = field(default_factory=dict)  # site of each node that said hello
     _approved: dict[int, bool] = field(default_factory=dict)
+    _fresh: list[int] = field(default_factory=list)  # nodes to greet, the next one last
     _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
     _next_hello: dict[int, float] = field(default_factory=dict)  # by node
     _next_ask: dict[str, float] = field(default_factory=dict)  # by site
@@ -130,7 +140,30 @@ class Round:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> dict[str, SiteState]:
-        """Ask, take, ask again; returns the state of every admitted site."""
+        """Ask, take, ask again; returns the state of every site."""
+        for _ in self._steps():
+            pass
+        return dict(self.sites)
+
+    def collect(self, task: Task) -> Iterator[Upload]:
+        """Each site's upload as it comes, those first that are in already: a `Federation`.
+
+        What a site does is said by the plan that it approved, and not by a task's method. Rows are
+        those of `study.labels.reference`, labelled ones first; sites do not know this order.
+        """
+        labels = self.study.labels
+        if not torch.equal(task.inputs, labels.reference.inputs):
+            raise StudyError("the inputs are not the reference rows of the study, in their order")
+        given: set[str] = set()
+        for _ in self._steps():
+            if new := {site for site, state in self.sites.items() if state == "in"} - given:
+                given |= new
+                uploads = self.study.state().uploads
+                for site in sorted(new):
+                    yield self.study.read(uploads[site]).reordered(labels.order)
+
+    def _steps(self) -> Iterator[None]:
+        """The round, step by step."""
         self._plan_digest = self.study.plan.digest()
         self._admitted = frozenset(self.study.state().keys)
         self._notice()
@@ -138,33 +171,36 @@ class Round:
         looks = _Timer(self.settings.poll_seconds, self.clock)
         reports = _Timer(self.settings.report_seconds, self.clock, begins_now=False)
         with self._pullers(), tempfile.TemporaryDirectory() as scratch:
-            while not self._all_in():
+            while not self._all_done():
                 left = end - self.clock()
                 if left <= 0:
                     _log.warning("the deadline has passed")
                     break
                 if looks.due():
-                    self._greet()
+                    self._look()
                     self._ask()
+                self._greet()
                 self._take(Path(scratch), min(left, self.settings.poll_seconds))
                 if reports.due():
                     self._notice()
                     self._report(left)
+                yield
             self._add_last()
             self._notice()
             self._report(end - self.clock())
             self._acknowledge()
-        return dict(self.sites)
+        yield
 
-    def _all_in(self) -> bool:
-        return bool(self._admitted) and all(self.sites.get(s) == "in" for s in self._admitted)
+    def _all_done(self) -> bool:
+        """Whether there is nobody left to wait for in this round."""
+        return bool(self._admitted) and all(self.sites.get(s) in _FINAL for s in self._admitted)
 
     def _notice(self) -> None:
         """What is in the study is in, also what came as a file meanwhile."""
         self.sites.update(dict.fromkeys(self.study.state().uploads, "in"))
 
-    def _greet(self) -> None:
-        """Say hello to nodes that are new, and forget those that went."""
+    def _look(self) -> None:
+        """See which nodes are new, and forget those that went."""
         there = set(self.grid.get_node_ids())
         for node in set(self._nodes) - there:
             site = self._nodes.pop(node)
@@ -176,9 +212,15 @@ class Round:
         met = {node for node in self._nodes if self._approved.get(node)}
         now = self.clock()
         later = {node for node, then in self._next_hello.items() if now < then}
-        fresh = there - met - later - greeted
+        self._fresh = sorted(there - met - later - greeted, reverse=True)
+
+    def _greet(self) -> None:
+        """Say hello to nodes that are new, not to all of them at once."""
+        under_way = sum(asked.kind == HELLO for asked in self._asked.values())
+        room = max(0, self.settings.num_at_once - under_way)
+        now, self._fresh = self._fresh[-room:] if room else [], self._fresh[: -room or None]
         asking = words(plan=self._plan_digest)
-        self._push([(node, HELLO, "", asking) for node in sorted(fresh)])
+        self._push([(node, HELLO, "", asking) for node in reversed(now)])
 
     def _ask(self) -> None:
         """Ask the sites that may be asked now."""
@@ -186,7 +228,7 @@ class Round:
         waiting.update(self._files.values())
         asks = []
         for node, site in sorted(self._nodes.items()):
-            done = self.sites.get(site) in ("in", "refused", "failed") or site in waiting
+            done = self.sites.get(site) in _FINAL or site in waiting
             if done or site not in self._admitted or not self._approved.get(node):
                 continue
             if self.clock() >= self._next_ask.get(site, 0.0):
@@ -279,9 +321,13 @@ class Round:
             if answer.upload.info.site != site:
                 raise UploadError("its upload is in the name of another site")
             answer.upload.save(path, answer.signature)
-        except PredbayesError as error:
+        except OSError:
+            raise  # our disk, not the site's doing
+        except Exception as error:
+            # Whatever a node may send, it ends neither the round nor the others' part in it.
+            known = isinstance(error, PredbayesError)
             self.sites[site] = "refused"
-            _log.warning("refused: %s: %s", site, error)
+            _log.warning("refused: %s: %s", site, error if known else "its answer is no upload")
             return False
         return True
 

@@ -6,6 +6,7 @@ Run configuration:
     simulation        in its place: the folder of a simulation, as `flower.simulation` lays it out
     deadline-seconds  when the round ends at the latest
     poll-seconds, retry-seconds, report-seconds, ack-seconds
+    finish            whether the round makes the result when it ends; true
     json-logs         whether log lines are JSON
 """
 
@@ -33,7 +34,8 @@ def make_server_app() -> Any:
     def main(grid: Any, context: Any) -> None:
         config = dict(context.run_config)
         log_lines(as_json=bool(config.get("json-logs", False)))
-        run_study(grid, study_of(config), settings_of(config))
+        finish = bool(config.get("finish", True))
+        run_study(grid, study_of(config), settings_of(config), finish=finish)
 
     return app
 

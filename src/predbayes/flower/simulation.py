@@ -12,6 +12,7 @@ was tried in a simulation is what will run.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,13 @@ import pandas as pd
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.approvals import Approvals
+from predbayes.study.folder import put, remove, scratch_beside
 from predbayes.study.kit import Kit
+from predbayes.study.sitefile import SITE_FILE
 from predbayes.study.study import Study
 
 _STUDY, _SITES, _NODE = "study", "sites", "node.json"
+_PATHS = {"site": SITE_FILE, "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
 _PARTITION = "partition-id"  # Flower's word for the number of a simulated node
 
 
@@ -35,36 +39,49 @@ def lay_out(
     tables: Mapping[str, pd.DataFrame],
     learners: Mapping[str, str] | None = None,
 ) -> Study:
-    """Begin a study of simulated sites.
+    """Begin a study of simulated sites; all of it is there, or nothing.
 
     Args:
-        root: A folder that does not exist yet.
+        root: A folder that does not exist yet, by its absolute path.
         kit_folder: The frozen plan.
         labels_path: The coordinator's labels.
-        tables: Each site's rows, in the plan's columns and units; sites are numbered in this order.
+        tables: Each site's rows as its node will read them: if it has no way of its own, in the
+            plan's columns and units. Sites are numbered in this order.
         learners: Of sites that have a choice of their own; a network.
     """
-    study = Study.init(root / _STUDY, kit_folder, labels_path)
-    digest = Kit.load(kit_folder).digest
-    keys = {}
-    for number, (site, table) in enumerate(tables.items()):
-        folder = root / _SITES / str(number)
-        folder.mkdir(parents=True)
-        keys[site] = SigningKey.generate()
-        keys[site].save(folder / f"{site}.key")
-        (folder / "site.toml").write_text(f"format = 1\nname = {json.dumps(site)}\n")
-        table.to_csv(folder / "rows.csv", index=False)
-        Approvals(folder).record("plan", digest, "simulation")
-        config = {
-            "site": str(folder / "site.toml"),
-            "data": str(folder / "rows.csv"),
-            "kit": str(study.folder / "kit"),
-            "out": str(folder / "out"),
-            "learner": (learners or {}).get(site, "network"),
-        }
-        (folder / _NODE).write_text(json.dumps(config))
-    study.admit_all({site: key.public for site, key in keys.items()})
-    return study
+    if not root.is_absolute():
+        raise StudyError(f"{root} is relative; a run needs the absolute path of its simulation")
+    if root.exists():
+        raise StudyError(f"{root} exists; give another folder, or remove it first")
+    root.parent.mkdir(parents=True, exist_ok=True)
+    scratch = scratch_beside(root)
+    try:
+        study = Study.init(scratch / _STUDY, kit_folder, labels_path)
+        digest = Kit.load(kit_folder).digest
+        keys = {}
+        for number, (site, table) in enumerate(tables.items()):
+            learner = (learners or {}).get(site, "network")
+            folder = scratch / _SITES / str(number)
+            keys[site] = _settle(folder, site, table, digest, learner).public
+        study.admit_all(keys)
+        put(scratch, root)
+    finally:
+        remove(scratch)
+    return Study(study_folder(root))
+
+
+def _settle(
+    folder: Path, site: str, table: pd.DataFrame, plan_digest: str, learner: str
+) -> SigningKey:
+    """What a site has at home, its officer's yes among it; returns its key."""
+    folder.mkdir(parents=True)
+    key = SigningKey.generate()
+    key.save(folder / f"{site}.key")
+    (folder / _PATHS["site"]).write_bytes(f"format = 1\nname = {json.dumps(site)}\n".encode())
+    table.to_csv(folder / _PATHS["data"], index=False)
+    Approvals(folder).record("plan", plan_digest, "simulation")
+    (folder / _NODE).write_text(json.dumps({**_PATHS, "learner": learner}))
+    return key
 
 
 def study_folder(root: Path) -> Path:
@@ -85,9 +102,10 @@ def node_config(own: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
     root = str(run.get("simulation", ""))
     if not root:
         raise StudyError("a simulated node needs the run configuration's `simulation`")
-    path = Path(root) / _SITES / str(own[_PARTITION]) / _NODE
+    folder = Path(root) / _SITES / str(own[_PARTITION])
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found: dict[str, Any] = json.loads((folder / _NODE).read_bytes())
     except (OSError, ValueError) as error:
         raise StudyError(f"there is no site {own[_PARTITION]} in {root}") from error
-    return found
+    # Normal paths: all sites name one kit, by which it is read once.
+    return found | {name: os.path.normpath(folder / found[name]) for name in _PATHS}

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # whose parts load when they are used
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from predbayes.errors import PoolError
@@ -342,7 +342,7 @@ def _crossing(
     inner, outer = best, clipped(best + step)
     for _ in range(40):
         if finite(outer) > 0:
-            return float(brentq(finite, inner, outer, xtol=1e-7, rtol=1e-7))
+            return float(scipy.optimize.brentq(finite, inner, outer, xtol=1e-7, rtol=1e-7))
         if outer == limit:
             return limit
         inner, outer = outer, clipped(best + 2 * (outer - best))

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import scipy  # whose parts load when they are used
 import torch
-from scipy import stats
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
@@ -185,10 +185,14 @@ def _check_bins(plan: Plan, bins: BinSums, metrics: Mapping[str, Sums], num_rows
 def _estimate(name: str, sums: Sums, num_rows: int) -> Estimate:
     mean = sums.total / num_rows
     if name in _SHARES:
-        found = stats.binomtest(int(sums.total), num_rows).proportion_ci(_LEVEL, method="wilson")
+        found = scipy.stats.binomtest(int(sums.total), num_rows).proportion_ci(
+            _LEVEL, method="wilson"
+        )
         return Estimate(value=mean, low=float(found.low), high=float(found.high))
     var = max(0.0, sums.squares / num_rows - mean * mean)
-    reach = float(stats.t.ppf((1 + _LEVEL) / 2, num_rows - 1)) * math.sqrt(var / (num_rows - 1))
+    reach = float(scipy.stats.t.ppf((1 + _LEVEL) / 2, num_rows - 1)) * math.sqrt(
+        var / (num_rows - 1)
+    )
     low, high = mean - reach, mean + reach
     if name in _ROOTS:
         return Estimate(value=math.sqrt(mean), low=math.sqrt(max(0.0, low)), high=math.sqrt(high))
@@ -214,7 +218,7 @@ def _bins(summed: Sequence[BinSums]) -> tuple[Bin, ...]:
         if not count:
             continue
         confidence = min(1.0, math.fsum(bins.confidence[index] for bins in summed) / count)
-        low, high = stats.binom.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], count, confidence)
+        low, high = scipy.stats.binom.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], count, confidence)
         found.append(
             Bin(
                 count=count,

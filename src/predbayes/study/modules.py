@@ -4,6 +4,11 @@ A plan may name a function, `package.module:function`, that builds the network f
 its inputs and outputs. The package must be installed wherever the plan is used, by whoever may
 install software there; a frozen plan has the digest of the module's source, so that every party
 runs the same code, and nobody runs code that came with a file.
+
+Installed is what a distribution has, among its files or, if it is an editable one, in the folders
+that it puts on the path. Code that only happens to be importable, because it lies in the working
+directory or came in the bundle of a Flower app, is not. Where a bundle has a copy of an installed
+package it is the copy that Python finds first; it is run only if it is the plan's source, too.
 """
 
 from __future__ import annotations
@@ -12,7 +17,10 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +32,14 @@ from predbayes.study.plan import Plan
 
 def load_module(plan: Plan) -> Callable[[int, int], nn.Module]:
     """The function that a plan names; another source than was agreed on is refused."""
-    module = plan.model.module.partition(":")[0]
-    digest = source_digest(plan.model.module)
+    reference = plan.model.module
+    digest = source_digest(reference)
     if plan.frozen is not None and digest != plan.frozen.module_digest:
         raise PlanError(
-            f"{module} is installed here, but its source is not that of the plan: install the "
-            "agreed version"
+            f"{reference.partition(':')[0]} is here, but its source is not that of the plan: "
+            f"{source_path(reference)}; install the agreed version"
         )
-    build: Callable[[int, int], nn.Module] = load_object(plan.model.module)
+    build: Callable[[int, int], nn.Module] = load_object(reference)
     return build
 
 
@@ -54,7 +62,7 @@ def source_path(reference: str) -> Path:
     """Where the module of `package.module:function` is, if its package is installed."""
     module = reference.partition(":")[0]
     package = module.partition(".")[0]
-    if package not in importlib.metadata.packages_distributions():
+    if not _is_installed(package):
         raise PlanError(
             f"{reference} is asked for, and the package {package} is not installed here"
         )
@@ -65,3 +73,24 @@ def source_path(reference: str) -> Path:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise PlanError(f"{reference} is asked for, and there is no module {module} in {package}")
     return Path(spec.origin)
+
+
+def _is_installed(package: str) -> bool:
+    for distribution in importlib.metadata.distributions():
+        for folder in _edited_in(distribution):
+            if (folder / package / "__init__.py").is_file() or (folder / f"{package}.py").is_file():
+                return True
+    return package in importlib.metadata.packages_distributions()
+
+
+def _edited_in(distribution: Distribution) -> Iterator[Path]:
+    """The folders that an editable installation puts on the path; it lists no modules."""
+    with suppress(OSError, ValueError):  # of a distribution that was removed by half
+        told = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if not told.get("dir_info", {}).get("editable", False):
+            return
+        for file in distribution.files or ():
+            if file.suffix == ".pth":
+                for line in map(str.strip, file.read_text().splitlines()):
+                    if line and not line.startswith(("#", "import ")):  # which is code
+                        yield Path(str(distribution.locate_file(line)))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import scipy  # whose parts load when they are used
 import torch
-from scipy import stats
 from torch import Tensor
 
 from predbayes.predictive import metrics
@@ -65,7 +65,7 @@ def coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
     """Where targets lie in their predictives: by decile, and in central intervals."""
     uniform = metrics.pit(predictive, targets).double()
     deciles = torch.histc(uniform, 10, 0, 1).long().tolist()
-    low, high = (int(stats.binom.ppf(tail, len(targets), 0.1)) for tail in _TAILS)
+    low, high = (int(scipy.stats.binom.ppf(tail, len(targets), 0.1)) for tail in _TAILS)
     levels = tuple(
         Level(level=level, coverage=_share((uniform - 0.5).abs() <= level / 2)) for level in LEVELS
     )
@@ -134,7 +134,7 @@ def _estimate(rows: Tensor, draws: Tensor, after: Callable[[Tensor], Tensor] | N
 
 def _share(hits: Tensor) -> Estimate:
     """A share with Wilson's interval."""
-    found = stats.binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson")
+    found = scipy.stats.binomtest(int(hits.sum()), len(hits)).proportion_ci(method="wilson")
     return Estimate(value=float(hits.double().mean()), low=float(found.low), high=float(found.high))
 
 

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -55,7 +56,7 @@ from predbayes.study.intake import Intake
 from predbayes.study.kit import PLAN_FILE, Kit, Labels
 from predbayes.study.ledger import Entry, Ledger, now
 from predbayes.study.model import CalibratedModel
-from predbayes.study.plan import Plan
+from predbayes.study.plan import Plan, read_text
 from predbayes.study.report import render_card, render_report
 from predbayes.study.result import Result
 from predbayes.study.state import (
@@ -113,6 +114,11 @@ class Study:
     def kit(self) -> Kit:
         """Plan and reference inputs."""
         return Kit.load(self.folder / _KIT)
+
+    @property
+    def labels(self) -> Labels:
+        """The coordinator's labels, and which reference rows they are of."""
+        return Labels.load(self.folder / _LABELS, self.kit)
 
     @property
     def plan(self) -> Plan:
@@ -244,7 +250,7 @@ class _Step:
     @cached_property
     def intake(self) -> Intake:
         """The checks of the study's plan, which is read once."""
-        return Intake.of(self.study.plan)
+        return _intake(read_text(self.study.folder / _KIT / PLAN_FILE))
 
     def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
         """Write an entry, and take it into the state."""
@@ -257,15 +263,15 @@ class _Step:
         """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
         folder = self.study.folder
         wanted = {f"{accepted.digest}.safetensors" for accepted in self.state.accepted}
-        for path in (folder / _UPLOADS).iterdir():
-            if path.name not in wanted and _UPLOAD_NAME.fullmatch(path.name):
-                remove(path)
         # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
-        for path in (folder / _RESULTS).iterdir():
-            if path.name == str(self.state.next_number) or path.name.startswith(TEMPORARY):
-                remove(path)
-        sync_folder(folder / _UPLOADS)
-        sync_folder(folder / _RESULTS)
+        _remove_from(
+            folder / _UPLOADS,
+            lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
+        )
+        unfinished = str(self.state.next_number)
+        _remove_from(
+            folder / _RESULTS, lambda name: name == unfinished or name.startswith(TEMPORARY)
+        )
 
     def admit(self, site: str, key: PublicKey) -> bool:
         require_site_name(site)
@@ -432,7 +438,7 @@ def _conclude(
     start: Start | None,
 ) -> Conclusion:
     kit = study.kit
-    labels = Labels.load(study.folder / _LABELS, kit)
+    labels = study.labels
     with threads(kit.plan.learner.threads):
         return conclude(
             kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start
@@ -479,6 +485,20 @@ def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
 def _digests(root: Path, paths: Sequence[Path] | Iterator[Path]) -> dict[str, str]:
     files = sorted(path for path in paths if path.is_file())
     return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+
+
+@lru_cache(maxsize=1)
+def _intake(plan: str) -> Intake:
+    """The checks of a plan, which is the same from step to step."""
+    return Intake.of(Plan.loads(plan, PLAN_FILE))
+
+
+def _remove_from(folder: Path, unwanted: Callable[[str], bool]) -> None:
+    found = [name for name in os.listdir(folder) if unwanted(name)]
+    for name in found:
+        remove(folder / name)
+    if found:
+        sync_folder(folder)
 
 
 def _recorded(state: State) -> dict[str, str]:

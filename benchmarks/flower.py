@@ -1,0 +1,280 @@
+"""A simulated study of 1,000 sites over Flower: memory against 10 sites, time against a bare app.
+
+Every site has its upload ready, predictions for 2,000 reference rows and 10 classes in half
+precision. `wall_ratio` compares `flwr run` of the study's round, in which each upload is checked,
+brought to the disk and written to the ledger, with `flwr run` of an app that exchanges arrays of
+the same size and does nothing with them (`benchmarks/flower_bare`): whole commands, alternating,
+from start to end. `rss_ratio` compares the peak memory of the process of the ServerApp with that
+of a study of 10 sites. In a simulation this process is also the SuperLink.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+import torch
+
+from predbayes.exchange.signing import PublicKey
+from predbayes.flower.client import Node
+from predbayes.flower.simulation import lay_out, node_config
+from predbayes.seeding import generator
+from predbayes.study.kit import freeze
+from predbayes.study.study import Study
+
+NUM_ROWS, NUM_CLASSES, FEW, ROUNDS = 2_000, 10, 10, 2
+BARE = Path(__file__).parent / "flower_bare"
+_BIN = Path(sys.executable).parent
+_QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+}
+_PLAN = f"""
+format = 1
+name = "many sites"
+[target]
+name = "digit"
+task = "classification"
+classes = [{", ".join(f'"{digit}"' for digit in range(NUM_CLASSES))}]
+[columns]
+x = {{ type = "number", range = [-50, 50] }}
+y = {{ type = "number", range = [-50, 50] }}
+[reference]
+file = "reference.csv"
+source = "drawn"
+licence = "CC0"
+legal_basis = "nobody's data"
+labelled = 500
+[model]
+hidden = [20]
+[learner]
+name = "any"
+holdout = 0.0
+[upload]
+kind = "predictions"
+precision = "float16"
+"""
+_APP = """
+[project]
+name = "many-sites"
+version = "1.0.0"
+description = "A study"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "predbayes"
+[tool.flwr.app.components]
+serverapp = "predbayes.flower.server_app:app"
+clientapp = "predbayes.flower.client_app:app"
+[tool.flwr.app.config]
+study = ""
+simulation = ""
+finish = true
+json-logs = true
+ack-seconds = 0.0
+"""
+
+
+def run(clients: int = 1_000) -> dict[str, Any]:
+    """Prepare the sites, then run both apps in turn, and a small study."""
+    with tempfile.TemporaryDirectory() as scratch, _simulation(Path(scratch)) as simulation:
+        world = _World.make(Path(scratch) / "world", clients)
+        ours, bare, peaks = [], [], []
+        for turn in range(ROUNDS):
+            bare.append(simulation.run(BARE, {"num-clients": clients}, clients).seconds)
+            done = simulation.study(world, clients, f"round-{turn}", finish=False)
+            ours.append(done.seconds)
+            peaks.append(done.peak_bytes)
+            print(f"bare app {bare[-1]:.1f} s, study's round {ours[-1]:.1f} s")
+        few = simulation.study(world, FEW, "few", finish=False).peak_bytes
+        print(f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}")
+        small = simulation.study(world, FEW, "few-finished", finish=True)
+        whole = simulation.study(world, clients, "finished", finish=True)
+        print(f"with its result: {whole.seconds:.1f} s, {whole.peak_bytes / 1e6:.0f} MB")
+    return {
+        "clients": clients,
+        "wall_ratio": median(o / b for o, b in zip(ours, bare, strict=True)),
+        "rss_ratio": max(peaks) / few,
+        "rss_ratio_finished": whole.peak_bytes / small.peak_bytes,
+        "seconds": median(ours),
+        "seconds_bare": median(bare),
+        "seconds_finished": whole.seconds,
+        "peak_megabytes": max(peaks) / 1e6,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """A frozen plan, and sites that have trained."""
+
+    root: Path
+    keys: dict[str, PublicKey]
+
+    @classmethod
+    def make(cls, root: Path, num_sites: int) -> _World:
+        root.mkdir()
+        rng = generator(0, "many sites")
+        _table(NUM_ROWS, rng).to_csv(root / "reference.csv", index=False)
+        (root / "plan.toml").write_text(_PLAN)
+        kit = freeze(root / "plan.toml", root / "kit", root / "labels.json")
+        tables = {f"Site {number}": _table(40, rng) for number in range(num_sites)}
+        learners = dict.fromkeys(tables, "logistic-regression")
+        lay_out(root / "sites", kit.folder, root / "labels.json", tables, learners)
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            jobs = [(root / "sites", number) for number in range(num_sites)]
+            keys = dict(pool.starmap(_train, jobs, chunksize=20))
+        return cls(root, keys)
+
+    def begin(self, name: str, num_sites: int) -> Study:
+        study = Study.init(self.root / name, self.root / "kit", self.root / "labels.json")
+        study.admit_all(dict(list(self.keys.items())[:num_sites]))
+        return study
+
+
+def _train(root: Path, number: int) -> tuple[str, PublicKey]:
+    node = Node.of_config(node_config({"partition-id": number}, {"simulation": str(root)}))
+    node.answer(node.training.kit.digest)
+    return node.training.site, node.training.key.public
+
+
+def _table(num_rows: int, rng: torch.Generator) -> pd.DataFrame:
+    places = 10 * torch.randn(num_rows, 2, generator=rng)
+    angles = torch.atan2(places[:, 1], places[:, 0]) / (2 * torch.pi) + 0.5
+    digits = (angles * NUM_CLASSES).long().clamp(0, NUM_CLASSES - 1)
+    return pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "digit": digits.numpy()}).round(3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    seconds: float
+    peak_bytes: int  # of the ServerApp's process
+
+
+@dataclass(frozen=True, slots=True)
+class _Simulation:
+    """A SuperLink for simulations, on a port and in a folder of its own."""
+
+    folder: Path
+    superlink: subprocess.Popen[bytes]
+
+    def study(self, world: _World, num_sites: int, name: str, *, finish: bool) -> _Done:
+        """A new study of the first sites."""
+        study = world.begin(name, num_sites)
+        app = self.folder / "app"
+        app.mkdir(exist_ok=True)
+        (app / "pyproject.toml").write_text(_APP)
+        config = {"study": study.folder, "simulation": world.root / "sites", "finish": finish}
+        done = self.run(app, config, num_sites)
+        state = study.state()
+        if len(state.uploads) != num_sites or bool(state.results) != finish:
+            raise RuntimeError(f"{len(state.uploads)} of {num_sites} sites came")
+        return done
+
+    def run(self, app: Path, config: dict[str, Any], num_sites: int) -> _Done:
+        """`flwr run`, timed, with the peak memory of the process that has the ServerApp."""
+        told = " ".join(f"{name}={_toml(value)}" for name, value in config.items())
+        federation = f"num-supernodes={num_sites} client-resources-num-cpus=1 init-args-num-cpus=2"
+        command = [_BIN / "flwr", "run", app, "bench", "--stream", "--run-config", told]
+        start = time.monotonic()
+        log = self.folder / "run.log"
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                [*map(str, command), "--federation-config", federation],
+                env=_environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        peak = 0
+        while process.poll() is None:
+            peak = max([peak, *_peaks(self.superlink.pid, "flwr-simulation")])
+            time.sleep(0.25)
+        seconds = time.monotonic() - start
+        if process.returncode:
+            raise RuntimeError(log.read_text(errors="replace")[-3000:])
+        return _Done(seconds, peak)
+
+
+@contextlib.contextmanager
+def _simulation(scratch: Path) -> Iterator[_Simulation]:
+    folder = scratch / "flwr"
+    folder.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "config.toml").write_text(
+        f'[superlink.bench]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+    )
+    options = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "superlink.log").open("wb") as log:
+        superlink = subprocess.Popen(
+            [str(_BIN / "flower-superlink"), *options, "--database", str(folder / "state.db")],
+            env=_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _await_port(port)
+        yield _Simulation(folder, superlink)
+    finally:
+        for pid in [*_descendants(superlink.pid), superlink.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        superlink.wait()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    path = f"{_BIN}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, **_QUIET, "FLWR_HOME": str(folder), "PATH": path}
+
+
+def _await_port(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RuntimeError("the SuperLink does not listen")
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str | Path) else str(value).lower()
+
+
+def _peaks(pid: int, program: str) -> Iterator[int]:
+    """Peak resident bytes of those descendants of a process that run a program."""
+    for child in _descendants(pid):
+        with contextlib.suppress(OSError):
+            if program.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                status = Path(f"/proc/{child}/status").read_text()
+                line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+                yield int(line.split()[1]) * 1024
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in parents.get(parent, [])]
+        found += new
+    return found

@@ -1,0 +1,86 @@
+"""The example app builds, and runs unchanged in Flower's simulation and in a deployment."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+
+import pytest
+
+from predbayes.flower.simulation import node_config, study_folder
+from predbayes.study.study import Study
+from tests.data.publishers import write_hospitals
+from tests.flower.deployment import BIN, QUICK, ROOT, deployed
+from tests.flower.simulated import run_config, simulated
+
+EXAMPLE = ROOT / "examples" / "flower-four-hospitals"
+SITES = ["Budapest", "Cleveland", "Long Beach", "Zürich"]
+NUM_INPUTS = 5 + 2 + 2 + 5 + 3 + 4 + 3  # numbers, their flags, and words with `other`
+ENDED = 300  # seconds in which a run has ended on the busiest machine
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Files as the publisher has them, with fewer rows."""
+    root = tmp_path_factory.mktemp("data")
+    write_hospitals(root, (120, 110, 60, 90))
+    return root / "uci" / "heart"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The example as `pip install .` leaves it: its package, and the metadata of a distribution."""
+    root = tmp_path_factory.mktemp("site-packages")
+    shutil.copytree(EXAMPLE / "four_hospitals", root / "four_hospitals")
+    info = root / "four_hospitals-1.0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: four-hospitals\nVersion: 1.0.0\n")
+    (info / "top_level.txt").write_text("four_hospitals\n")
+    return root
+
+
+def assert_finished(root, num_results=1):
+    """All are in, and what came back is the module of task.py."""
+    study = Study(study_folder(root))
+    state = study.state()
+    assert sorted(state.uploads) == SITES
+    assert len(state.results) == num_results
+    result = study.result(num_results)
+    assert result.student.num_parameters == 16 * (NUM_INPUTS + 1) + 2 * (16 + 1)
+    assert study.verify() == []
+
+
+def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, tmp_path):
+    root = tmp_path / "hospitals"
+    with simulated(tmp_path / "simulation", PYTHONPATH=str(installed)) as simulation:
+        assert simulation.flwr("build", "--app", EXAMPLE).wait(ENDED) == 0
+        (bundle,) = simulation.processes.root.glob("*.fab")
+        assert {"four_hospitals/task.py", "LICENSE"} <= set(zipfile.ZipFile(bundle).namelist())
+
+        assert simulation.run(EXAMPLE, 4, simulation=root, data=data).wait(ENDED) == 0
+        assert_finished(root)
+        before = study_folder(root).joinpath("ledger.jsonl").read_bytes()
+        again = simulation.run(EXAMPLE, 4, simulation=root, data=data)
+        assert again.wait(ENDED) == 0
+        assert "result 1: " in again.text
+        assert study_folder(root).joinpath("ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_example_runs_deployed(data, installed, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    root = tmp_path / "hospitals"
+    with deployed(tmp_path / "deployment") as deployment:
+        begin = (
+            f"from four_hospitals.task import *; begin(Path({str(root)!r}), Path({str(data)!r}))"
+        )
+        assert deployment._start("begin", BIN / "python", "-c", begin).wait(ENDED) == 0
+        deployment.start_superlink()
+        for number in range(len(SITES)):
+            config = node_config({"partition-id": number}, {"simulation": str(root)})
+            deployment.register(f"node-{number}")
+            deployment.start_node(f"node-{number}", config)
+        told = run_config({**QUICK, "study": study_folder(root)})
+        run = deployment._start("run", BIN / "flwr", "run", EXAMPLE, "study", "--stream", *told)
+        assert run.wait(ENDED) == 0
+    assert_finished(root)

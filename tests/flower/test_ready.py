@@ -1,0 +1,240 @@
+"""What comes with a hello: an upload that is ready and small; and what is refused of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from predbayes.exchange.signing import SigningKey
+from predbayes.flower import client
+from predbayes.flower.client import Node
+from predbayes.flower.client_app import app
+from predbayes.flower.server import _MOST_READY, Round, RoundSettings
+from predbayes.flower.wire import ACK, HELLO, UPLOAD
+from predbayes.study.approvals import Approvals
+from predbayes.study.folder import RUN_LOCK, locked
+from tests.flower.double import DoubleGrid
+from tests.flower.malformed import MALFORMED
+from tests.flower.nodes import LEARNER, make_node, write_rows
+from tests.study.world import SITES, make_world
+
+QUICK = RoundSettings(
+    deadline_seconds=60, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=2
+)
+SHORT = RoundSettings(
+    deadline_seconds=2, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=0.2
+)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return make_world(tmp_path / "world", learner=LEARNER)
+
+
+@pytest.fixture
+def nodes(world, tmp_path):
+    """Three nodes that have trained."""
+    made = {
+        number: make_node(world, tmp_path / "nodes", site)
+        for number, site in enumerate(SITES[:3], start=11)
+    }
+    for config in made.values():
+        train(config)
+    return made
+
+
+def train(config):
+    node = Node.of_config(config)
+    return node.training.run(node.rows())
+
+
+def asked(grid, kind):
+    return sorted(node for node, pushed in grid.asked if pushed == kind)
+
+
+def adds(study):
+    return [entry.data["site"] for entry in study.ledger.entries() if entry.step == "add"]
+
+
+class TestRound:
+    def test_an_upload_that_is_ready_comes_with_the_hello_and_nobody_is_asked(self, world, nodes):
+        study = world.begin(sites=SITES[:3])
+        grid = DoubleGrid(app, nodes)
+        assert Round(grid, study, QUICK).run() == dict.fromkeys(SITES[:3], "in")
+        assert asked(grid, HELLO) == [11, 12, 13]
+        assert asked(grid, UPLOAD) == []
+        assert asked(grid, ACK) == [11, 12, 13]
+        made = {
+            site: train(config).upload
+            for site, config in zip(SITES[:3], nodes.values(), strict=True)
+        }
+        found = {site: accepted.digest for site, accepted in study.state().uploads.items()}
+        assert found == {site: upload.digest() for site, upload in made.items()}
+
+    @pytest.mark.parametrize(("spare", "num_asked"), [(0, 0), (-1, 1)])
+    def test_one_above_the_bound_is_asked_for(self, world, nodes, monkeypatch, spare, num_asked):
+        size = train(nodes[11]).path.stat().st_size
+        monkeypatch.setattr(client, "_SMALL_BYTES", size + spare)
+        grid = DoubleGrid(app, {11: nodes[11]})
+        assert Round(grid, world.begin(sites=("Alpha",)), QUICK).run() == {"Alpha": "in"}
+        assert len(asked(grid, UPLOAD)) == num_asked
+
+    def test_one_with_a_foreign_key_is_refused_and_stops_nobody(self, world, nodes):
+        path = Path(nodes[12]["site"]).parent / "Beta.key"
+        path.unlink()
+        SigningKey.generate().save(path)
+        train(nodes[12])  # signs what is there anew
+        study = world.begin(sites=SITES[:3])
+        grid = DoubleGrid(app, nodes)
+        found = Round(grid, study, SHORT).run()
+        assert found == {"Alpha": "in", "Beta": "refused", "Gamma": "in"}
+        assert asked(grid, UPLOAD) == []
+
+    def test_one_of_a_site_that_is_not_admitted_is_not_taken(self, world, nodes):
+        study = world.begin(sites=SITES[:2])
+        grid = DoubleGrid(app, nodes)
+        Round(grid, study, QUICK).run()
+        assert sorted(adds(study)) == ["Alpha", "Beta"]
+        assert len(list((study.folder / "uploads").iterdir())) == 2
+        assert asked(grid, UPLOAD) == []
+
+    def test_one_that_is_in_is_not_taken_again(self, world, nodes):
+        study = world.begin(sites=SITES[:3])
+        study.add(train(nodes[11]).path)
+        Round(DoubleGrid(app, nodes), study, QUICK).run()
+        assert sorted(adds(study)) == ["Alpha", "Beta", "Gamma"]
+
+    def test_of_two_nodes_of_a_site_one_counts(self, world, nodes):
+        study = world.begin(sites=SITES[:3])
+        found = Round(DoubleGrid(app, {**nodes, 21: nodes[11]}), study, QUICK).run()
+        assert found == dict.fromkeys(SITES[:3], "in")
+        assert sorted(adds(study)) == ["Alpha", "Beta", "Gamma"]
+
+    def test_a_node_with_a_broken_table_says_hello_and_then_fails(self, world, nodes):
+        Path(nodes[12]["data"]).write_text("x,y,kind\n1,Qanary,red\n")
+        grid = DoubleGrid(app, nodes)
+        found = Round(grid, world.begin(sites=SITES[:3]), SHORT).run()
+        assert found == {"Alpha": "in", "Beta": "failed", "Gamma": "in"}
+        assert asked(grid, UPLOAD) == [12]
+
+    def test_without_time_for_it_nobody_is_told(self, world, nodes):
+        grid = DoubleGrid(app, nodes)
+        untold = RoundSettings(deadline_seconds=60, poll_seconds=0.02, ack_seconds=0)
+        found = Round(grid, world.begin(sites=SITES[:3]), untold).run()
+        assert found == dict.fromkeys(SITES[:3], "in")
+        assert asked(grid, ACK) == []
+
+
+class TestNode:
+    @pytest.fixture
+    def config(self, world, tmp_path):
+        return make_node(world, tmp_path / "nodes", "Alpha")
+
+    def test_nothing_is_ready_before_training(self, world, config):
+        assert Node.of_config(config).ready(world.kit.digest) is None
+        assert not Path(config["out"]).exists()
+
+    def test_what_is_ready_is_what_an_answer_would_be(self, world, config):
+        train(config)
+        ready = Node.of_config(config).ready(world.kit.digest)
+        again = Node.of_config(config).answer(world.kit.digest)
+        assert ready.upload.digest() == again.upload.digest()
+        assert ready.signature == again.signature
+
+    def test_nothing_is_ready_for_another_plan(self, world, config):
+        train(config)
+        assert Node.of_config(config).ready("0" * 64) is None
+
+    def test_nothing_is_ready_of_other_rows(self, world, config):
+        train(config)
+        write_rows(Path(config["data"]), offset=1)
+        assert Node.of_config(config).ready(world.kit.digest) is None
+
+    def test_nothing_is_ready_that_the_site_did_not_approve(self, world, tmp_path):
+        config = make_node(world, tmp_path / "nodes", "Beta", approve=False)
+        train(config)
+        assert Node.of_config(config).ready(world.kit.digest) is None
+
+    def test_nothing_is_ready_until_it_is_released(self, tmp_path):
+        world = make_world(tmp_path / "manual", learner=LEARNER, upload="release = 'manual'\n")
+        config = make_node(world, tmp_path / "nodes", "Alpha")
+        held_back = train(config).upload
+        assert Node.of_config(config).ready(world.kit.digest) is None
+        Approvals(Path(config["site"]).parent).record("upload", held_back.digest(), "officer")
+        train(config)
+        ready = Node.of_config(config).ready(world.kit.digest)
+        assert ready.upload.digest() == held_back.digest()
+
+    def test_a_hello_does_not_wait_for_a_process_that_trains(self, world, config):
+        train(config)
+        node = Node.of_config(config)
+        with locked(node.training.out, RUN_LOCK):
+            assert node.ready(world.kit.digest) is None
+
+
+@pytest.mark.parametrize("kind", [HELLO, UPLOAD])
+def test_whatever_is_sent_for_an_upload_is_refused_and_stops_nobody(
+    world, nodes, tmp_path, monkeypatch, caplog, kind
+):
+    sites = dict(enumerate(MALFORMED, start=100))
+    wrong = {n: make_node(world, tmp_path / "wrong", site) for n, site in sites.items()}
+    for config in wrong.values():
+        train(config)
+    if kind == UPLOAD:
+        monkeypatch.setattr(client, "_SMALL_BYTES", 0)
+    study = world.begin(sites=(*SITES[:3], *MALFORMED))
+    grid = DoubleGrid(app, {**nodes, **wrong})
+    grid.altered = {(number, kind): MALFORMED[site] for number, site in sites.items()}
+    found = Round(grid, study, dataclasses.replace(SHORT, deadline_seconds=6)).run()
+    assert found == {**dict.fromkeys(SITES[:3], "in"), **dict.fromkeys(MALFORMED, "refused")}
+    assert sorted(adds(study)) == sorted(SITES[:3])
+    assert len(asked(grid, UPLOAD)) == (0 if kind == HELLO else len(grid.configs))
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("refused: ")]
+    assert len(lines) == len(wrong)
+    assert all(len(line.splitlines()) == 1 for line in lines)
+
+
+class SlowStudy:
+    """A study that takes files in while a test looks on."""
+
+    def __init__(self, study, while_adding):
+        self.study, self.while_adding = study, while_adding
+
+    def __getattr__(self, name):
+        return getattr(self.study, name)
+
+    def add_all(self, paths):
+        self.while_adding()
+        return self.study.add_all(paths)
+
+
+def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):
+    strangers = {number: {} for number in range(100, 200)}  # they cannot say who they are
+    grid = DoubleGrid(app, {11: nodes[11], **strangers})
+    pull, adding, pulled = grid.pull_messages, threading.Event(), []
+
+    def pull_messages(message_ids):
+        if grid.asked[int(message_ids[0])][0] in strangers and not adding.is_set():
+            return []
+        found = pull(message_ids)
+        pulled.extend(found)
+        return found
+
+    def while_adding():
+        before = len(pulled)
+        adding.set()
+        end = time.monotonic() + 10
+        while len(pulled) - before < _MOST_READY and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(0.5)  # in which all of them could be pulled
+        waiting.append(len(pulled) - before)
+
+    waiting = []
+    grid.pull_messages = pull_messages
+    study = SlowStudy(world.begin(sites=("Alpha",)), while_adding)
+    assert Round(grid, study, QUICK).run() == {"Alpha": "in"}
+    assert _MOST_READY <= waiting[0] <= _MOST_READY + QUICK.num_threads
