@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 
 from predbayes.exchange.signing import PublicKey
-from predbayes.flower.client import Node
+from predbayes.flower.node import Node
 from predbayes.flower.simulation import lay_out, node_config
 from predbayes.seeding import generator
 from predbayes.study.kit import freeze

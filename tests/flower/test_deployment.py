@@ -17,7 +17,7 @@ import torch
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
-from predbayes.flower.client import Node
+from predbayes.flower.node import Node
 from predbayes.posterior.samples import WeightSamples
 from predbayes.study.learners import site_network
 from predbayes.study.site import HELD_BACK

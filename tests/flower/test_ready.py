@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from predbayes.exchange.signing import SigningKey
-from predbayes.flower import client
-from predbayes.flower.client import Node
+from predbayes.flower import ACK, HELLO, UPLOAD, node
 from predbayes.flower.client_app import app
+from predbayes.flower.node import Node
 from predbayes.flower.server import _MOST_READY, Round, RoundSettings
-from predbayes.flower.wire import ACK, HELLO, UPLOAD
 from predbayes.study.approvals import Approvals
 from predbayes.study.folder import RUN_LOCK, locked
 from tests.flower.double import DoubleGrid
@@ -78,7 +77,7 @@ class TestRound:
     @pytest.mark.parametrize(("spare", "num_asked"), [(0, 0), (-1, 1)])
     def test_one_above_the_bound_is_asked_for(self, world, nodes, monkeypatch, spare, num_asked):
         size = train(nodes[11]).path.stat().st_size
-        monkeypatch.setattr(client, "_SMALL_BYTES", size + spare)
+        monkeypatch.setattr(node, "_SMALL_BYTES", size + spare)
         grid = DoubleGrid(app, {11: nodes[11]})
         assert Round(grid, world.begin(sites=("Alpha",)), QUICK).run() == {"Alpha": "in"}
         assert len(asked(grid, UPLOAD)) == num_asked
@@ -185,7 +184,7 @@ def test_whatever_is_sent_for_an_upload_is_refused_and_stops_nobody(
     for config in wrong.values():
         train(config)
     if kind == UPLOAD:
-        monkeypatch.setattr(client, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(node, "_SMALL_BYTES", 0)
     study = world.begin(sites=(*SITES[:3], *MALFORMED))
     grid = DoubleGrid(app, {**nodes, **wrong})
     grid.altered = {(number, kind): MALFORMED[site] for number, site in sites.items()}

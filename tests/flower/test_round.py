@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.flower.client import Node
+from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.client_app import app
+from predbayes.flower.node import Node
 from predbayes.flower.server import Round, RoundSettings, run_study
-from predbayes.flower.wire import ACK, HELLO, UPLOAD
 from predbayes.study.approvals import Approvals
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, make_node

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import KeyFileError, StudyError
-from predbayes.flower.client import Node
+from predbayes.flower.node import Node
 from predbayes.flower.simulation import lay_out, node_config, study_folder
 from predbayes.study.site import make_upload
 from predbayes.study.study import Study

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.flower.client import Node
+from predbayes.flower import HELLO, UPLOAD
 from predbayes.flower.client_app import app
+from predbayes.flower.node import Node
 from predbayes.flower.server import Round, RoundSettings
-from predbayes.flower.wire import HELLO, UPLOAD
 from predbayes.study.approvals import Approvals
 from predbayes.study.folder import LOCK, RUN_LOCK, locked
 from tests.flower.double import DoubleGrid

@@ -186,6 +186,13 @@ def _show(found: Status) -> None:
             day = (site.since or "")[:10]  # the whole time would not fit into 80 columns
             table.add_row(site.site, site.state, rows, size, day, words)
         console.print(table)
+    if found.run is not None:
+        awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
+        console.print(
+            f"a run is under way, {found.run.seconds_left:.0f} s to its deadline; not in: "
+            f"{', '.join(awaited) or 'nobody'}",
+            markup=False,
+        )
     for result in found.results:
         score = "" if result.nll is None else f", NLL {result.nll:.3f}"
         note = "" if result.current else ", made before the last files came or went"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,7 @@ def _is_hex(text: str, length: int) -> bool:
     return len(text) == length and all(character in "0123456789abcdef" for character in text)
 
 
+@lru_cache(maxsize=4096)
 def _is_sound(public: str) -> bool:
     """Whether a key is a point of the curve, and not one of the few whose eightfold is neutral.
 

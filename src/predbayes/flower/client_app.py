@@ -12,6 +12,6 @@ Node configuration, the site's own:
 
 from __future__ import annotations
 
-from predbayes.flower.client import Node, make_client_app
+from predbayes.flower.client import make_client_app
 
-app = make_client_app(Node.of_context)
+app = make_client_app()

@@ -35,18 +35,10 @@ import torch
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.federation import Task
 from predbayes.exchange.upload import Upload
-from predbayes.flower.wire import (
-    ACK,
-    HELLO,
-    UPLOAD,
-    Answer,
-    brings_upload,
-    unpack_answer,
-    unpack_hello,
-    words,
-)
+from predbayes.flower import ACK, HELLO, UPLOAD
+from predbayes.flower.wire import Answer, brings_upload, unpack_answer, unpack_hello, words
 from predbayes.optional import require
-from predbayes.study.folder import RUN_LOCK, locked
+from predbayes.study.live import LiveRun, one_run
 from predbayes.study.study import Study
 
 _log = logging.getLogger(__name__)
@@ -82,7 +74,7 @@ class RoundSettings:
     retry_seconds: float = 30.0
     report_seconds: float = 10.0
     num_threads: int = 4
-    num_at_once: int = 24
+    num_at_once: int = 16
     ack_seconds: float = 15.0
 
 
@@ -170,6 +162,7 @@ class Round:
         end = self.clock() + self.settings.deadline_seconds
         looks = _Timer(self.settings.poll_seconds, self.clock)
         reports = _Timer(self.settings.report_seconds, self.clock, begins_now=False)
+        self._tell(self.settings.deadline_seconds)
         with self._pullers(), tempfile.TemporaryDirectory() as scratch:
             while not self._all_done():
                 left = end - self.clock()
@@ -388,6 +381,12 @@ class Round:
             by_state.setdefault(self.sites.get(site, "not there"), []).append(site)
         told = "; ".join(f"{state}: {_names(names)}" for state, names in by_state.items())
         _log.info("%s; %.0f s to the deadline", told, max(0.0, left))
+        self._tell(left)
+
+    def _tell(self, left: float) -> None:
+        """For `predbayes study status`."""
+        states = {site: self.sites.get(site, "not there") for site in sorted(self._admitted)}
+        LiveRun(states, round(max(0.0, left), 1)).save(self.study.folder)
 
     @contextmanager
     def _pullers(self) -> Iterator[None]:
@@ -440,7 +439,7 @@ def run_study(
     if not folder.is_absolute():
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
     study = Study(folder)
-    with locked(folder, RUN_LOCK):
+    with one_run(folder):
         sites = Round(grid, study, settings).run()
         num_in = len(study.state().uploads)
         quorum = study.plan.rules.quorum

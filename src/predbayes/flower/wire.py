@@ -23,7 +23,6 @@ from predbayes.errors import UploadError
 from predbayes.exchange.upload import Signature, Upload, UploadInfo
 from predbayes.optional import require
 
-HELLO, UPLOAD, ACK = "query.hello", "train.upload", "query.ack"
 _ARRAYS, _WORDS = "arrays", "words"
 
 Status = Literal["upload", "not approved", "awaiting release", "no such plan", "failed"]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from predbayes.exchange.signing import PublicKey
+from predbayes.study.live import LiveRun
 from predbayes.study.result import Result
 from predbayes.study.state import FinishedResult, State
 from predbayes.study.study import Study
@@ -49,6 +50,7 @@ class Status:
     quorum: int
     deadline: str | None
     late: bool
+    run: LiveRun | None  # over a network, if one is under way
     results: tuple[ResultStatus, ...]
     ledger_digest: str
     next: str  # what to do now
@@ -75,6 +77,7 @@ def status_of(study: Study) -> Status:
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
+        run=LiveRun.load(study.folder),
         results=results,
         ledger_digest=state.last,
         next=_next(len(state.uploads), plan.rules.quorum, results),

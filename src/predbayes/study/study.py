@@ -55,6 +55,7 @@ from predbayes.study.folder import (
 from predbayes.study.intake import Intake
 from predbayes.study.kit import PLAN_FILE, Kit, Labels
 from predbayes.study.ledger import Entry, Ledger, now
+from predbayes.study.live import LIVE_FILE
 from predbayes.study.model import CalibratedModel
 from predbayes.study.plan import Plan, read_text
 from predbayes.study.report import render_card, render_report
@@ -513,11 +514,11 @@ def _recorded(state: State) -> dict[str, str]:
 
 def _altered(folder: Path, recorded: dict[str, str]) -> list[str]:
     """Files that are missing, altered, or not the study's."""
-    locks = {folder / LOCK, folder / RUN_LOCK}
+    passing = {folder / LOCK, folder / RUN_LOCK, folder / LIVE_FILE}
     there = {
         path.relative_to(folder).as_posix(): path
         for path in folder.rglob("*")
-        if path.is_file() and path != folder / _LEDGER and path not in locks
+        if path.is_file() and path != folder / _LEDGER and path not in passing
     }
     problems = [f"{name} is missing" for name in sorted(recorded.keys() - there.keys())]
     problems += [f"{name} is not the study's" for name in sorted(there.keys() - recorded.keys())]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from predbayes.flower import client
+from predbayes.flower import node
+from predbayes.flower.client import make_client_app
 from predbayes.flower.wire import Answer, pack_answer, read_words
 from tests.flower.malformed import MALFORMED
 
@@ -16,5 +17,5 @@ def _malformed(answer: Answer) -> Any:
     return content
 
 
-client.pack_answer = _malformed
-app = client.make_client_app(client.Node.of_context)
+node.pack_answer = _malformed
+app = make_client_app()
