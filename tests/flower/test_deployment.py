@@ -118,14 +118,18 @@ def test_three_sites_by_flower_and_two_by_file_finish_one_study(world, nodes, fe
     study.add(world.file("Delta"))
     run = federation.start_run(study.folder, json_logs=True)
     until(lambda: "to the deadline" in run.text, 90, "the round has begun", run)
-    assert status(study)["Delta"] == "in"
+    live = status(study)
+    assert states(live)["Delta"] == "in"
+    assert states(live)["Epsilon"] == "admitted"
+    assert set(live["run"]["sites"]) == set(SITES)
+    assert live["run"]["seconds_left"] > 0
     path = world.file("Epsilon")
     until(lambda: added(study, path), 60, "the round lets a file in", run)
-    live = status(study)
-    assert live["Epsilon"] == "in"
-    assert set(live) == set(SITES)
+    assert states(status(study))["Epsilon"] == "in"
     assert run.wait(ENDED) == 0
-    assert set(status(study).values()) == {"in"}
+    ended = status(study)
+    assert states(ended) == dict.fromkeys(SITES, "in")
+    assert ended["run"] is None
     assert len(study.state().results[-1].uploads) == 5
     lines = [json.loads(line) for line in run.text.splitlines() if line.startswith("{")]
     assert any(line["message"] == "Alpha: in" for line in lines)
@@ -141,9 +145,13 @@ def added(study, path):
 
 
 def status(study):
-    """The states of all sites, as a program of somebody else's is told."""
+    """What a program of somebody else's is told."""
     done = predbayes("study", "status", "--json", "--study", study.folder)
-    return {site["site"]: site["state"] for site in json.loads(done.stdout)["sites"]}
+    return json.loads(done.stdout)
+
+
+def states(told):
+    return {site["site"]: site["state"] for site in told["sites"]}
 
 
 @slow

@@ -63,10 +63,10 @@ class RoundSettings:
         retry_seconds: Before a site that waits for somebody's yes is asked again.
         report_seconds: Between two lines of the log.
         num_threads: That pull replies; memory is about three replies for each.
-        num_at_once: Hellos that are under way; in a simulation Flower looks through all messages
-            for each of its nodes, again and again.
-        ack_seconds: How long nodes have to note that they may leave; 0: they are not told, as in
-            a simulation, where none can leave.
+        num_per_pull: Messages that a thread asks for at once. Over a network a pull waits for the
+            slowest of them; in a simulation replies lie in this process.
+        num_at_once: Hellos that are under way.
+        ack_seconds: How long nodes have to note that they may leave; 0: they are not told.
     """
 
     deadline_seconds: float = 3600.0
@@ -74,8 +74,15 @@ class RoundSettings:
     retry_seconds: float = 30.0
     report_seconds: float = 10.0
     num_threads: int = 4
-    num_at_once: int = 16
+    num_per_pull: int = 1
+    num_at_once: int = 1000
     ack_seconds: float = 15.0
+
+
+SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=48, ack_seconds=0.0)
+"""For a simulation, whose nodes, messages and round share one process. Flower looks through all
+messages for every node, again and again, so few are under way; replies are pulled by the dozen; and
+nobody can leave."""
 
 
 @dataclass(slots=True)
@@ -404,21 +411,20 @@ class Round:
 
     def _pull(self) -> None:
         while not self._stop.is_set():
+            wanted = _several(self._wanted, self.settings.num_per_pull)
             try:
-                wanted = self._wanted.get(timeout=0.5)
-            except queue.Empty:
-                continue
-            try:
-                found = list(self.grid.pull_messages([wanted]))
+                found = list(self.grid.pull_messages(wanted)) if wanted else []
             except Exception as error:
                 # A thread that ended would pull no more. Whether there still is a run to go on
                 # with is seen where nodes are looked for, in the thread that can end it.
                 _log.warning("a reply could not be pulled: %s", type(error).__name__)
                 found = []
-            if found:
-                self._hand_over(found[0])
-            else:
-                self._wanted.put(wanted)
+            for reply in found:
+                wanted.remove(reply.metadata.reply_to_message_id)
+                self._hand_over(reply)
+            for message in wanted:
+                self._wanted.put(message)
+            if not found:
                 # All messages are looked at once in a while, however many there are; but in a
                 # simulation whoever looks takes the time of those who work.
                 pause = self.settings.poll_seconds / (1 + self._wanted.qsize())
@@ -449,6 +455,16 @@ def run_study(
             recorded, result = study.finish()
             _log.info("result %s: %s", recorded.number, result.verdict)
     return sites
+
+
+def _several(items: queue.Queue[str], most: int) -> list[str]:
+    """Up to so many of a queue; the first is waited for a moment."""
+    found: list[str] = []
+    with suppress(queue.Empty):
+        found.append(items.get(timeout=0.5))
+        while len(found) < most:
+            found.append(items.get_nowait())
+    return found
 
 
 def _names(names: list[str]) -> str:

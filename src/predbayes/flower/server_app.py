@@ -16,10 +16,11 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from predbayes.flower.server import RoundSettings, run_study
+from predbayes.flower.server import SIMULATED, RoundSettings, run_study
 from predbayes.flower.simulation import study_folder
 from predbayes.optional import require
 
@@ -53,7 +54,7 @@ def settings_of(config: Mapping[str, Any]) -> RoundSettings:
         for name in _SECONDS
         if f"{name}-seconds" in config
     }
-    return RoundSettings(**given)
+    return replace(SIMULATED if config.get("simulation") else RoundSettings(), **given)
 
 
 def log_lines(*, as_json: bool) -> None:
