@@ -113,6 +113,22 @@ class TestRound:
         assert found == dict.fromkeys(SITES[:3], "in")
         assert sorted(adds(study)) == ["Alpha", "Beta", "Gamma"]
 
+    @pytest.mark.parametrize("answers", [True, False])
+    def test_a_node_that_says_it_is_another_site_does_not_keep_it_out(
+        self, world, nodes, tmp_path, answers
+    ):
+        impostor = make_node(world, tmp_path / "impostor", "Alpha")
+        path = Path(impostor["site"]).parent / "Alpha.key"
+        path.unlink()
+        SigningKey.generate().save(path)
+        grid = DoubleGrid(app, {1: impostor, **nodes})
+        if answers:
+            train(impostor)
+        else:
+            grid.faults[1, UPLOAD] = [None]
+        found = Round(grid, world.begin(sites=("Alpha",)), QUICK).run()
+        assert found["Alpha"] == "in"
+
     def test_a_node_with_a_broken_table_says_hello_and_then_fails(self, world, nodes):
         Path(nodes[12]["data"]).write_text("x,y,kind\n1,Qanary,red\n")
         grid = DoubleGrid(app, nodes)

@@ -162,7 +162,7 @@ def test_without_the_quorum_there_is_no_result_and_nothing_is_lost(world, nodes)
     study = world.begin(sites=SITES[:3])
     grid = DoubleGrid(app, nodes)
     grid.online = {11}
-    with pytest.raises(StudyError, match="the round ended with 1 sites"):
+    with pytest.raises(StudyError, match="the round ended with 1 site;"):
         run_study(grid, study.folder, SHORT)
     assert list(study.state().uploads) == ["Alpha"]
 

@@ -34,11 +34,19 @@ import torch
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.federation import Task
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import Upload, printable
 from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.wire import Answer, brings_upload, unpack_answer, unpack_hello, words
+from predbayes.flower.wire import (
+    Answer,
+    brings_upload,
+    read_words,
+    unpack_answer,
+    unpack_hello,
+    words,
+)
 from predbayes.optional import require
 from predbayes.study.live import LiveRun, one_run
+from predbayes.study.pages import counted
 from predbayes.study.study import Study
 
 _log = logging.getLogger(__name__)
@@ -130,8 +138,9 @@ class Round:
     _fresh: list[int] = field(default_factory=list)  # nodes to greet, the next one last
     _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
     _next_hello: dict[int, float] = field(default_factory=dict)  # by node
-    _next_ask: dict[str, float] = field(default_factory=dict)  # by site
-    _files: dict[Path, str] = field(default_factory=dict)  # replies that are not in the study yet
+    _next_ask: dict[int, float] = field(default_factory=dict)  # by node
+    _spent: set[int] = field(default_factory=set)  # nodes that are not asked again
+    _files: dict[Path, _Asked] = field(default_factory=dict)  # replies not in the study yet
     _num_files: int = 0
     # Bounded: replies that nobody has time for wait where they are.
     _ready: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(_MOST_READY))
@@ -193,7 +202,14 @@ class Round:
 
     def _all_done(self) -> bool:
         """Whether there is nobody left to wait for in this round."""
-        return bool(self._admitted) and all(self.sites.get(s) in _FINAL for s in self._admitted)
+        if not self._admitted or not all(self.sites.get(s) in _FINAL for s in self._admitted):
+            return False
+        # Somebody else may have answered in the name of a site that is refused.
+        open_sites = {site for site in self._admitted if self.sites[site] != "in"}
+        unmet = bool(self._fresh) or any(a.kind == HELLO for a in self._asked.values())
+        return not (open_sites and unmet) and not any(
+            site in open_sites and node not in self._spent for node, site in self._nodes.items()
+        )
 
     def _notice(self) -> None:
         """What is in the study is in, also what came as a file meanwhile."""
@@ -224,17 +240,17 @@ class Round:
 
     def _ask(self) -> None:
         """Ask the sites that may be asked now."""
-        waiting = {asked.site for asked in self._asked.values() if asked.kind == UPLOAD}
-        waiting.update(self._files.values())
+        # By node: one that only says that it is a site must not keep the site itself out.
+        waiting = {asked.node for asked in self._asked.values() if asked.kind == UPLOAD}
+        waiting.update(asked.node for asked in self._files.values())
         asks = []
         for node, site in sorted(self._nodes.items()):
-            done = self.sites.get(site) in _FINAL or site in waiting
+            done = self.sites.get(site) == "in" or node in waiting or node in self._spent
             if done or site not in self._admitted or not self._approved.get(node):
                 continue
-            if self.clock() >= self._next_ask.get(site, 0.0):
+            if self.clock() >= self._next_ask.get(node, 0.0):
                 asks.append((node, UPLOAD, site, words(plan=self._plan_digest)))
                 self.sites[site] = "asked"
-                waiting.add(site)
         self._push(asks)
 
     def _push(self, asks: list[tuple[int, str, str, Any]]) -> None:
@@ -262,21 +278,22 @@ class Round:
             if asked.kind == HELLO:
                 site = self._meet(asked.node, reply)
                 if self._brings(site, reply):
-                    self._keep(site, reply, scratch)
+                    self._keep(_Asked(asked.node, UPLOAD, site), reply, scratch)
             elif asked.kind == UPLOAD:
-                self._keep(asked.site, reply, scratch)
+                self._keep(asked, reply, scratch)
         self._add()
 
     def _brings(self, site: str, reply: Any) -> bool:
         """Whether a hello has with it what the site would be asked for now."""
         wanted = site in self._admitted and self.sites.get(site) in (None, "lost")
-        return wanted and site not in self._files.values() and brings_upload(reply.content)
+        here = any(asked.site == site for asked in self._files.values())
+        return wanted and not here and brings_upload(reply.content)
 
-    def _keep(self, site: str, reply: Any, scratch: Path) -> None:
+    def _keep(self, asked: _Asked, reply: Any, scratch: Path) -> None:
         self._num_files += 1
         path = scratch / f"{self._num_files}.safetensors"
-        if self._save(site, reply, path):
-            self._files[path] = site
+        if self._save(asked, reply, path):
+            self._files[path] = asked
 
     def _replies(self, seconds: float) -> Iterator[Any]:
         """Those that are there; the first is waited for."""
@@ -296,27 +313,33 @@ class Round:
         try:
             hello = unpack_hello(reply.content)
         except UploadError as error:
-            _log.warning("node %s: %s", node, error)
+            reason = printable(str(read_words(reply.content).get("reason", "")), 60)
+            _log.warning("node %s: %s %s", node, error, reason)
+            self._nodes[node] = ""
+            return ""
+        if hello.site not in self._admitted:
+            _log.warning("node %s is of no admitted site: %s", node, printable(hello.site, 60))
             self._nodes[node] = ""
             return ""
         self._nodes[node] = hello.site
         self._approved[node] = self._plan_digest in hello.approved
-        if not self._approved[node] and self.sites.get(hello.site) != "in":
+        if not self._approved[node] and self.sites.get(hello.site) in (None, "lost"):
             self.sites[hello.site] = "not approved"
             _log.warning("%s has not approved this plan", hello.site)
         return hello.site
 
-    def _save(self, site: str, reply: Any, path: Path) -> bool:
+    def _save(self, asked: _Asked, reply: Any, path: Path) -> bool:
         """Write a site's answer as a file; False where there is nothing to write."""
+        site = asked.site
         if reply.has_error():
             raised = reply.error.code == _CLIENT_RAISED
-            self.sites[site] = "failed" if raised else "lost"
+            self._mark(asked, "failed" if raised else "lost")
             _log.warning("%s: error %s", site, reply.error.code)
             return False
         try:
             answer = unpack_answer(reply.content)
             if answer.upload is None:
-                self._note(site, answer)
+                self._note(asked, answer)
                 return False
             if answer.upload.info.site != site:
                 raise UploadError("its upload is in the name of another site")
@@ -326,19 +349,26 @@ class Round:
         except Exception as error:
             # Whatever a node may send, it ends neither the round nor the others' part in it.
             known = isinstance(error, PredbayesError)
-            self.sites[site] = "refused"
+            self._mark(asked, "refused")
             _log.warning("refused: %s: %s", site, error if known else "its answer is no upload")
             return False
         return True
 
-    def _note(self, site: str, answer: Answer) -> None:
+    def _mark(self, asked: _Asked, state: SiteState) -> None:
+        """What became of a message; what another node of the site brought in stays in."""
+        if state in ("refused", "failed"):
+            self._spent.add(asked.node)
+        if self.sites.get(asked.site) != "in":
+            self.sites[asked.site] = state
+
+    def _note(self, asked: _Asked, answer: Answer) -> None:
         """Why a site sent nothing, and when it is asked again."""
         if answer.status == "awaiting release" or answer.status == "not approved":
-            self.sites[site] = answer.status
-            self._next_ask[site] = self.clock() + self.settings.retry_seconds
+            self._mark(asked, answer.status)
+            self._next_ask[asked.node] = self.clock() + self.settings.retry_seconds
         else:
-            self.sites[site] = "failed"
-        _log.info("%s: %s %s", site, answer.status, answer.reason)
+            self._mark(asked, "failed")
+        _log.info("%s: %s %s", asked.site, answer.status, answer.reason)
 
     def _add(self) -> bool:
         """Take files into the study, from where nothing can lose them; False if it is in use."""
@@ -349,10 +379,10 @@ class Round:
         except StudyError as error:
             _log.debug("%s", error)  # a person's command; it is over in a moment
             return False
-        for (path, site), found in zip(self._files.items(), answers, strict=True):
+        for (path, asked), found in zip(self._files.items(), answers, strict=True):
             refused = isinstance(found, UploadError)
-            self.sites[site] = "refused" if refused else "in"
-            told = f"refused: {site}: {found}" if refused else f"{site}: in"
+            self._mark(asked, "refused" if refused else "in")
+            told = f"refused: {asked.site}: {found}" if refused else f"{asked.site}: in"
             _log.log(logging.WARNING if refused else logging.INFO, "%s", told)
             path.unlink(missing_ok=True)
         self._files.clear()
@@ -450,7 +480,8 @@ def run_study(
         num_in = len(study.state().uploads)
         quorum = study.plan.rules.quorum
         if num_in < quorum:
-            raise StudyError(f"the round ended with {num_in} sites; the plan's quorum is {quorum}")
+            came = counted(num_in, "site")
+            raise StudyError(f"the round ended with {came}; the plan's quorum is {quorum}")
         if finish:
             recorded, result = study.finish()
             _log.info("result %s: %s", recorded.number, result.verdict)

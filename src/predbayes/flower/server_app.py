@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from predbayes.errors import PredbayesError
 from predbayes.flower.server import SIMULATED, RoundSettings, run_study
 from predbayes.flower.simulation import study_folder
 from predbayes.optional import require
@@ -36,7 +37,11 @@ def make_server_app() -> Any:
         config = dict(context.run_config)
         log_lines(as_json=bool(config.get("json-logs", False)))
         finish = bool(config.get("finish", True))
-        run_study(grid, study_of(config), settings_of(config), finish=finish)
+        try:
+            run_study(grid, study_of(config), settings_of(config), finish=finish)
+        except PredbayesError:
+            sys.tracebacklimit = 0  # Flower logs what ended the run: to its user, one line
+            raise
 
     return app
 
