@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from predbayes.errors import PlanError
 from predbayes.exchange.signing import SigningKey
-from predbayes.flower import ACK, HELLO, UPLOAD, node
+from predbayes.flower import ACK, HELLO, UPLOAD, outbox
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
+from predbayes.flower.outbox import Outbox, greeting
+from predbayes.flower.parcel import unpack_answer
 from predbayes.flower.server import _MOST_READY, Round, RoundSettings
+from predbayes.flower.wire import brings_upload
 from predbayes.study.approvals import Approvals
 from predbayes.study.folder import RUN_LOCK, locked
+from predbayes.study.sitefile import read_site_table
 from tests.flower.double import DoubleGrid
 from tests.flower.malformed import MALFORMED
-from tests.flower.nodes import LEARNER, make_node, write_rows
+from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world
 
 QUICK = RoundSettings(
@@ -48,7 +55,14 @@ def nodes(world, tmp_path):
 
 def train(config):
     node = Node.of_config(config)
+    node.answer(node.training.kit.digest)
     return node.training.run(node.rows())
+
+
+def ready(config, plan_digest):
+    """What a node brings with its hello."""
+    content = greeting(Outbox(config), plan_digest, may_bring=True)
+    return unpack_answer(content) if brings_upload(content) else None
 
 
 def asked(grid, kind):
@@ -77,7 +91,7 @@ class TestRound:
     @pytest.mark.parametrize(("spare", "num_asked"), [(0, 0), (-1, 1)])
     def test_one_above_the_bound_is_asked_for(self, world, nodes, monkeypatch, spare, num_asked):
         size = train(nodes[11]).path.stat().st_size
-        monkeypatch.setattr(node, "_SMALL_BYTES", size + spare)
+        monkeypatch.setattr(outbox, "_SMALL_BYTES", size + spare)
         grid = DoubleGrid(app, {11: nodes[11]})
         assert Round(grid, world.begin(sites=("Alpha",)), QUICK).run() == {"Alpha": "in"}
         assert len(asked(grid, UPLOAD)) == num_asked
@@ -150,45 +164,88 @@ class TestNode:
         return make_node(world, tmp_path / "nodes", "Alpha")
 
     def test_nothing_is_ready_before_training(self, world, config):
-        assert Node.of_config(config).ready(world.kit.digest) is None
+        assert ready(config, world.kit.digest) is None
         assert not Path(config["out"]).exists()
 
     def test_what_is_ready_is_what_an_answer_would_be(self, world, config):
         train(config)
-        ready = Node.of_config(config).ready(world.kit.digest)
+        found = ready(config, world.kit.digest)
         again = Node.of_config(config).answer(world.kit.digest)
-        assert ready.upload.digest() == again.upload.digest()
-        assert ready.signature == again.signature
+        assert found.upload.digest() == again.upload.digest()
+        assert found.signature == again.signature
 
     def test_nothing_is_ready_for_another_plan(self, world, config):
         train(config)
-        assert Node.of_config(config).ready("0" * 64) is None
+        Approvals(Path(config["site"]).parent).record("plan", "0" * 64, "officer")
+        assert ready(config, "0" * 64) is None
 
-    def test_nothing_is_ready_of_other_rows(self, world, config):
-        train(config)
-        write_rows(Path(config["data"]), offset=1)
-        assert Node.of_config(config).ready(world.kit.digest) is None
+    @pytest.mark.parametrize("name", ["site", "data", "key", "plan", "sent"])
+    def test_nothing_is_ready_once_a_file_has_changed(self, world, config, name):
+        sent = train(config).path
+        folder = Path(config["site"]).parent
+        paths = {
+            "site": folder / "site.toml",
+            "data": Path(config["data"]),
+            "key": folder / "Alpha.key",
+            "plan": folder / "kit" / "plan.toml",
+            "sent": sent,
+        }
+        assert ready(config, world.kit.digest) is not None
+        paths[name].write_bytes(paths[name].read_bytes() + b"\n")
+        assert ready(config, world.kit.digest) is None
 
-    def test_nothing_is_ready_that_the_site_did_not_approve(self, world, tmp_path):
-        config = make_node(world, tmp_path / "nodes", "Beta", approve=False)
+    @pytest.mark.parametrize("choice", [{"learner": "logistic-regression"}, {"device": "cuda"}])
+    def test_nothing_is_ready_of_another_choice(self, world, config, choice):
         train(config)
-        assert Node.of_config(config).ready(world.kit.digest) is None
+        assert ready({**config, **choice}, world.kit.digest) is None
+
+    def test_nothing_is_ready_of_another_version(self, world, config, monkeypatch):
+        train(config)
+        monkeypatch.setattr("predbayes.__version__", "0.0.1")
+        assert ready(config, world.kit.digest) is None
+
+    @pytest.mark.parametrize("noted", [b"", b"[]", b"{}", b"\xff", b'{"files": 1}'])
+    def test_a_damaged_note_is_as_none(self, world, config, noted):
+        train(config)
+        (Path(config["out"]) / "home" / "ready.json").write_bytes(noted)
+        assert ready(config, world.kit.digest) is None
+
+    def test_nothing_is_ready_that_the_site_did_not_approve(self, world, config):
+        train(config)
+        (Path(config["site"]).parent / "approvals.jsonl").unlink()
+        assert ready(config, world.kit.digest) is None
 
     def test_nothing_is_ready_until_it_is_released(self, tmp_path):
         world = make_world(tmp_path / "manual", learner=LEARNER, upload="release = 'manual'\n")
         config = make_node(world, tmp_path / "nodes", "Alpha")
         held_back = train(config).upload
-        assert Node.of_config(config).ready(world.kit.digest) is None
+        assert ready(config, world.kit.digest) is None
         Approvals(Path(config["site"]).parent).record("upload", held_back.digest(), "officer")
         train(config)
-        ready = Node.of_config(config).ready(world.kit.digest)
-        assert ready.upload.digest() == held_back.digest()
+        assert ready(config, world.kit.digest).upload.digest() == held_back.digest()
 
     def test_a_hello_does_not_wait_for_a_process_that_trains(self, world, config):
-        train(config)
-        node = Node.of_config(config)
-        with locked(node.training.out, RUN_LOCK):
-            assert node.ready(world.kit.digest) is None
+        out = train(config).path.parent
+        with locked(out, RUN_LOCK):
+            assert ready(config, world.kit.digest) is not None
+
+    def test_a_site_that_reads_in_its_own_way_is_asked(self, world, config):
+        node = Node.of_config(config, lambda plan, own, path: read_site_table(plan, own, path))
+        node.answer(world.kit.digest)
+        assert ready(config, world.kit.digest) is None
+
+    def test_a_name_that_cannot_be_read_is_one_line(self, world, config):
+        Path(config["site"]).write_text("format = 1")
+        with pytest.raises(PlanError, match="does not tell the site's name"):
+            Outbox(config).hello()
+
+
+def test_a_hello_needs_neither_torch_nor_pandas():
+    script = (
+        "import sys, predbayes.flower.client_app; "
+        "sys.exit(bool({'torch', 'pandas', 'pydantic'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 @pytest.mark.parametrize("kind", [HELLO, UPLOAD])
@@ -200,7 +257,7 @@ def test_whatever_is_sent_for_an_upload_is_refused_and_stops_nobody(
     for config in wrong.values():
         train(config)
     if kind == UPLOAD:
-        monkeypatch.setattr(node, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(outbox, "_SMALL_BYTES", 0)
     study = world.begin(sites=(*SITES[:3], *MALFORMED))
     grid = DoubleGrid(app, {**nodes, **wrong})
     grid.altered = {(number, kind): MALFORMED[site] for number, site in sites.items()}

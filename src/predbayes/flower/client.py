@@ -1,54 +1,83 @@
-"""A ClientApp: which message is answered by what of `predbayes.flower.node`.
+"""A ClientApp: which message is answered by what.
 
-Flower loads an app also in processes that answer no message, so this imports little: torch and the
-rest come with the first message.
+Flower loads an app also in processes that answer no message, and at a node each message starts a
+process, so this imports little: what trains comes with the first message that asks for it. What
+goes wrong is written to the node's log; the server is told no more than its kind.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from predbayes.errors import PredbayesError
 from predbayes.flower import ACK, HELLO, UPLOAD
+from predbayes.flower.outbox import Outbox, greeting
+from predbayes.flower.simulation import node_config
+from predbayes.flower.wire import read_words, words
 from predbayes.optional import require
 
 if TYPE_CHECKING:
     from predbayes.flower.node import Node
 
+_log = logging.getLogger(__name__)
+
 
 def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
-    """A ClientApp for the sites that ``node_of`` makes of contexts; `Node.of_context`."""
+    """A ClientApp.
+
+    Args:
+        node_of: Makes the site of a context, for sites that read their rows in a way of their own;
+            `Node.of_context`.
+    """
     app = require("flwr.clientapp", "flower").ClientApp()
 
     @app.query(HELLO.partition(".")[2])  # type: ignore[untyped-decorator]
     def hello(message: Any, context: Any) -> Any:
-        from predbayes.flower.node import answer_hello
-
-        return _reply(message, lambda: answer_hello(_node(context), message))
+        return _reply(message, lambda: _greet(message, context, may_bring=node_of is None))
 
     @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
     def upload(message: Any, context: Any) -> Any:
-        from predbayes.flower.node import answer_upload
-
-        return _reply(message, lambda: answer_upload(_node(context), message))
+        return _reply(message, lambda: _upload(message, context, node_of))
 
     @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
     def ack(message: Any, _context: Any) -> Any:
-        from predbayes.flower.node import answer_ack
-
-        return _reply(message, lambda: answer_ack(message))
-
-    def _node(context: Any) -> Node:
-        if node_of is not None:
-            return node_of(context)
-        from predbayes.flower.node import Node
-
-        return Node.of_context(context)
+        return _reply(message, lambda: _note(message))
 
     return app
 
 
-def _reply(message: Any, answer: Callable[[], Any]) -> Any:
-    from predbayes.flower.node import guarded
+def _greet(message: Any, context: Any, *, may_bring: bool) -> Any:
+    outbox = Outbox(node_config(context.node_config, context.run_config))
+    return greeting(outbox, _plan(message), may_bring=may_bring)
 
-    return require("flwr.app", "flower").Message(guarded(answer), reply_to=message)
+
+def _upload(message: Any, context: Any, node_of: Callable[[Any], Node] | None) -> Any:
+    from predbayes.flower.node import Node
+    from predbayes.flower.parcel import pack_answer
+
+    node = (node_of or Node.of_context)(context)
+    return pack_answer(node.answer(_plan(message)))
+
+
+def _note(message: Any) -> Any:
+    _log.info("the coordinator says: %s", read_words(message.content).get("state", ""))
+    return words(state="noted")
+
+
+def _plan(message: Any) -> str:
+    return str(read_words(message.content).get("plan", ""))
+
+
+def _reply(message: Any, answer: Callable[[], Any]) -> Any:
+    """An answer, or the kind of what went wrong and nothing else of it."""
+    try:
+        content = answer()
+    except PredbayesError as error:
+        _log.error("%s", error)
+        content = words(status="failed", reason=type(error).__name__)
+    except Exception as error:
+        _log.exception("the node's part failed")
+        content = words(status="failed", reason=type(error).__name__)
+    return require("flwr.app", "flower").Message(content, reply_to=message)

@@ -1,21 +1,16 @@
-"""A node's half: say who it is, and hand over its upload when it is asked.
+"""A node's half: train when it is asked, and hand over the upload.
 
 Everything that is the site's comes from the site: data, key, `site.toml`, kit and folder are named
 in the node's own configuration, never in a message. A message names no more than the plan that is
 asked for, by its digest. Training leaves the finished upload on the node's disk, so that being
-asked again only sends again. What goes wrong is written to the node's log; the server is told no
-more than its kind.
-
-An upload that was made before and is small goes with the hello: a node that is asked in a new run,
-after whatever ended the last one, need not be asked twice.
+asked again only sends again (`predbayes.flower.outbox`).
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,29 +18,18 @@ from typing import Any
 
 import pandas as pd
 
-import predbayes
-from predbayes.errors import PlanError, PredbayesError, StudyError
+from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Declared, Signature
+from predbayes.exchange.upload import Declared, Upload
+from predbayes.flower.outbox import Outbox
+from predbayes.flower.parcel import Answer
 from predbayes.flower.simulation import node_config
-from predbayes.flower.wire import (
-    Answer,
-    Hello,
-    pack_answer,
-    pack_hello,
-    read_words,
-    words,
-)
 from predbayes.study.approvals import Approvals
-from predbayes.study.folder import RUN_LOCK, file_digest, locked
+from predbayes.study.folder import RUN_LOCK, locked
 from predbayes.study.kit import PLAN_FILE, Kit
 from predbayes.study.plan import Plan
 from predbayes.study.site import SiteRows, Training
 from predbayes.study.sitefile import SiteFile, read_site_table
-
-_log = logging.getLogger(__name__)
-_NEEDED = ("site", "data", "kit", "out")
-_SMALL_BYTES = 1 << 20
 
 Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
 """Makes a table in the plan's columns and units: of a plan, a site.toml and a path."""
@@ -56,14 +40,16 @@ class Node:
     """A site as its node knows it.
 
     Args:
+        outbox: What is ready, by the node's configuration.
         training: Plan, name, key, approvals, folder and learner.
         rows: Reads the site's rows; called only when there is something to train.
-        must_approve: Whether the plan needs the site's recorded yes.
+        made_of: The files that determine the upload; None where something else is read, too.
     """
 
+    outbox: Outbox
     training: Training
     rows: Callable[[], SiteRows]
-    must_approve: bool = True
+    made_of: tuple[Path, ...] | None
 
     @classmethod
     def of_context(cls, context: Any, read: Read = read_site_table) -> Node:
@@ -78,90 +64,50 @@ class Node:
             config: Its configuration.
             read: Makes a table in the plan's columns and units from the site's own.
         """
-        missing = [name for name in _NEEDED if not config.get(name)]
-        if missing:
-            raise PlanError(f"the node's configuration lacks {', '.join(missing)}")
-        own = SiteFile.load(Path(str(config["site"])))
-        kit = _kit(Path(str(config["kit"])))
-        data = Path(str(config["data"]))
-        files = (Path(str(config["site"])), data)
+        outbox = Outbox(config)
+        own, kit, data = (
+            SiteFile.load(outbox.path("site")),
+            _kit(outbox.path("kit")),
+            outbox.path("data"),
+        )
         training = Training(
             kit,
             own.name,
             SigningKey.load(own.key_path),
             Approvals(own.folder),
-            Path(str(config["out"])),
+            outbox.path("out"),
             str(config.get("learner", "network")),
             str(config.get("device", "cpu")),
-            # Only of our own reading it is known that nothing but these files is read.
-            _source(files) if read is read_site_table else "",
         )
-        return cls(training, lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)))
-
-    def hello(self) -> Hello:
-        """Who the site is, and whether it approved the plan that it holds."""
-        digest = self.training.kit.digest
-        return Hello(self.training.site, predbayes.__version__, (digest,) if self._agrees() else ())
-
-    def ready(self, plan_digest: str) -> Answer | None:
-        """The upload for a plan if it was made of the same files before, and is small."""
-        if plan_digest != self.training.kit.digest or not self._agrees():
-            return None
-        try:
-            with locked(self.training.out, RUN_LOCK):
-                sent = self.training.sent()
-        except Exception:
-            _log.debug("nothing is ready", exc_info=True)
-            return None  # it will be asked for, and then say what is wrong
-        if sent is None or sent.path.stat().st_size > _SMALL_BYTES:
-            return None
-        return Answer("upload", sent.upload, _signature(sent.path))
+        # Only of our own reading it is known that nothing but these files is read.
+        files = (kit.folder / PLAN_FILE, outbox.path("site"), own.key_path, data)
+        made_of = files if read is read_site_table else None
+        return cls(
+            outbox, training, lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)), made_of
+        )
 
     def answer(self, plan_digest: str) -> Answer:
         """The upload for a plan, or why there is none."""
-        if plan_digest != self.training.kit.digest:
+        training = self.training
+        if plan_digest != training.kit.digest:
             return Answer("no such plan")
-        if not self._agrees():
+        if not training.approvals.given("plan", plan_digest):
             return Answer("not approved")
-        with _alone(self.training.out):
-            trained = self.training.sent() or self.training.run(self.rows())
+        with _alone(training.out):
+            path = None if self.made_of is None else self.outbox.ready(plan_digest)
+            return self._train() if path is None else _answer_of(path)
+
+    def _train(self) -> Answer:
+        trained = self.training.run(self.rows())
         if not trained.released:
             return Answer("awaiting release")
-        return Answer("upload", trained.upload, _signature(trained.path))
-
-    def _agrees(self) -> bool:
-        training = self.training
-        return not self.must_approve or training.approvals.given("plan", training.kit.digest)
+        if self.made_of is not None:
+            self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
+        return _answer_of(trained.path)
 
 
-def answer_hello(node: Node, message: Any) -> Any:
-    """Who the site is, with its upload if that is ready."""
-    asked = str(read_words(message.content).get("plan", ""))
-    return pack_hello(node.hello(), node.ready(asked))
-
-
-def answer_upload(node: Node, message: Any) -> Any:
-    """The upload that is asked for, or why there is none."""
-    asked = str(read_words(message.content).get("plan", ""))
-    return pack_answer(node.answer(asked))
-
-
-def answer_ack(message: Any) -> Any:
-    """Note what became of the upload."""
-    _log.info("the coordinator says: %s", read_words(message.content).get("state", ""))
-    return words(state="noted")
-
-
-def guarded(answer: Callable[[], Any]) -> Any:
-    """An answer, or the kind of what went wrong and nothing else of it."""
-    try:
-        return answer()
-    except PredbayesError as error:
-        _log.error("%s", error)
-        return words(status="failed", reason=type(error).__name__)
-    except Exception as error:
-        _log.exception("the node's part failed")
-        return words(status="failed", reason=type(error).__name__)
+def _answer_of(path: Path) -> Answer:
+    return Answer("upload", Upload.load(path), Declared.read(path).signature)
 
 
 @contextmanager
@@ -189,15 +135,3 @@ def _kit(folder: Path) -> Kit:
 @functools.lru_cache(maxsize=1)
 def _kit_as_of(folder: Path, _changed: int) -> Kit:
     return Kit.load(folder)
-
-
-def _source(files: Iterable[Path]) -> str:
-    """One digest of several files; none if one cannot be read, which then says so itself."""
-    try:
-        return " ".join(file_digest(path) for path in files)
-    except OSError:
-        return ""
-
-
-def _signature(path: Path) -> Signature | None:
-    return Declared.read(path).signature

@@ -36,14 +36,8 @@ from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.federation import Task
 from predbayes.exchange.upload import Upload, printable
 from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.wire import (
-    Answer,
-    brings_upload,
-    read_words,
-    unpack_answer,
-    unpack_hello,
-    words,
-)
+from predbayes.flower.parcel import Answer, unpack_answer
+from predbayes.flower.wire import brings_upload, read_words, unpack_hello, words
 from predbayes.optional import require
 from predbayes.study.live import LiveRun, one_run
 from predbayes.study.pages import counted
@@ -53,6 +47,8 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 60  # with a command that is at work on the study
 _MOST_READY = 16  # replies that are here and not in the study yet
+_GATHER_SECONDS = 0.1
+_FIRST_SHARE = 4  # of hellos, until one is answered: those who prepare are not to be disturbed
 _LEAST_PAUSE_SECONDS = 0.02  # of a thread that found no reply
 _CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
 
@@ -87,7 +83,7 @@ class RoundSettings:
     ack_seconds: float = 15.0
 
 
-SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=48, ack_seconds=0.0)
+SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=24, ack_seconds=0.0)
 """For a simulation, whose nodes, messages and round share one process. Flower looks through all
 messages for every node, again and again, so few are under way; replies are pulled by the dozen; and
 nobody can leave."""
@@ -233,7 +229,8 @@ class Round:
     def _greet(self) -> None:
         """Say hello to nodes that are new, not to all of them at once."""
         under_way = sum(asked.kind == HELLO for asked in self._asked.values())
-        room = max(0, self.settings.num_at_once - under_way)
+        most = self.settings.num_at_once // (1 if self._nodes else _FIRST_SHARE)
+        room = max(0, most - under_way)
         now, self._fresh = self._fresh[-room:] if room else [], self._fresh[: -room or None]
         asking = words(plan=self._plan_digest)
         self._push([(node, HELLO, "", asking) for node in reversed(now)])
@@ -296,13 +293,13 @@ class Round:
             self._files[path] = asked
 
     def _replies(self, seconds: float) -> Iterator[Any]:
-        """Those that are there; the first is waited for."""
-        try:
+        """Those that come within a moment of the first, which is waited for."""
+        with suppress(queue.Empty):
             yield self._ready.get(timeout=seconds)
+            # Taken in together: each time the study's lock is taken and its ledger read.
+            end = time.monotonic() + _GATHER_SECONDS
             while True:
-                yield self._ready.get_nowait()
-        except queue.Empty:
-            return
+                yield self._ready.get(timeout=max(0.0, end - time.monotonic()))
 
     def _meet(self, node: int, reply: Any) -> str:
         """Note which site a node is; nobody's name if it cannot be told."""

@@ -15,20 +15,20 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.study.approvals import Approvals
 from predbayes.study.folder import put, remove, scratch_beside
-from predbayes.study.kit import Kit
-from predbayes.study.sitefile import SITE_FILE
-from predbayes.study.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.study import Study
 
 _STUDY, _SITES, _NODE = "study", "sites", "node.json"
-_PATHS = {"site": SITE_FILE, "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
+_PATHS = {"site": "site.toml", "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
 _PARTITION = "partition-id"  # Flower's word for the number of a simulated node
 
 
@@ -49,6 +49,10 @@ def lay_out(
             plan's columns and units. Sites are numbered in this order.
         learners: Of sites that have a choice of their own; a network.
     """
+    # Not above: nodes only look for their folder here, and are to do so at once.
+    from predbayes.study.kit import Kit
+    from predbayes.study.study import Study
+
     if not root.is_absolute():
         raise StudyError(f"{root} is relative; a run needs the absolute path of its simulation")
     if root.exists():
@@ -74,6 +78,8 @@ def _settle(
     folder: Path, site: str, table: pd.DataFrame, plan_digest: str, learner: str
 ) -> SigningKey:
     """What a site has at home, its officer's yes among it; returns its key."""
+    from predbayes.exchange.signing import SigningKey
+
     folder.mkdir(parents=True)
     key = SigningKey.generate()
     key.save(folder / f"{site}.key")

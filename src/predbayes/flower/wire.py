@@ -12,20 +12,16 @@ Flower's key says which node spoke, the site's key what the site said.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
-from pydantic import ValidationError
 
 from predbayes.errors import UploadError
-from predbayes.exchange.upload import Signature, Upload, UploadInfo
 from predbayes.optional import require
 
 _ARRAYS, _WORDS = "arrays", "words"
-
-Status = Literal["upload", "not approved", "awaiting release", "no such plan", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +31,6 @@ class Hello:
     site: str
     version: str
     approved: tuple[str, ...]  # digests of plans
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a node says when it is asked for its upload."""
-
-    status: Status
-    upload: Upload | None = None
-    signature: Signature | None = None
-    reason: str = ""
 
 
 def words(**fields: str | int | list[str]) -> Any:
@@ -59,9 +45,24 @@ def read_words(content: Any) -> dict[str, Any]:
     return {} if found is None else dict(found)
 
 
-def pack_hello(hello: Hello, ready: Answer | None = None) -> Any:
-    """A node's introduction as a record, with its upload if that is ready."""
-    record = words() if ready is None else pack_answer(ready)
+def upload_record(info: str, signature: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    """An upload as a record: metadata and signature as they stand in its file, and arrays."""
+    app = require("flwr.app", "flower")
+    record = words(status="upload", info=info, signature=signature)
+    record[_ARRAYS] = app.ArrayRecord({name: app.Array(array) for name, array in arrays.items()})
+    return record
+
+
+def read_arrays(content: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a record, as they came."""
+    return {
+        str(name): np.array(array.numpy()) for name, array in (content.get(_ARRAYS) or {}).items()
+    }
+
+
+def pack_hello(hello: Hello, upload: Any = None) -> Any:
+    """A node's introduction as a record, with that of its upload if there is one."""
+    record = words() if upload is None else upload
     record[_WORDS].update(
         {"site": hello.site, "version": hello.version, "approved": list(hello.approved)}
     )
@@ -81,42 +82,3 @@ def unpack_hello(content: Any) -> Hello:
         raise UploadError("a node did not say which site it is")
     digests = approved if isinstance(approved, list) else []
     return Hello(site, version, tuple(str(digest) for digest in digests))
-
-
-def pack_answer(answer: Answer) -> Any:
-    """A node's answer as a record."""
-    if answer.upload is None:
-        return words(status=answer.status, reason=answer.reason)
-    app = require("flwr.app", "flower")
-    upload, signature = answer.upload, answer.signature
-    record = words(
-        status="upload",
-        info=upload.info.model_dump_json(),
-        signature="" if signature is None else signature.model_dump_json(),
-    )
-    arrays = {
-        name: app.Array(array.cpu().contiguous().numpy()) for name, array in upload.arrays.items()
-    }
-    record[_ARRAYS] = app.ArrayRecord(arrays)
-    return record
-
-
-def unpack_answer(content: Any) -> Answer:
-    """An answer from a record; a malformed one is refused in one line."""
-    told = read_words(content)
-    status = told.get("status")
-    if status != "upload":
-        known = status if status in ("not approved", "awaiting release", "no such plan") else None
-        return Answer(known or "failed", reason=str(told.get("reason", ""))[:200])
-    try:
-        info = UploadInfo.model_validate_json(str(told.get("info", "")))
-        signed = str(told.get("signature", ""))
-        signature = Signature.model_validate_json(signed) if signed else None
-        found = content.get(_ARRAYS)
-        arrays = {
-            str(name): torch.from_numpy(np.array(array.numpy()))
-            for name, array in (found or {}).items()
-        }
-    except (ValidationError, ValueError, TypeError, AttributeError) as error:
-        raise UploadError("a node's answer is not an upload") from error
-    return Answer("upload", Upload(info, arrays), signature)

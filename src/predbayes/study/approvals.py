@@ -37,6 +37,13 @@ class Approvals:
         wanted = {"what": what, "digest": digest}
         return any(wanted.items() <= dict(e.data).items() for e in self._ledger.entries())
 
+    def plans(self) -> tuple[str, ...]:
+        """Digests of all plans with a yes."""
+        if not self._ledger.path.exists():
+            return ()
+        given = (dict(entry.data) for entry in self._ledger.entries())
+        return tuple(str(data["digest"]) for data in given if data.get("what") == "plan")
+
     @property
     def _ledger(self) -> Ledger:
         return Ledger(self.folder / FILE)

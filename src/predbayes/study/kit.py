@@ -24,6 +24,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -52,7 +53,7 @@ _SALT_BYTES = 32
 _DIGITS = 6  # of centres and scales: they are printed, and need not be exact
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where the digest is kept
 class Kit:
     """What every party holds."""
 
@@ -80,7 +81,7 @@ class Kit:
         _require_fingerprint(kit)
         return kit
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of the plan, and by its digests of everything else."""
         return self.plan.digest()

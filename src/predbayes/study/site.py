@@ -32,10 +32,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-import predbayes
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Declared, Upload
+from predbayes.exchange.upload import Upload
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
 from predbayes.methods.pooled import upload_of
@@ -54,7 +53,6 @@ HOLDOUT_FILE = "holdout.safetensors"
 HELD_BACK = "held-back.safetensors"
 EGRESS_FILE = "egress.html"
 _CHECKPOINT = "checkpoint.safetensors"
-_MARKER = "trained.json"
 _LEAST_ROWS = 2
 _SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
 
@@ -141,8 +139,6 @@ class Training:
         out: The folder that it is written to.
         learner: A name that `predbayes.study.learners` knows.
         device: Where a network is trained.
-        source: Digest of the files that the rows are read from, if they are: what was made of the
-            same files is found without reading them as a table.
     """
 
     kit: Kit
@@ -152,7 +148,6 @@ class Training:
     out: Path
     learner: str = "network"
     device: str = "cpu"
-    source: str = ""
 
     def run(self, rows: SiteRows, tell: Tell | None = None) -> Trained:
         """Train, or go on, or find that it is done; then release what may be released."""
@@ -160,7 +155,7 @@ class Training:
         home = self.out / HOME
         home.mkdir(parents=True, exist_ok=True)
         identity = self._identity(rows)
-        upload = self._finished(identity=identity)
+        upload = self._finished(identity)
         again = upload is not None
         if upload is None:
             checkpoint = Checkpoint(home / _CHECKPOINT, identity, tell=tell)
@@ -169,46 +164,23 @@ class Training:
             )
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
             _write(self.out / HELD_BACK, lambda path: upload.save(path))
-            self._mark(identity, upload)
+            marker = json.dumps({"identity": identity, "upload": upload.digest()})
+            _write(home / "trained.json", lambda path: path.write_bytes(marker.encode()))
             remove(home / _CHECKPOINT)
         return self._release(upload, rows, again=again)
 
-    def sent(self) -> Trained | None:
-        """What was made of the same files before and may leave; nothing is trained or written."""
-        upload = self._finished(source=self._made_of) if self.source else None
-        if upload is None:
-            return None
-        digest = upload.digest()
-        if not (self._may_leave(digest) and self._is_sealed(digest)):
-            return None
-        return Trained(upload, self._signed, self.out / EGRESS_FILE, released=True, again=True)
-
-    def _mark(self, identity: str, upload: Upload) -> None:
-        """Note what the upload was made of, when all else is in place."""
-        made = {"identity": identity, "source": self._made_of, "upload": upload.digest()}
-        content = json.dumps(made).encode()
-        _write(self.out / HOME / _MARKER, lambda path: path.write_bytes(content))
-
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
-        return self._digest_with(rows.digest())
-
-    @property
-    def _made_of(self) -> str:
-        """The same by the files; another version may read them differently."""
-        return self._digest_with(self.source, predbayes.__version__)
-
-    def _digest_with(self, *data: str) -> str:
-        parts = (self.kit.digest, self.site, self.learner, self.device, *data)
+        parts = (self.kit.digest, self.site, self.learner, self.device, rows.digest())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def _finished(self, **made_of: str) -> Upload | None:
-        """What an earlier run made of the same, if it is there whole."""
+    def _finished(self, identity: str) -> Upload | None:
+        """What an earlier run with the same plan and rows made, if it is there whole."""
         try:
-            marker = json.loads((self.out / HOME / _MARKER).read_bytes())
+            marker = json.loads((self.out / HOME / "trained.json").read_bytes())
         except (OSError, ValueError):
             return None
-        if not isinstance(marker, dict) or not made_of.items() <= marker.items():
+        if not isinstance(marker, dict) or marker.get("identity") != identity:
             return None
         for path in (self._signed, self.out / HELD_BACK):
             try:
@@ -223,23 +195,10 @@ class Training:
     def _signed(self) -> Path:
         return self.out / f"{self.site}.safetensors"
 
-    def _may_leave(self, digest: str) -> bool:
-        manual = self.kit.plan.upload.release == "manual"
-        return not manual or self.approvals.given("upload", digest)
-
-    def _is_sealed(self, digest: str) -> bool:
-        """Whether the signed file is there, with the site's present key."""
-        try:
-            signature = Declared.read(self._signed).signature
-        except UploadError:
-            return False
-        if signature is None or signature.key != self.key.public.hex:
-            return False
-        return signature.verifies(digest)
-
     def _release(self, upload: Upload, rows: SiteRows, *, again: bool) -> Trained:
-        plan = self.kit.plan
-        released = self._may_leave(upload.digest())
+        plan, digest = self.kit.plan, upload.digest()
+        manual = plan.upload.release == "manual"
+        released = not manual or self.approvals.given("upload", digest)
         path = self._signed if released else self.out / HELD_BACK
         if released:
             _write(path, lambda partial: upload.save(partial, self.key))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from predbayes.flower import node
+from predbayes.flower import parcel
 from predbayes.flower.client import make_client_app
-from predbayes.flower.wire import Answer, pack_answer, read_words
+from predbayes.flower.parcel import Answer, pack_answer
+from predbayes.flower.wire import read_words
 from tests.flower.malformed import MALFORMED
 
 
@@ -17,5 +18,5 @@ def _malformed(answer: Answer) -> Any:
     return content
 
 
-node.pack_answer = _malformed
+parcel.pack_answer = _malformed
 app = make_client_app()
