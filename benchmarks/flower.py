@@ -85,8 +85,6 @@ clientapp = "predbayes.flower.client_app:app"
 study = ""
 simulation = ""
 finish = true
-json-logs = true
-ack-seconds = 0.0
 """
 
 
@@ -200,10 +198,10 @@ class _Simulation:
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        peak = 0
+        peak, earlier = 0, set(_descendants(self.superlink.pid))
         while process.poll() is None:
-            peak = max([peak, *_peaks(self.superlink.pid, "flwr-simulation")])
-            time.sleep(0.25)
+            peak = max([peak, *_peaks(self.superlink.pid, earlier)])
+            time.sleep(0.5)
         seconds = time.monotonic() - start
         if process.returncode:
             raise RuntimeError(log.read_text(errors="replace")[-3000:])
@@ -257,11 +255,11 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str | Path) else str(value).lower()
 
 
-def _peaks(pid: int, program: str) -> Iterator[int]:
-    """Peak resident bytes of those descendants of a process that run a program."""
-    for child in _descendants(pid):
-        with contextlib.suppress(OSError):
-            if program.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+def _peaks(pid: int, earlier: set[int]) -> Iterator[int]:
+    """Peak resident bytes of the new descendants of a process that run the simulation."""
+    for child in set(_descendants(pid)) - earlier:
+        with contextlib.suppress(OSError, StopIteration):
+            if b"flwr-simulation" in Path(f"/proc/{child}/cmdline").read_bytes():
                 status = Path(f"/proc/{child}/status").read_text()
                 line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
                 yield int(line.split()[1]) * 1024

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 60  # with a command that is at work on the study
 _MOST_READY = 16  # replies that are here and not in the study yet
-_GATHER_SECONDS = 0.1
+_GATHER_SECONDS = 0.05
 _FIRST_SHARE = 4  # of hellos, until one is answered: those who prepare are not to be disturbed
 _LEAST_PAUSE_SECONDS = 0.02  # of a thread that found no reply
 _CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
@@ -83,7 +83,7 @@ class RoundSettings:
     ack_seconds: float = 15.0
 
 
-SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=24, ack_seconds=0.0)
+SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=80, ack_seconds=0.0)
 """For a simulation, whose nodes, messages and round share one process. Flower looks through all
 messages for every node, again and again, so few are under way; replies are pulled by the dozen; and
 nobody can leave."""
