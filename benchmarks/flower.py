@@ -35,7 +35,7 @@ from predbayes.seeding import generator
 from predbayes.study.kit import freeze
 from predbayes.study.study import Study
 
-NUM_ROWS, NUM_CLASSES, FEW, ROUNDS = 2_000, 10, 10, 2
+NUM_ROWS, NUM_CLASSES, FEW = 2_000, 10, 10
 BARE = Path(__file__).parent / "flower_bare"
 _BIN = Path(sys.executable).parent
 _QUIET = {
@@ -88,17 +88,17 @@ finish = true
 """
 
 
-def run(clients: int = 1_000) -> dict[str, Any]:
+def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
     """Prepare the sites, then run both apps in turn, and a small study."""
     with tempfile.TemporaryDirectory() as scratch, _simulation(Path(scratch)) as simulation:
         world = _World.make(Path(scratch) / "world", clients)
         ours, bare, peaks = [], [], []
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             bare.append(simulation.run(BARE, {"num-clients": clients}, clients).seconds)
             done = simulation.study(world, clients, f"round-{turn}", finish=False)
             ours.append(done.seconds)
             peaks.append(done.peak_bytes)
-            print(f"bare app {bare[-1]:.1f} s, study's round {ours[-1]:.1f} s")
+            print(f"bare app {bare[-1]:.1f} s, study's round {ours[-1]:.1f} s", flush=True)
         few = simulation.study(world, FEW, "few", finish=False).peak_bytes
         print(f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}")
         small = simulation.study(world, FEW, "few-finished", finish=True)

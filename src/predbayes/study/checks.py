@@ -43,8 +43,11 @@ MAX_WORDS = 50
 LARGE_BYTES = 100_000_000
 """A file that no mailbox takes: somebody has to carry it."""
 
-FLOWER_BYTES = 2_000_000_000
-"""About what fits into one message of a Flower federation."""
+FLOWER_BYTES = 300_000_000
+"""The largest upload that was tried over Flower and passed without trouble."""
+
+FLOWER_MEMORY = 3
+"""Of a Flower server, in uploads, for each upload that it is pulling."""
 
 _NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 
@@ -148,7 +151,11 @@ def _sizes(plan: Plan) -> Iterator[Advice]:
     if size > plan.upload.max_bytes:
         yield _error(f"{what}, above max_bytes; lower the rows, the samples or the precision")
     elif size > FLOWER_BYTES:
-        yield _warning(f"{what}, more than one message of a Flower federation holds")
+        memory = bytes_readable(FLOWER_MEMORY * size, places=0)
+        yield _warning(
+            f"{what}; over Flower the coordinator needs {memory} of memory for each that comes at "
+            "the same time: carry files, or send predictions"
+        )
     elif size > LARGE_BYTES:
         yield _warning(f"{what}, too much to mail: somebody has to carry it")
 

@@ -40,7 +40,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -322,11 +321,20 @@ def copies_among(contributions: Sequence[Contribution]) -> dict[str, tuple[str, 
 
 def _distances(predictives: Sequence[Predictive]) -> Tensor:
     """Squared Hellinger distances between sites, mean over rows."""
-    distances = torch.zeros(len(predictives), len(predictives), dtype=torch.float64)
-    for one, other in combinations(range(len(predictives)), 2):
-        distance = hellinger(predictives[one], predictives[other]).mean()
-        distances[one, other] = distances[other, one] = distance
-    return distances
+    if not predictives:
+        return torch.zeros(0, 0, dtype=torch.float64)
+    classes = [p for p in predictives if isinstance(p, Categorical)]
+    if classes:
+        roots = torch.stack([(0.5 * p.log_probs.double()).exp().flatten() for p in classes])
+        # Numerics: differences, not products of which equal ones would leave their rounding.
+        exact = "donot_use_mm_for_euclid_dist"
+        apart = torch.cdist(roots, roots, compute_mode=exact)
+        return apart.square() / (2 * len(predictives[0]))
+    mean, var = (
+        torch.stack([getattr(p, name).double() for p in predictives]) for name in ("mean", "var")
+    )
+    everybody = Gaussian(mean, var)
+    return torch.stack([hellinger(one, everybody).mean(-1) for one in predictives])
 
 
 def _usual(distances: Tensor, sites: Sequence[Contribution], one: int, other: int) -> float:
