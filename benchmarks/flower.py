@@ -100,7 +100,7 @@ def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
             peaks.append(done.peak_bytes)
             print(f"bare app {bare[-1]:.1f} s, study's round {ours[-1]:.1f} s", flush=True)
         few = simulation.study(world, FEW, "few", finish=False).peak_bytes
-        print(f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}")
+        print(f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}", flush=True)
         small = simulation.study(world, FEW, "few-finished", finish=True)
         whole = simulation.study(world, clients, "finished", finish=True)
         print(f"with its result: {whole.seconds:.1f} s, {whole.peak_bytes / 1e6:.0f} MB")
@@ -151,7 +151,7 @@ def _train(root: Path, number: int) -> tuple[str, PublicKey]:
 
 
 def _table(num_rows: int, rng: torch.Generator) -> pd.DataFrame:
-    places = 10 * torch.randn(num_rows, 2, generator=rng)
+    places = (10 * torch.randn(num_rows, 2, generator=rng)).clamp(-49, 49)  # the plan's range
     angles = torch.atan2(places[:, 1], places[:, 0]) / (2 * torch.pi) + 0.5
     digits = (angles * NUM_CLASSES).long().clamp(0, NUM_CLASSES - 1)
     return pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "digit": digits.numpy()}).round(3)

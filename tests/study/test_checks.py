@@ -225,7 +225,7 @@ class TestSizes:
             (1500, 2_000_000_000, None, ""),
             (2500, 2_000_000_000, "warning", "are 150 MB for each site, too much to mail"),
             (2500, 100_000_000, "error", "are 150 MB for each site, above max_bytes"),
-            (9500, 9_000_000_000, "warning", "more than one message of a Flower"),
+            (9500, 9_000_000_000, "warning", "over Flower the coordinator needs 7 GB of memory"),
         ],
     )
     def test_messages_that_are_too_large(self, said, width, max_bytes, severity, text):
