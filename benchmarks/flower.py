@@ -28,6 +28,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from benchmarks.processes import descendants
 from predbayes.exchange.signing import PublicKey
 from predbayes.flower.node import Node
 from predbayes.flower.simulation import lay_out, node_config
@@ -36,6 +37,7 @@ from predbayes.study.kit import freeze
 from predbayes.study.study import Study
 
 NUM_ROWS, NUM_CLASSES, FEW = 2_000, 10, 10
+APP = Path(__file__).parents[1] / "deploy" / "flower-app"
 BARE = Path(__file__).parent / "flower_bare"
 _BIN = Path(sys.executable).parent
 _QUIET = {
@@ -70,22 +72,6 @@ holdout = 0.0
 kind = "predictions"
 precision = "float16"
 """
-_APP = """
-[project]
-name = "many-sites"
-version = "1.0.0"
-description = "A study"
-license = "Apache-2.0"
-[tool.flwr.app]
-publisher = "predbayes"
-[tool.flwr.app.components]
-serverapp = "predbayes.flower.server_app:app"
-clientapp = "predbayes.flower.client_app:app"
-[tool.flwr.app.config]
-study = ""
-simulation = ""
-finish = true
-"""
 
 
 def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
@@ -100,7 +86,10 @@ def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
             peaks.append(done.peak_bytes)
             print(f"bare app {bare[-1]:.1f} s, study's round {ours[-1]:.1f} s", flush=True)
         few = simulation.study(world, FEW, "few", finish=False).peak_bytes
-        print(f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}", flush=True)
+        print(
+            f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}",
+            flush=True,
+        )
         small = simulation.study(world, FEW, "few-finished", finish=True)
         whole = simulation.study(world, clients, "finished", finish=True)
         print(f"with its result: {whole.seconds:.1f} s, {whole.peak_bytes / 1e6:.0f} MB")
@@ -173,11 +162,13 @@ class _Simulation:
     def study(self, world: _World, num_sites: int, name: str, *, finish: bool) -> _Done:
         """A new study of the first sites."""
         study = world.begin(name, num_sites)
-        app = self.folder / "app"
-        app.mkdir(exist_ok=True)
-        (app / "pyproject.toml").write_text(_APP)
-        config = {"study": study.folder, "simulation": world.root / "sites", "finish": finish}
-        done = self.run(app, config, num_sites)
+        config = {
+            "study": study.folder,
+            "simulation": world.root / "sites",
+            "finish": finish,
+            "ack-seconds": 0.0,  # nobody can leave
+        }
+        done = self.run(APP, config, num_sites)
         state = study.state()
         if len(state.uploads) != num_sites or bool(state.results) != finish:
             raise RuntimeError(f"{len(state.uploads)} of {num_sites} sites came")
@@ -198,7 +189,7 @@ class _Simulation:
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        peak, earlier = 0, set(_descendants(self.superlink.pid))
+        peak, earlier = 0, set(descendants(self.superlink.pid))
         while process.poll() is None:
             peak = max([peak, *_peaks(self.superlink.pid, earlier)])
             time.sleep(0.5)
@@ -231,7 +222,7 @@ def _simulation(scratch: Path) -> Iterator[_Simulation]:
         _await_port(port)
         yield _Simulation(folder, superlink)
     finally:
-        for pid in [*_descendants(superlink.pid), superlink.pid]:
+        for pid in [*descendants(superlink.pid), superlink.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         superlink.wait()
@@ -257,22 +248,9 @@ def _toml(value: object) -> str:
 
 def _peaks(pid: int, earlier: set[int]) -> Iterator[int]:
     """Peak resident bytes of the new descendants of a process that run the simulation."""
-    for child in set(_descendants(pid)) - earlier:
+    for child in set(descendants(pid)) - earlier:
         with contextlib.suppress(OSError, StopIteration):
             if b"flwr-simulation" in Path(f"/proc/{child}/cmdline").read_bytes():
                 status = Path(f"/proc/{child}/status").read_text()
                 line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
                 yield int(line.split()[1]) * 1024
-
-
-def _descendants(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in parents.get(parent, [])]
-        found += new
-    return found

@@ -43,6 +43,14 @@ def test_memory_is_flat_and_folding_fast(tmp_path):
     assert result["throughput_ratio"] >= 0.5
 
 
+def test_a_thousand_sites_over_flower_cost_little_more_than_their_bytes(tmp_path):
+    result = figures("flower", tmp_path)
+    assert result["clients"] == 1000
+    assert result["rss_ratio"] <= 1.2
+    assert result["rss_ratio_finished"] <= 1.2
+    assert result["wall_ratio"] <= 1.25
+
+
 def test_tuning_costs_next_to_nothing(tmp_path):
     assert figures("tuning", tmp_path)["ratio"] < 0.01
 

@@ -22,9 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import descendants
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CERTIFICATES = ROOT / "scripts" / "flower-certificates"
+APP = ROOT / "deploy" / "flower-app"
 NGINX = ROOT / "deploy" / "nginx-flower.conf"
 OWN_CODE = Path(__file__).parent / "own_code"
 QUICK = {"deadline-seconds": 480, "poll-seconds": 0.5, "report-seconds": 2, "ack-seconds": 5}
@@ -37,26 +40,6 @@ _QUIET = {
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
-_APP = """
-[project]
-name = "predbayes-study"
-version = "1.0.0"
-description = "A study"
-license = "Apache-2.0"
-[tool.flwr.app]
-publisher = "predbayes"
-[tool.flwr.app.components]
-serverapp = "predbayes.flower.server_app:app"
-clientapp = "predbayes.flower.client_app:app"
-[tool.flwr.app.config]
-study = ""
-deadline-seconds = 3600.0
-poll-seconds = 1.0
-retry-seconds = 30.0
-report-seconds = 10.0
-ack-seconds = 15.0
-json-logs = false
-"""
 
 
 @dataclass
@@ -98,7 +81,7 @@ class Deployment:
         app, home = self.root / "app", self.root / "flwr"
         app.mkdir()
         home.mkdir()
-        (app / "pyproject.toml").write_text(_APP)
+        shutil.copy(APP / "pyproject.toml", app)
         self.connect("study", self.port)
 
     @property
@@ -115,7 +98,7 @@ class Deployment:
         return {**os.environ, **_QUIET, **own}
 
     def start_superlink(self) -> Process:
-        started = self._start(
+        started = self.start(
             "superlink",
             BIN / "flower-superlink",
             *("--host", "127.0.0.1", "--port", self.port),
@@ -125,7 +108,7 @@ class Deployment:
             *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
             *("--database", self.root / "state.db"),
         )
-        until(lambda: _listens(self.port), 60, "the SuperLink listens", started)
+        until(lambda: listens(self.port), 60, "the SuperLink listens", started)
         return started
 
     def register(self, name: str) -> None:
@@ -155,7 +138,7 @@ class Deployment:
         """
         told = " ".join(f'{key}="{value}"' for key, value in config.items())
         paths = (OWN_CODE, ROOT, os.environ.get("PYTHONPATH", ""))
-        self.nodes[name] = self._start(
+        self.nodes[name] = self.start(
             f"node-{name}",
             BIN / "flower-supernode",
             *("--superlink", f"127.0.0.1:{port or self.port}"),
@@ -170,7 +153,7 @@ class Deployment:
     def kill_node(self, name: str) -> None:
         """As if the node's machine had lost power: the node and all that it started."""
         process = self.nodes.pop(name)
-        pids = [process.popen.pid, *_descendants(process.popen.pid)]
+        pids = [process.popen.pid, *descendants(process.popen.pid)]
         process.kill()
         for pid in pids[1:]:
             _kill(pid)
@@ -178,7 +161,7 @@ class Deployment:
     def signal_node(self, name: str, number: signal.Signals, program: str = "") -> int:
         """Signal a node's processes, or those of a program; how many there were."""
         pid = self.nodes[name].popen.pid
-        found = [p for p in [pid, *_descendants(pid)] if program in _command(p)]
+        found = [p for p in [pid, *descendants(pid)] if program in _command(p)]
         for process in found:
             os.kill(process, number)
         return len(found)
@@ -187,7 +170,7 @@ class Deployment:
         """`flwr run`, with the log of the round in its own."""
         told = {**QUICK, **{name.replace("_", "-"): value for name, value in settings.items()}}
         config = " ".join(f"{key}={str(value).lower()}" for key, value in told.items())
-        return self._start(
+        return self.start(
             "run",
             BIN / "flwr",
             *("run", self.root / "app", "study", "--stream"),
@@ -214,8 +197,8 @@ class Deployment:
         found = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
         assert found, "this test needs nginx: apt install nginx"
         options = ("-p", folder, "-c", folder / "nginx.conf", "-e", "stderr")
-        started = self._start("nginx", found, *options, "-g", "daemon off;")
-        until(lambda: _listens(port), 20, "nginx listens", started)
+        started = self.start("nginx", found, *options, "-g", "daemon off;")
+        until(lambda: listens(port), 20, "nginx listens", started)
         return port
 
     def connect(self, name: str, port: int) -> None:
@@ -241,7 +224,7 @@ class Deployment:
         for process in self.started:
             if process.popen.poll() is None:
                 # nginx writes over its environment, and with it the mark.
-                for pid in [*_descendants(process.popen.pid), process.popen.pid]:
+                for pid in [*descendants(process.popen.pid), process.popen.pid]:
                     _kill(pid)
                 process.popen.wait()
         while left := _marked(self.mark):  # one that starts another meanwhile is met again
@@ -249,7 +232,7 @@ class Deployment:
                 _kill(pid)
             time.sleep(0.2)
 
-    def _start(
+    def start(
         self, name: str, *command: object, environment: Mapping[str, str] | None = None
     ) -> Process:
         log = self.root / "logs" / f"{len(self.started):02d}-{name}.log"
@@ -330,7 +313,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as client:
         client.settimeout(1)
         return client.connect_ex(("127.0.0.1", port)) == 0
@@ -354,17 +337,3 @@ def _marked(mark: str) -> list[int]:
 
 def _command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-
-
-def _descendants(pid: int) -> list[int]:
-    """Children of a process, and theirs."""
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in parents.get(parent, [])]
-        found += new
-    return found

@@ -14,28 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.flower.deployment import BIN, QUICK, Deployment, Process, _listens, deployed, until
+from tests.flower.deployment import BIN, QUICK, Deployment, Process, deployed, listens, until
 
 _PROFILE = "simulation"
-_APP = """
-[project]
-name = "predbayes-study"
-version = "1.0.0"
-description = "A study"
-license = "Apache-2.0"
-[tool.flwr.app]
-publisher = "predbayes"
-[tool.flwr.app.components]
-serverapp = "predbayes.flower.server_app:app"
-clientapp = "predbayes.flower.client_app:app"
-[tool.flwr.app.config]
-study = ""
-simulation = ""
-deadline-seconds = 3600.0
-poll-seconds = 1.0
-report-seconds = 10.0
-ack-seconds = 15.0
-"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +37,7 @@ class Simulation:
         return self.flwr("run", app, _PROFILE, "--stream", *told, "--federation-config", nodes)
 
     def flwr(self, *arguments: object) -> Process:
-        return self.processes._start("flwr", BIN / "flwr", *arguments)
+        return self.processes.start("flwr", BIN / "flwr", *arguments)
 
 
 @contextlib.contextmanager
@@ -65,17 +46,16 @@ def simulated(root: Path, **environment: str) -> Iterator[Simulation]:
     with pytest.MonkeyPatch.context() as patch, deployed(root) as processes:
         for name, value in {"RAY_USAGE_STATS_ENABLED": "0", **environment}.items():
             patch.setenv(name, value)
-        (root / "app" / "pyproject.toml").write_text(_APP)
         (root / "flwr" / "config.toml").write_text(
             f'[superlink.{_PROFILE}]\naddress = "127.0.0.1:{processes.port}"\ninsecure = true\n'
         )
-        superlink = processes._start(
+        superlink = processes.start(
             "superlink",
             *(BIN / "flower-superlink", "--insecure", "--simulation"),
             *("--host", "127.0.0.1", "--port", processes.port),
             *("--database", root / "state.db"),
         )
-        until(lambda: _listens(processes.port), 60, "the SuperLink listens", superlink)
+        until(lambda: listens(processes.port), 60, "the SuperLink listens", superlink)
         yield Simulation(processes)
 
 

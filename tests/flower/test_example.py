@@ -74,13 +74,13 @@ def test_the_example_runs_deployed(data, installed, tmp_path, monkeypatch):
         begin = (
             f"from four_hospitals.task import *; begin(Path({str(root)!r}), Path({str(data)!r}))"
         )
-        assert deployment._start("begin", BIN / "python", "-c", begin).wait(ENDED) == 0
+        assert deployment.start("begin", BIN / "python", "-c", begin).wait(ENDED) == 0
         deployment.start_superlink()
         for number in range(len(SITES)):
             config = node_config({"partition-id": number}, {"simulation": str(root)})
             deployment.register(f"node-{number}")
             deployment.start_node(f"node-{number}", config)
         told = run_config({**QUICK, "study": study_folder(root)})
-        run = deployment._start("run", BIN / "flwr", "run", EXAMPLE, "study", "--stream", *told)
+        run = deployment.start("run", BIN / "flwr", "run", EXAMPLE, "study", "--stream", *told)
         assert run.wait(ENDED) == 0
     assert_finished(root)
