@@ -259,7 +259,8 @@ def test_what_a_site_does_in_the_docs_makes_a_file_that_counts(tmp_path, monkeyp
         if path.is_file():
             told = name.replace("Budapest", "NAME")
             assert f"| `{told}` |" in PLAN_PAGE, told
-            assert path.name.replace("Budapest", "Waldheim") in MANAGER_PAGE
+            hidden = name.startswith(".")  # of no concern to a data manager
+            assert hidden or path.name.replace("Budapest", "Waldheim") in MANAGER_PAGE
 
 
 def outputs(page: str) -> Iterator[tuple[str, list[str]]]:

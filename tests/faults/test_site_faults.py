@@ -40,7 +40,7 @@ def test_training_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
     assert found["holdout"]
     assert found["killed"] >= 3
     assert found["checkpoints"] >= 1
-    kept = ["Alpha.safetensors", "egress.html", "holdout.safetensors", "trained.json"]
+    kept = [".lock-run", "Alpha.safetensors", "egress.html", "holdout.safetensors", "trained.json"]
     assert found["left"] == kept
 
 

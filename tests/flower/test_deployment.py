@@ -348,7 +348,7 @@ def test_an_upload_of_300_megabytes_passes_with_and_without_nginx(tmp_path, depl
         run = deployment.start_run(study.folder, deadline_seconds=300)
         # One site is less than the quorum: the run fails in one line, and what came is kept.
         run.wait(ENDED)
-        assert "the round ended with 1 sites; the plan's quorum is 2" in run.text
+        assert "the round ended with 1 site; the plan's quorum is 2" in run.text
         assert deployment.last_run()["status"] == "finished:failed"
         accepted = study.state().uploads[site]
         assert accepted.digest == upload.digest()

@@ -229,8 +229,8 @@ class Round:
     def _greet(self) -> None:
         """Say hello to nodes that are new, not to all of them at once."""
         under_way = sum(asked.kind == HELLO for asked in self._asked.values())
-        most = self.settings.num_at_once // (1 if self._nodes else _FIRST_SHARE)
-        room = max(0, most - under_way)
+        share = 1 if self._nodes else _FIRST_SHARE
+        room = max(0, max(1, self.settings.num_at_once // share) - under_way)
         now, self._fresh = self._fresh[-room:] if room else [], self._fresh[: -room or None]
         asking = words(plan=self._plan_digest)
         self._push([(node, HELLO, "", asking) for node in reversed(now)])
