@@ -96,7 +96,12 @@ class TestExperiment:
         command = [sys.executable, "-m", "predbayes", "experiment", "sweep", str(config)]
         command += ["--workers", "1", "--seeds", "0-99", "--out", str(out)]
         with subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env=os.environ
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+            # A shell ignores it for what runs in the background, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             assert process.stderr is not None
             process.stderr.readline()  # the first record is there
