@@ -65,11 +65,8 @@ class Node:
             read: Makes a table in the plan's columns and units from the site's own.
         """
         outbox = Outbox(config)
-        own, kit, data = (
-            SiteFile.load(outbox.path("site")),
-            _kit(outbox.path("kit")),
-            outbox.path("data"),
-        )
+        own, kit = SiteFile.load(outbox.path("site")), _kit(outbox.path("kit"))
+        data = outbox.path("data")
         training = Training(
             kit,
             own.name,
@@ -95,7 +92,7 @@ class Node:
             return Answer("not approved")
         with _alone(training.out):
             path = None if self.made_of is None else self.outbox.ready(plan_digest)
-            return self._train() if path is None else _answer_of(path)
+            return self._train() if path is None else _answer(Upload.load(path), path)
 
     def _train(self) -> Answer:
         trained = self.training.run(self.rows())
@@ -103,11 +100,12 @@ class Node:
             return Answer("awaiting release")
         if self.made_of is not None:
             self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
-        return _answer_of(trained.path)
+        return _answer(trained.upload, trained.path)
 
 
-def _answer_of(path: Path) -> Answer:
-    return Answer("upload", Upload.load(path), Declared.read(path).signature)
+def _answer(upload: Upload, path: Path) -> Answer:
+    """An upload with the signature of its file."""
+    return Answer("upload", upload, Declared.read(path).signature)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ Where one of them has changed since, nothing is ready, and the node is asked in 
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ import predbayes
 from predbayes.errors import PlanError
 from predbayes.flower.wire import Hello, pack_hello, upload_record
 from predbayes.study.approvals import Approvals
-from predbayes.study.folder import TEMPORARY, file_digest, put
+from predbayes.study.folder import file_digest, write_whole
 
 _NEEDED = ("site", "data", "kit", "out")
-_CHOICES = ("site", "data", "kit", "learner", "device")  # by which an upload can differ
+_CHOICES = ("site", "data", "kit", "learner", "device")
 _SMALL_BYTES = 1 << 20
 
 
@@ -55,49 +56,46 @@ class Outbox:
 
     def keep(self, plan_digest: str, sent: Path, made_of: list[Path]) -> None:
         """Note that a signed file answers a plan, and what it was made of."""
-        noted = {
-            "plan": plan_digest,
-            "config": self._choices,
-            "version": predbayes.__version__,
-            "sent": str(sent),
-            "files": {str(path): file_digest(path) for path in (sent, *made_of)},
-        }
-        partial = self._noted.with_name(TEMPORARY + self._noted.name)
-        partial.write_bytes(json.dumps(noted).encode())
-        put(partial, self._noted)
+        files = {str(path): file_digest(path) for path in (sent, *made_of)}
+        content = json.dumps({**self._terms(plan_digest), "sent": str(sent), "files": files})
+        write_whole(self._noted, lambda path: path.write_bytes(content.encode()))
 
-    def ready(self, plan_digest: str) -> Path | None:
-        """The signed file that answers a plan, if all that it was made of is as it was."""
-        wanted = {
-            "plan": plan_digest,
-            "config": self._choices,
-            "version": predbayes.__version__,
-        }
+    def ready(self, plan_digest: str, most_bytes: float = math.inf) -> Path | None:
+        """The signed file that answers a plan, if all that it was made of is as it was.
+
+        Args:
+            plan_digest: The plan.
+            most_bytes: A larger file is as none; it is not read to find that out.
+        """
         try:
             noted = json.loads(self._noted.read_bytes())
-            same = wanted.items() <= noted.items() and all(
-                file_digest(Path(path)) == digest for path, digest in noted["files"].items()
-            )
-            return Path(noted["sent"]) if same else None
+            sent = Path(noted["sent"])
+            if not self._terms(plan_digest).items() <= noted.items():
+                return None
+            if sent.stat().st_size > most_bytes:
+                return None
+            same = all(file_digest(Path(path)) == d for path, d in noted["files"].items())
+            return sent if same else None
         except (OSError, ValueError, AttributeError, KeyError, TypeError):
             return None
+
+    def _terms(self, plan_digest: str) -> dict[str, Any]:
+        """All but files by which an upload can differ."""
+        choices = {name: str(self.config.get(name, "")) for name in _CHOICES}
+        return {"plan": plan_digest, "config": choices, "version": predbayes.__version__}
 
     @property
     def _noted(self) -> Path:
         return self.path("out") / "home" / "ready.json"
 
-    @property
-    def _choices(self) -> dict[str, str]:
-        return {name: str(self.config.get(name, "")) for name in _CHOICES}
-
 
 def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
     """A node's answer to a hello, with its upload if that is ready and small."""
     hello = outbox.hello()
-    path = outbox.ready(plan_digest) if may_bring and plan_digest in hello.approved else None
-    if path is None or path.stat().st_size > _SMALL_BYTES:
+    if not may_bring or plan_digest not in hello.approved:
         return pack_hello(hello)
-    return pack_hello(hello, _record_of(path))
+    path = outbox.ready(plan_digest, _SMALL_BYTES)
+    return pack_hello(hello, None if path is None else _record_of(path))
 
 
 def _record_of(path: Path) -> Any:

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +71,13 @@ def put(source: Path, target: Path) -> None:
     """Give a file or folder its name, on the disk when this returns."""
     source.replace(target)
     sync_folder(target.parent)
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let a file be written under another name, then give it its own."""
+    partial = path.with_name(TEMPORARY + path.name)
+    write(partial)
+    put(partial, path)
 
 
 def scratch_beside(path: Path) -> Path:

@@ -42,7 +42,7 @@ from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator, threads
 from predbayes.study.approvals import Approvals
 from predbayes.study.egress import DataSummary, render_egress
-from predbayes.study.folder import TEMPORARY, put, remove
+from predbayes.study.folder import remove, write_whole
 from predbayes.study.kit import Kit
 from predbayes.study.learners import make_learner
 from predbayes.study.plan import Plan
@@ -163,9 +163,9 @@ class Training:
                 self.kit, self.site, rows, self.learner, checkpoint=checkpoint, device=self.device
             )
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
-            _write(self.out / HELD_BACK, lambda path: upload.save(path))
+            write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
-            _write(home / "trained.json", lambda path: path.write_bytes(marker.encode()))
+            write_whole(home / "trained.json", lambda path: path.write_bytes(marker.encode()))
             remove(home / _CHECKPOINT)
         return self._release(upload, rows, again=again)
 
@@ -201,7 +201,7 @@ class Training:
         released = not manual or self.approvals.given("upload", digest)
         path = self._signed if released else self.out / HELD_BACK
         if released:
-            _write(path, lambda partial: upload.save(partial, self.key))
+            write_whole(path, lambda partial: upload.save(partial, self.key))
             remove(self.out / HELD_BACK)
         else:
             remove(self._signed)  # of an earlier run, perhaps
@@ -221,7 +221,7 @@ class Training:
             data=summary,
             released=released,
         )
-        _write(self.out / EGRESS_FILE, lambda partial: partial.write_bytes(page.encode()))
+        write_whole(self.out / EGRESS_FILE, lambda partial: partial.write_bytes(page.encode()))
         return Trained(upload, path, self.out / EGRESS_FILE, released, again)
 
 
@@ -299,14 +299,9 @@ def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predic
     arrays = Upload.of_predictions(own.predict(inputs), num_rows=1).arrays
     arrays = {name: array[: len(held_out)].contiguous() for name, array in arrays.items()}
     told = {"data": rows.digest(), "plan": plan.digest()}
-    _write(path, lambda partial: save_file({**arrays, "rows": held_out}, partial, metadata=told))
-
-
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file under another name, then give it its own."""
-    partial = path.with_name(TEMPORARY + path.name)
-    write(partial)
-    put(partial, path)
+    write_whole(
+        path, lambda partial: save_file({**arrays, "rows": held_out}, partial, metadata=told)
+    )
 
 
 def _suppressed(upload: Upload, min_cell: int) -> Upload:

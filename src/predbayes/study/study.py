@@ -439,7 +439,7 @@ def _conclude(
     start: Start | None,
 ) -> Conclusion:
     kit = study.kit
-    labels = study.labels
+    labels = Labels.load(study.folder / _LABELS, kit)
     with threads(kit.plan.learner.threads):
         return conclude(
             kit, labels, uploads, study.read, occasion, leave_out=leave_out, start=start
