@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from predbayes.flower.server import RoundSettings
 from predbayes.study.approvals import Approvals
 from tests.study.world import World
 
+QUICK = RoundSettings(
+    deadline_seconds=60, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=2
+)
+SHORT = replace(QUICK, deadline_seconds=2, ack_seconds=0.2)
 LEARNER = "[learner]\nname = 'any'\nnum_epochs = 1\nmin_steps = 200\nholdout = 0.2\n"
 
 

@@ -25,32 +25,16 @@ from predbayes.study.folder import RUN_LOCK, locked
 from predbayes.study.sitefile import read_site_table
 from tests.flower.double import DoubleGrid
 from tests.flower.malformed import MALFORMED
-from tests.flower.nodes import LEARNER, make_node
+from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world
 
-QUICK = RoundSettings(
-    deadline_seconds=60, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=2
-)
-SHORT = RoundSettings(
-    deadline_seconds=2, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=0.2
-)
-
 
 @pytest.fixture
-def world(tmp_path):
-    return make_world(tmp_path / "world", learner=LEARNER)
-
-
-@pytest.fixture
-def nodes(world, tmp_path):
+def nodes(nodes):
     """Three nodes that have trained."""
-    made = {
-        number: make_node(world, tmp_path / "nodes", site)
-        for number, site in enumerate(SITES[:3], start=11)
-    }
-    for config in made.values():
+    for config in nodes.values():
         train(config)
-    return made
+    return nodes
 
 
 def train(config):

@@ -10,31 +10,11 @@ from predbayes.errors import StudyError
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
-from predbayes.flower.server import Round, RoundSettings, run_study
+from predbayes.flower.server import Round, run_study
 from predbayes.study.approvals import Approvals
 from tests.flower.double import DoubleGrid
-from tests.flower.nodes import LEARNER, make_node
+from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world
-
-QUICK = RoundSettings(
-    deadline_seconds=60, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=2
-)
-SHORT = RoundSettings(
-    deadline_seconds=2, poll_seconds=0.02, retry_seconds=0.2, report_seconds=1, ack_seconds=0.2
-)
-
-
-@pytest.fixture
-def world(tmp_path):
-    return make_world(tmp_path / "world", learner=LEARNER)
-
-
-@pytest.fixture
-def nodes(world, tmp_path):
-    return {
-        number: make_node(world, tmp_path / "nodes", site)
-        for number, site in enumerate(SITES[:3], start=11)
-    }
 
 
 def test_every_site_is_asked_once_and_told(world, nodes):

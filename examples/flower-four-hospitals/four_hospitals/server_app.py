@@ -1,22 +1,17 @@
 """The coordinator's half: one round over the study, and its result."""
 
+from collections.abc import Mapping
 from pathlib import Path
-
-from flwr.app import Context
-from flwr.serverapp import Grid, ServerApp
+from typing import Any
 
 from four_hospitals.task import begin
-from predbayes.flower.server import run_study
-from predbayes.flower.server_app import log_lines, settings_of, study_of
-
-app = ServerApp()
+from predbayes.flower.server_app import make_server_app, study_of
 
 
-@app.main()
-def main(grid: Grid, context: Context) -> None:
-    config = context.run_config
-    log_lines(as_json=bool(config["json-logs"]))
-    study = study_of(config)
-    if config["simulation"] and not study.exists():
-        begin(Path(str(config["simulation"])), Path(str(config["data"])))
-    run_study(grid, study, settings_of(config))
+def prepare(config: Mapping[str, Any]) -> None:
+    """Make the hospitals of a simulation, the first time."""
+    if config["simulation"] and not study_of(config).exists():
+        begin(Path(config["simulation"]), Path(config["data"]))
+
+
+app = make_server_app(prepare)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,12 @@ from predbayes.optional import require
 _SECONDS = ("deadline", "poll", "retry", "report", "ack")
 
 
-def make_server_app() -> Any:
-    """A ServerApp that runs one round over the study that its run configuration names."""
+def make_server_app(prepare: Callable[[Mapping[str, Any]], None] | None = None) -> Any:
+    """A ServerApp that runs one round over the study that its run configuration names.
+
+    Args:
+        prepare: Is called with the run configuration first, to lay a simulation out.
+    """
     app = require("flwr.serverapp", "flower").ServerApp()
 
     @app.main()  # type: ignore[untyped-decorator]
@@ -38,6 +42,8 @@ def make_server_app() -> Any:
         log_lines(as_json=bool(config.get("json-logs", False)))
         finish = bool(config.get("finish", True))
         try:
+            if prepare is not None:
+                prepare(config)
             run_study(grid, study_of(config), settings_of(config), finish=finish)
         except PredbayesError:
             sys.tracebacklimit = 0  # Flower logs what ended the run: to its user, one line
