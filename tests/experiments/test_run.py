@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,12 +17,11 @@ from predbayes.experiments.config import load_experiment
 from predbayes.experiments.methods import (
     METHODS,
     build_method,
-    code_digest,
     find_method,
     fit_identity,
     import_object,
 )
-from predbayes.experiments.run import plan, run_methods, settings_part
+from predbayes.experiments.run import plan, run_methods
 from predbayes.experiments.world import make_world
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.local import Network, SGHMCLearner
@@ -107,13 +106,33 @@ class TestKeys:
         module._data_digest.cache_clear()
         assert not set(before.values()) & set(after.values())
 
-    def test_version_is_covered(self, config, monkeypatch):
+    def test_results_versions_are_covered_and_the_package_version_is_not(self, config, monkeypatch):
         before = keys(load_experiment(str(config)))
         monkeypatch.setattr(predbayes, "__version__", "9.9")
+        assert keys(load_experiment(str(config))) == before
+        raised = replace(METHODS["beta"], version=METHODS["beta"].version + 1)
+        monkeypatch.setitem(METHODS, "beta", raised)
         after = keys(load_experiment(str(config)))
-        assert not set(before.values()) & set(after.values())
-        for label, key in before.items():
-            assert settings_part(key) == settings_part(after[label])
+        assert {label for label in before if before[label] != after[label]} == {
+            "beta",
+            "beta student",
+        }
+
+    @pytest.mark.parametrize(
+        ("learner", "changed"),
+        [("sampler", {"mixture", "beta", "beta student"}), ("optimizer", {"fedavg"})],
+    )
+    def test_results_versions_of_learners_are_covered(self, config, monkeypatch, learner, changed):
+        before = keys(load_experiment(str(config)))
+        monkeypatch.setitem(methods_module.LEARNERS, learner, 2)
+        after = keys(load_experiment(str(config)))
+        assert {label for label in before if before[label] != after[label]} == changed
+
+    def test_where_a_method_lives_is_not_covered(self, config, monkeypatch):
+        before = keys(load_experiment(str(config)))
+        moved = replace(METHODS["fedavg"], target="predbayes:FedAvg")
+        monkeypatch.setitem(METHODS, "fedavg", moved)
+        assert keys(load_experiment(str(config))) == before
 
     def test_rounds_and_device_are_covered(self, config):
         before = keys(load_experiment(str(config)))
@@ -133,7 +152,7 @@ class TestKeys:
         ]
         assert found[0] == found[1]
 
-    def test_sources_are_covered_those_of_methods_networks_and_shared_code(
+    def test_code_of_ones_own_is_covered_by_its_text_or_its_results_version(
         self, config, tmp_path, monkeypatch
     ):
         monkeypatch.syspath_prepend(tmp_path)
@@ -142,27 +161,15 @@ class TestKeys:
         experiment = load_experiment(
             str(config), assignments=["network.kind=mine_for_digest:build"], methods=["fedavg"]
         )
-        before = keys(experiment)["fedavg"]
+        found = [keys(experiment)["fedavg"]]
         path.write_text("def build(shape, num_outputs): ...  # mended\n")
-        after = keys(experiment)["fedavg"]
-        assert after != before
-        assert settings_part(after) == settings_part(before)
-        monkeypatch.setattr(methods_module, "_common_code", lambda: b"other code")
-        assert keys(experiment)["fedavg"] != after
-
-    def test_common_code_is_all_that_a_result_passes_through(self):
-        """What `run` imports of predbayes, but for the methods, is in the digest."""
-        content = methods_module._common_code()
-        root = Path(predbayes.__file__).parent
-        for name in (
-            "learning/training.py",
-            "data/partition.py",
-            "methods/global_model.py",
-            "predictive/pooling.py",
-            "posterior/sghmc.py",
-            "experiments/world.py",
-        ):
-            assert (root / name).read_bytes() in content
+        found.append(keys(experiment)["fedavg"])
+        assert len(set(found)) == 2
+        import_object("mine_for_digest:build").results_version = 1
+        versioned = keys(experiment)["fedavg"]
+        path.write_text("def build(shape, num_outputs): ...  # mended again\n")
+        assert keys(experiment)["fedavg"] == versioned
+        assert versioned not in found
 
 
 class TestIdentityOfFits:
@@ -183,7 +190,7 @@ class TestIdentityOfFits:
             self.identity(config, device="cuda"),
         }
         assert len(others | {same}) == 7
-        monkeypatch.setattr(methods_module, "_fitting_code", lambda: b"other code")
+        monkeypatch.setitem(methods_module.LEARNERS, "sampler", 2)
         assert self.identity(config) not in others | {same}
 
     def test_networks_of_ones_own_are_covered(self, config, tmp_path, monkeypatch):
@@ -193,14 +200,6 @@ class TestIdentityOfFits:
         before = self.identity(config, "network.kind=mine_for_fits:build")
         path.write_text("def build(shape, num_outputs): ...  # mended\n")
         assert self.identity(config, "network.kind=mine_for_fits:build") != before
-
-    def test_the_code_is_that_of_fits(self):
-        content = methods_module._fitting_code()
-        root = Path(predbayes.__file__).parent
-        for name in ("posterior/sghmc.py", "learning/nets.py", "seeding.py"):
-            assert (root / name).read_bytes() in content
-        assert b"def build_network" in content
-        assert (root / "predictive/pooling.py").read_bytes() not in content
 
 
 class TestResults:
@@ -323,7 +322,8 @@ class TestResults:
         assert record.version == predbayes.__version__
         assert record.data == load("wine", rng=generator(0)).fingerprint.as_dict()
         assert record.config["sampler"]["step-size"] == 0.01
-        assert record.config["method"]["target"].endswith("BetaPredBayes")
+        assert record.config["method"]["name"] == "beta"
+        assert record.config["results"] == {"method": "1", "learner": "1", "student": "1"}
         assert "optimizer" not in record.config
         assert math.isfinite(record.details["gap"])
 
@@ -415,7 +415,7 @@ class TestMethods:
     @pytest.mark.parametrize("name", list(METHODS))
     def test_every_name_stands_for_a_method(self, name):
         assert callable(import_object(METHODS[name].target))
-        assert code_digest(METHODS[name].target)
+        assert METHODS[name].version >= 1
 
     def test_methods_are_for_their_families(self, config):
         config.write_text("[data]\nname='wine'\n[methods.fedkt]\n")

@@ -17,6 +17,7 @@ import predbayes
 from predbayes.errors import ExperimentError, MissingPackageError
 from predbayes.experiments import sweep as sweep_module
 from predbayes.experiments.config import load_experiment
+from predbayes.experiments.methods import METHODS
 from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 from predbayes.experiments.rendering import to_markdown
 from predbayes.experiments.sweep import sweep
@@ -96,17 +97,17 @@ def test_more_seeds_and_a_missing_student_are_added(config, tmp_path):
                     ("mixture", "beta", "beta student", "fedavg")]]  # fmt: skip
 
 
-def test_records_of_other_code_count_only_when_asked(config, tmp_path, monkeypatch):
+def test_a_raised_results_version_is_swept_again(config, tmp_path, monkeypatch):
     experiment = load_experiment(str(config))
     first = sweep(experiment, tmp_path, seeds=[0])
-    monkeypatch.setattr(predbayes, "__version__", "9.9")
     told = []
-    kept = sweep(experiment, tmp_path, seeds=[0], any_code=True, report=lambda *a: told.append(a))
+    monkeypatch.setattr(predbayes, "__version__", "9.9")
+    kept = sweep(experiment, tmp_path, seeds=[0], report=lambda *a: told.append(a))
     assert told == []
     assert kept == first
-    again = sweep(experiment, tmp_path, seeds=[0], report=lambda *a: told.append(a))
-    assert len(told) == len(again) == 4
-    assert {r.version for r in again} == {"9.9"}
+    monkeypatch.setitem(METHODS, "fedavg", replace(METHODS["fedavg"], version=2))
+    sweep(experiment, tmp_path, seeds=[0], report=lambda record, *_: told.append(record.method))
+    assert told == ["fedavg"]
 
 
 def test_a_method_that_diverges_is_a_result_and_stops_nothing(config, tmp_path):

@@ -364,9 +364,10 @@ class TestWhatMayStandInOneTable:
         summary = build_table([*old, *new], "nll").entries["beta", "all"].summary
         assert (summary.mean, summary.num) == (1.0, 3)
 
-    def test_other_code_is_no_other_setting(self):
-        records = [self.run(seed=s, nll=float(s), **{"code-sha256": str(s)}) for s in range(3)]
-        assert build_table(records, "nll").entries["beta", "all"].summary.num == 3
+    def test_another_results_version_is_another_setting(self):
+        records = [self.run(seed=s, nll=float(s), results={"method": str(s)}) for s in range(3)]
+        summary = build_table(records, "nll").entries["beta", "all"].summary
+        assert (summary.mean, summary.num) == (2.0, 1)
 
     def test_validation_is_said_and_not_mixed_with_test(self):
         held = [self.run(seed=s, evaluate="validation") for s in range(2)]

@@ -100,9 +100,6 @@ def sweep_experiment(
         int, typer.Option(min=0, help="Processes; 0 is one for each core, 1 is without Ray.")
     ] = 0,
     address: Annotated[str | None, typer.Option(help="A Ray cluster, such as auto.")] = None,
-    any_code: Annotated[
-        bool, typer.Option("--any-code", help="Keep records that other code made, too.")
-    ] = False,
 ) -> None:
     """Do all runs that have no record yet; a sweep that was stopped goes on where it was."""
     from predbayes.experiments.config import parse_seeds
@@ -119,7 +116,6 @@ def sweep_experiment(
             address=address,
             device=device,
             fits=fits,
-            any_code=any_code,
             report=report,
         )
     typer.echo(f"{len(records)} records in {folder}")

@@ -3,6 +3,10 @@
 A method is a callable that takes a learner and options. Those of the paper have short names
 here; one of your own is named by where it is, "package.module:Name", and needs no other
 registration.
+
+Every method and learner here has a *results version*. It is part of the key of a record, in place
+of the code: code that is moved, renamed or made faster leaves the records as they are, and a change
+of numbers raises the version. `tests/experiments/test_repeats.py` repeats records to find out.
 """
 
 from __future__ import annotations
@@ -13,14 +17,13 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-import predbayes
 from predbayes.data.dataset import Dataset
 from predbayes.errors import ExperimentError, no_such
 from predbayes.experiments.config import MethodSettings, NetworkSettings, Settings
@@ -38,6 +41,7 @@ class MethodSpec:
     learner: str = "sampler"
     options: Mapping[str, Any] = field(default_factory=dict)
     from_sampler: Mapping[str, str] = field(default_factory=dict)  # option: sampler's setting
+    version: int = 1  # of its results: raised when the same settings give other numbers
 
 
 _POOLS = "predbayes.methods.beta_pred_bayes:"
@@ -69,7 +73,8 @@ METHODS: dict[str, MethodSpec] = {
 }
 
 
-LEARNERS = ("sampler", "optimizer", "ensemble")
+LEARNERS = {"sampler": 1, "optimizer": 1, "ensemble": 1}
+"""Results versions of the learners: raised when the same settings give other fits."""
 
 
 def find_method(name: str) -> MethodSpec:
@@ -93,39 +98,25 @@ def import_object(target: str) -> Any:
     return getattr(module, name)
 
 
-def code_digest(*targets: str) -> str:
-    """SHA-256 of the sources that compute a result, so that changed code is run anew.
+def results_version(target: str) -> str:
+    """What stands in a record's key for the code at an import string of one's own.
 
-    These are the files that the import strings lead to, and the parts of predbayes that every
-    method uses.
+    Its attribute ``results_version`` where it has one; otherwise a digest of its source file, so
+    that a method that is still being written is run anew after every change.
     """
-    content = hashlib.sha256(_common_code())
-    for target in targets:
-        content.update(_source_file(target).read_bytes())
-    return content.hexdigest()
+    found = import_object(target)
+    version = getattr(found, "results_version", None)
+    return str(version) if version is not None else _source_digest(found, target)
 
 
-def _source_file(target: str) -> Path:
+def _source_digest(found: Any, target: str) -> str:
     try:
-        path = inspect.getsourcefile(inspect.unwrap(import_object(target)))
+        path = inspect.getsourcefile(inspect.unwrap(found))
     except TypeError:
         path = None
     if path is None:
         raise ExperimentError(f"{target} is neither a class nor a function with a source file")
-    return Path(path)
-
-
-@cache
-def _common_code() -> bytes:
-    """All that a result passes through, but for the methods themselves."""
-    root = Path(predbayes.__file__).parent
-    folders = ("predictive", "posterior", "learning", "exchange", "data")
-    paths = [path for folder in folders for path in sorted((root / folder).glob("*.py"))]
-    paths += [root / "summand.py", root / "seeding.py"]
-    shared = ("method", "pooled", "global_model", "distilled")
-    paths += [root / "methods" / f"{name}.py" for name in shared]
-    paths += [root / "experiments" / f"{name}.py" for name in ("methods", "run", "scores", "world")]
-    return b"".join(path.read_bytes() for path in paths)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def build_method(spec: MethodSpec, entry: MethodSettings, settings: Settings, learner: Any) -> Any:
@@ -168,39 +159,33 @@ def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) 
     return DeepEnsemble(point, settings.ensemble.size) if kind == "ensemble" else point
 
 
+def learner_version(kind: str, settings: Settings) -> str:
+    """The results version of a learner with its network."""
+    if ":" in kind:
+        return results_version(kind)
+    version = str(LEARNERS[kind])
+    own = ":" in settings.network.kind
+    return f"{version} {results_version(settings.network.kind)}" if own else version
+
+
 def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -> str:
     """SHA-256 of what a learner's fits depend on, but for rows, randomness and start.
 
-    Settings, the network's shape, the code of networks and learners, and what decides how torch
+    Settings, the network's shape, the learner's results version, and what decides how torch
     rounds. Pools, metrics and the like may change: they come after the fit.
     """
     described = (
         kind,
         settings.network,
         learner_settings(kind, settings),
+        learner_version(kind, settings),
         tuple(dataset.train_inputs.shape[1:]),
         dataset.num_classes,
         device,
         torch.__version__,
         torch.backends.cpu.get_cpu_capability(),
     )
-    content = hashlib.sha256(repr(described).encode())
-    content.update(_fitting_code())
-    if ":" in settings.network.kind:
-        content.update(_source_file(settings.network.kind).read_bytes())
-    return content.hexdigest()
-
-
-@cache
-def _fitting_code() -> bytes:
-    """All that a fit passes through."""
-    root = Path(predbayes.__file__).parent
-    paths = [*sorted((root / "posterior").glob("*.py")), root / "seeding.py"]
-    names = ("local", "training", "likelihood", "nets")
-    paths += [root / "learning" / f"{name}.py" for name in names]
-    sources = [path.read_bytes() for path in paths]
-    sources += [inspect.getsource(f).encode() for f in (build_learner, build_network, _build)]
-    return b"".join(sources)
+    return hashlib.sha256(repr(described).encode()).hexdigest()
 
 
 def learner_settings(kind: str, settings: Settings) -> Any:

@@ -2,13 +2,12 @@
 
 A record is one method on one cell (a setting of the experiment's axes) with one seed. Its key is a
 content hash of all that determines the result, so a run that is there need not be repeated, and one
-that was made by other code or from other data is not mistaken for it. A process killed while
-writing leaves at most one line without its end, which the next writer cuts off.
+of other settings, data or results version is not mistaken for it. A process killed while writing
+leaves at most one line without its end, which the next writer cuts off.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from filelock import FileLock, Timeout
 
 from predbayes.errors import ExperimentError
 
@@ -29,7 +30,7 @@ LOSSES_FOLDER = "losses"  # beside it: -log p of each scored row, one file for e
 class Record:
     """What came of one method on one cell with one seed."""
 
-    key: str  # content hash of config, method source, package version and data
+    key: str  # content hash of config, results versions and data
     experiment: str
     cell: dict[str, Any]  # the experiment's axes: {"data.name": "bike", ...}
     method: str  # its label in the config
@@ -102,12 +103,18 @@ class RecordWriter:
 def open_writer(path: Path) -> Iterator[RecordWriter]:
     """Lock a records file for appending, and cut off a line that has no end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ExperimentError(f"another process is writing to {path}") from error
+    with _locked(path), path.open("ab+") as file:
         file.seek(0)
         content = file.read()
         file.truncate(content.rfind(b"\n") + 1)
         yield RecordWriter(file)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One writer at a time; a dead process holds nothing."""
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=0):
+            yield
+    except Timeout as error:
+        raise ExperimentError(f"another process is writing to {path}") from error

@@ -1,9 +1,9 @@
 """Runs: which there are, what determines each, and how one cell's methods are run together.
 
 A *run* is one method in one cell with one seed. Its key hashes what the result depends on: the
-settings it uses, the data, the seed and the label; and the code, which is the method's own source,
-all of predbayes that it passes through, and the version. Methods of one cell and seed share a split
-and the sites' fits.
+settings it uses, the data, the seed and the label, and the results versions of method, learner and
+student (`predbayes.experiments.methods`), which stand for the code. Methods of one cell and seed
+share a split and the sites' fits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from predbayes.experiments.methods import (
     build_learner,
     build_method,
     build_network,
-    code_digest,
     find_method,
     fit_identity,
     learner_kind,
     learner_settings,
+    learner_version,
     method_options,
+    results_version,
 )
 from predbayes.experiments.records import Record
 from predbayes.experiments.world import World, make_world
@@ -49,6 +50,9 @@ from predbayes.seeding import generator, threads
 
 STUDENT = " student"
 """Appended to a method's label for the record of its student."""
+
+STUDENT_VERSION = 1
+"""Results version of students: raised when the same teacher and settings give other numbers."""
 
 # Settings that are younger than some records, with their defaults: so set, they change no key.
 _ADDED: dict[str, dict[str, Any]] = {
@@ -106,17 +110,22 @@ def describe(entry: MethodSettings, settings: Settings, device: str) -> dict[str
     parts += ["distillation", "student"] * entry.student
     config = {name: everything[name] for name in parts}
     method = {
-        "target": spec.target,
+        "name": entry.method,
         "learner": kind,
         "options": method_options(spec, entry, settings),
         "num-rounds": entry.num_rounds,
     }
-    targets = [t for t in (spec.target, kind, settings.network.kind) if ":" in t]
+    versions = {
+        "method": results_version(spec.target) if ":" in entry.method else str(spec.version),
+        "learner": learner_version(kind, settings),
+    }
+    if entry.student:
+        versions["student"] = str(STUDENT_VERSION)
     return config | {
         "method": method,
+        "results": versions,
         "device": device,
         "data-sha256": _data_digest(settings.data.name, settings.data.variant),
-        "code-sha256": code_digest(*targets),
     }
 
 
@@ -328,11 +337,9 @@ def _details(state: Any) -> dict[str, Any]:
 
 
 def _key(config: dict[str, Any], label: str, seed: int) -> str:
-    """What is computed, and by which code: two hashes, so that the first can be told alone."""
-    settings = _before_additions(config)
-    del settings["code-sha256"]
-    code = {"code": config["code-sha256"], "version": predbayes.__version__}
-    return f"{_hash({'config': settings, 'label': label, 'seed': seed})}-{_hash(code)}"
+    """A hash of all that a result depends on."""
+    content = {"config": _before_additions(config), "label": label, "seed": seed}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _before_additions(config: dict[str, Any]) -> dict[str, Any]:
@@ -348,15 +355,6 @@ def _before_additions(config: dict[str, Any]) -> dict[str, Any]:
         if not settings[section]:
             del settings[section]
     return settings
-
-
-def _hash(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
-
-
-def settings_part(key: str) -> str:
-    """The part of a key that does not depend on the code."""
-    return key.partition("-")[0]
 
 
 @cache

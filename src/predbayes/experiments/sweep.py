@@ -30,7 +30,7 @@ from predbayes.experiments.records import (
     open_writer,
     read_records,
 )
-from predbayes.experiments.run import Run, plan, run_methods, settings_part
+from predbayes.experiments.run import Run, plan, run_methods
 from predbayes.optional import require
 
 _STDERR = 2  # the process's, also where sys.stderr is another
@@ -49,7 +49,6 @@ def sweep(
     address: str | None = None,
     device: str = "cpu",
     fits: Path | None = None,
-    any_code: bool = False,
     report: Report | None = None,
 ) -> list[Record]:
     """Do what is missing; return the records of the whole experiment.
@@ -62,19 +61,17 @@ def sweep(
         address: A Ray cluster to use, whatever its size, instead of processes on this machine.
         device: Where networks train.
         fits: Folder where fits are kept, and taken from by methods that need the same ones.
-        any_code: Whether a record counts that other code has made with the same settings.
         report: Told of each record.
     """
     fits = None if fits is None else fits.resolve()  # workers may be in another folder
     runs = plan(experiment, experiment.seeds if seeds is None else seeds, device=device)
-    name = settings_part if any_code else _whole
-    wanted = {name(key) for one in runs for key in one.keys.values()}
+    wanted = {key for one in runs for key in one.keys.values()}
     path = out / RECORDS_FILE
     with open_writer(path) as writer:
         records = read_records(path)
-        there = [record for record in records if name(record.key) in wanted]
-        done = {name(record.key) for record in there}
-        missing = [one for one in runs if not done.issuperset(map(name, one.keys.values()))]
+        there = [record for record in records if record.key in wanted]
+        done = {record.key for record in there}
+        missing = [one for one in runs if not done.issuperset(one.keys.values())]
         for record in _overtaken(records, there):
             writer.append(record)  # tables show the last record of a method: that of these settings
         jobs = _jobs(missing)
@@ -83,15 +80,15 @@ def sweep(
         else:
             results = _here(experiment, jobs, device, fits)
         for record, losses in results:
-            if name(record.key) in done:
+            if record.key in done:
                 continue  # a method is repeated for its student; its own record is there
             if losses is not None:
                 _save_losses(out / LOSSES_FOLDER, record.key, losses)
             writer.append(record)
-            done.add(name(record.key))
+            done.add(record.key)
             if report is not None:
                 report(record, len(done), len(wanted))
-    found = {name(record.key): record for record in read_records(path)}
+    found = {record.key: record for record in read_records(path)}
     return [found[key] for key in found if key in wanted]
 
 
@@ -99,10 +96,6 @@ def _overtaken(records: Sequence[Record], wanted: Sequence[Record]) -> list[Reco
     """Wanted records after which others of the same cell, method and seed were written."""
     last = {repr((r.cell, r.method, r.seed)): r.key for r in records}
     return [r for r in wanted if last[repr((r.cell, r.method, r.seed))] != r.key]
-
-
-def _whole(key: str) -> str:
-    return key
 
 
 def _jobs(runs: Iterable[Run]) -> list[list[Run]]:

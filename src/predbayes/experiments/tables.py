@@ -212,11 +212,11 @@ def latest(records: Iterable[Record]) -> list[Record]:
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for record in records:
         found[cell_label(record.cell), record.method, record.seed] = record
-        settings[cell_label(record.cell), record.method] = _settings(record)
+        settings[cell_label(record.cell), record.method] = record.config
     return [
         record
         for (cell, method, _seed), record in found.items()
-        if _settings(record) == settings[cell, method]
+        if record.config == settings[cell, method]
     ]
 
 
@@ -228,10 +228,6 @@ def _on_validation(records: Sequence[Record]) -> bool:
             "folders of their own"
         )
     return kinds == {"validation"}
-
-
-def _settings(record: Record) -> dict[str, Any]:
-    return {name: value for name, value in record.config.items() if name != "code-sha256"}
 
 
 def scored(records: Iterable[Record], metric: str) -> list[Record]:

@@ -1,0 +1,64 @@
+"""Records are repeated to the digit: the results versions in their keys tell the truth.
+
+A record's key holds settings, data and results versions, not code. Where one of these tests fails,
+a change of the code has changed numbers: mend the code, or raise the version of the method, learner
+or student concerned (`predbayes.experiments.methods`, `run.STUDENT_VERSION`) and sweep again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from predbayes.experiments.config import load_experiment
+from predbayes.experiments.methods import METHODS
+from predbayes.experiments.records import RECORDS_FILE, Record, read_records
+from predbayes.experiments.run import plan, run_methods
+
+RESULTS = Path(__file__).parents[2] / "results"
+DIGITS = 1e-4  # relative; tables show three or four digits, and processors round differently
+
+pytestmark = pytest.mark.data
+
+
+def records_of(experiment: str) -> list[Record]:
+    return read_records(RESULTS / experiment / RECORDS_FILE)
+
+
+def repeat(experiment_name: str, chosen: list[Record]) -> dict[str, Record]:
+    """Run the methods of some records, all of one cell and seed, again."""
+    experiment = load_experiment(experiment_name)
+    keys = {record.key for record in chosen}
+    runs = [one for one in plan(experiment, [chosen[0].seed]) if keys & set(one.keys.values())]
+    return {record.key: record for record, _ in run_methods(experiment, runs)}
+
+
+def assert_repeated(chosen: list[Record], again: dict[str, Record]) -> None:
+    for record in chosen:
+        assert again[record.key].scores == pytest.approx(record.scores, rel=DIGITS), record.method
+        assert again[record.key].error == record.error
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in RESULTS.iterdir()))
+def test_the_cheapest_cell_of_every_experiment_repeats(name):
+    records = [r for r in records_of(name) if not r.method.endswith("student")]
+    cheapest = min(records, key=lambda record: (record.seconds, record.key))
+    assert_repeated([cheapest], repeat(name, [cheapest]))
+
+
+def test_every_method_repeats():
+    """Every method for numbers and its student, in the cheapest cell of the regressions."""
+    cell = {"data.name": "real-estate"}
+    chosen = [r for r in records_of("regression") if r.cell == cell and r.seed == 0]
+    methods = {record.config["method"]["name"] for record in chosen}
+    assert methods == METHODS.keys() - {"fedkt"}  # which is for classes
+    assert any(record.method.endswith("student") for record in chosen)
+    assert_repeated(chosen, repeat("regression", chosen))
+
+
+@pytest.mark.slow
+def test_the_method_for_classes_only_repeats():
+    cheap = [r for r in records_of("classification") if r.config["method"]["name"] == "fedkt"]
+    cheapest = min(cheap, key=lambda record: (record.seconds, record.key))
+    assert_repeated([cheapest], repeat("classification", [cheapest]))
