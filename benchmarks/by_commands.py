@@ -29,13 +29,13 @@ from predbayes.cli.app import app
 from predbayes.data.files import data_root
 from predbayes.errors import DataError
 from predbayes.predictive.families import Predictive
-from predbayes.study.home import COMPARISON_FILE, Comparison
-from predbayes.study.kit import Kit
-from predbayes.study.model import CalibratedModel
-from predbayes.study.scoring import Rows, row_values
-from predbayes.study.site import SiteRows, fit_site
-from predbayes.study.sitefile import SITE_FILE, SiteFile, read_site_table
-from predbayes.study.tables import read_frame
+from predbayes.study.kit.kit import Kit
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.scoring import Rows, row_values
+from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
+from predbayes.study.site.training import SiteRows, fit_site
+from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.mapping import SITE_FILE, SiteFile, read_site_table
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "four-hospitals" / "study.py"
 ADVISED = "advised"
@@ -125,7 +125,7 @@ def run_quietly(folder: Path, arguments: Sequence[str]) -> None:
 def known_secrets(seed: int) -> Iterator[None]:
     """Salts that anybody can draw again, so that figures repeat."""
     draw = random.Random(seed).randbytes
-    with mock.patch("predbayes.study.kit.secrets.token_bytes", draw):
+    with mock.patch("predbayes.study.kit.kit.secrets.token_bytes", draw):
         yield
 
 

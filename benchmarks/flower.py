@@ -33,8 +33,8 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.flower.node import Node
 from predbayes.flower.simulation import lay_out, node_config
 from predbayes.seeding import generator
-from predbayes.study.kit import freeze
-from predbayes.study.study import Study
+from predbayes.study.coordinator.study import Study
+from predbayes.study.kit.kit import freeze
 
 NUM_ROWS, NUM_CLASSES, FEW = 2_000, 10, 10
 APP = Path(__file__).parents[1] / "deploy" / "flower-app"

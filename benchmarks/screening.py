@@ -40,7 +40,7 @@ from predbayes.optional import require
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.ladder import climb, ladder
 from predbayes.seeding import generator
-from predbayes.study.screening import Contribution, Screening, pool_losses, screen, sum_of
+from predbayes.study.result.screening import Contribution, Screening, pool_losses, screen, sum_of
 
 SEEDS = range(3)
 NUM_LABELS = (200, 1000)

@@ -21,12 +21,12 @@ from benchmarks.by_commands import (
     worse_beyond_interval,
 )
 from predbayes.errors import DataError
-from predbayes.study.kit import freeze
-from predbayes.study.model import CalibratedModel
-from predbayes.study.plan import Plan
-from predbayes.study.sitefile import SiteFile, read_site_table
-from predbayes.study.study import Study
-from predbayes.study.tables import code_table, code_targets, read_frame
+from predbayes.study.coordinator.study import Study
+from predbayes.study.kit.kit import freeze
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.tables.coding import code_table, code_targets, read_frame
+from predbayes.study.tables.mapping import SiteFile, read_site_table
 
 
 def wines(num: int) -> pd.DataFrame:

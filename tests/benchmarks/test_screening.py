@@ -8,7 +8,7 @@ import torch
 from benchmarks.screening import Study, _cell, pool_nll, score
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
-from predbayes.study.screening import Contribution
+from predbayes.study.result.screening import Contribution
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from predbayes.cli.plan import app
 from predbayes.errors import DataError, PlanError
-from predbayes.study.kit import Kit, Labels
-from predbayes.study.plan import Plan
+from predbayes.study.kit.kit import Kit, Labels
+from predbayes.study.plan.schema import Plan
 
 NUM_ROWS = 400
 

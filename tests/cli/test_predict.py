@@ -13,10 +13,10 @@ from predbayes.errors import DataError, MissingPackageError, StudyError
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
-from predbayes.study.learners import student_network
-from predbayes.study.model import CalibratedModel
-from predbayes.study.plan import Plan
-from predbayes.study.tables import read_frame
+from predbayes.study.plan.models import student_network
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.tables.coding import read_frame
 
 PLAN = """
 format = 1

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from predbayes.cli.site_check import check_command
 from predbayes.errors import DataError, PredbayesError, StudyError
-from predbayes.study.kit import Kit
-from predbayes.study.sitefile import SiteFile, read_site_table
-from predbayes.study.tables import code_table, code_targets
+from predbayes.study.kit.kit import Kit
+from predbayes.study.tables.coding import code_table, code_targets
+from predbayes.study.tables.mapping import SiteFile, read_site_table
 from tests.study.messy import FILE, NUM_ROWS, SITE, messy_patients, write_kit, write_messy
 
 CANARY = "Kanarienvogel"
@@ -122,7 +122,7 @@ class TestAsked:
     def test_a_network_of_the_consortiums_own_is_shown_and_must_be_the_agreed_one(
         self, kit, folder, monkeypatch, digest
     ):
-        from predbayes.study.modules import source_digest
+        from predbayes.study.plan.modules import source_digest
 
         reference = "rich.console:Console"
         agreed = source_digest(reference) if digest == "right" else "0" * 64

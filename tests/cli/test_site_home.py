@@ -19,15 +19,15 @@ from predbayes.exchange.upload import Declared, Upload
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
-from predbayes.study.approvals import Approvals
-from predbayes.study.evaluation import check_evaluation
-from predbayes.study.home import COMPARISON_FILE
-from predbayes.study.learners import student_network
-from predbayes.study.model import CalibratedModel
-from predbayes.study.plan import Plan
-from predbayes.study.site import HOLDOUT_FILE, HOME, SiteRows, split_rows
-from predbayes.study.sitefile import SiteFile, read_site_table
-from predbayes.study.tables import read_frame
+from predbayes.study.plan.models import student_network
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.evaluation import check_evaluation
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.site.adopt import COMPARISON_FILE
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.training import HOLDOUT_FILE, HOME, SiteRows, split_rows
+from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.mapping import SiteFile, read_site_table
 
 PLAN = """
 format = 1

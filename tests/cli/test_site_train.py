@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from predbayes.cli.app import app
 from predbayes.errors import KeyFileError, StudyError
 from predbayes.exchange.upload import Evaluation, Sums, Upload
-from predbayes.study.folder import RUN_LOCK, locked
-from predbayes.study.site import Training
+from predbayes.study.site.training import Training
+from predbayes.study.store.files import RUN_LOCK, locked
 from tests.study.world import make_world
 
 TRAIN = "site train kit rows.csv --out out"

@@ -11,8 +11,8 @@ import pytest
 
 from predbayes.cli.app import main
 from predbayes.exchange.signing import SigningKey
-from predbayes.study.model import CalibratedModel
-from predbayes.study.study import Study
+from predbayes.study.coordinator.study import Study
+from predbayes.study.result.model import CalibratedModel
 from tests.study.world import SITES, make_world
 
 COMMANDS = ("init", "admit", "add", "withdraw", "status", "finish", "verify")

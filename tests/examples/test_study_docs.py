@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 from predbayes.cli.app import app
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.upload import BinSums, Evaluation, Sums, UploadInfo
-from predbayes.study import plan as plan_module
-from predbayes.study import sitefile
-from predbayes.study.evaluation import evaluation_upload, metric_names
-from predbayes.study.model import CalibratedModel, Intercept, ShiftScale
-from predbayes.study.plan import Plan, Section
-from predbayes.study.sitefile import FileForm, MissingCodes, SiteColumn, SiteFile
+from predbayes.study.plan import schema as plan_module
+from predbayes.study.plan.schema import Plan, Section
+from predbayes.study.result.evaluation import evaluation_upload, metric_names
+from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes.study.tables import mapping as sitefile
+from predbayes.study.tables.mapping import FileForm, MissingCodes, SiteColumn, SiteFile
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world
 

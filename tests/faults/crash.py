@@ -35,10 +35,10 @@ from typing import Any
 import typer.main
 
 import predbayes.cli.app as app_module
-import predbayes.study.ledger as ledger_module
-import predbayes.study.study as study_module
+import predbayes.study.coordinator.study as study_module
+import predbayes.study.store.ledger as ledger_module
 from predbayes.errors import StudyError
-from predbayes.study.study import Study
+from predbayes.study.coordinator.study import Study
 from tests.study.world import SITES, make_world
 
 Death = Callable[[], None]

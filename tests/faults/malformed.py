@@ -43,9 +43,9 @@ from hypothesis import strategies as st
 from predbayes.errors import UploadError
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Declared, Upload
-from predbayes.study.intake import Expected
-from predbayes.study.plan import Plan
-from predbayes.study.study import Study
+from predbayes.study.coordinator.intake import Expected
+from predbayes.study.coordinator.study import Study
+from predbayes.study.plan.schema import Plan
 from tests.study.world import World, make_world
 
 KINDS = ("classes", "numbers", "weights")

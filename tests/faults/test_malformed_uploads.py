@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.study.intake import Intake
+from predbayes.study.coordinator.intake import Intake
 from tests.faults.malformed import KINDS, WAYS, corpus, fixed_digests, fuzz, make_target, site_key
 
 NUM_FILES = 10_000

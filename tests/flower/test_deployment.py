@@ -19,9 +19,9 @@ from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.flower.node import Node
 from predbayes.posterior.samples import WeightSamples
-from predbayes.study.learners import site_network
-from predbayes.study.site import HELD_BACK
-from predbayes.study.study import Study
+from predbayes.study.coordinator.study import Study
+from predbayes.study.plan.models import site_network
+from predbayes.study.site.training import HELD_BACK
 from tests.flower.deployment import deployed, predbayes, until
 from tests.flower.malformed import MALFORMED
 from tests.flower.nodes import LEARNER, make_node

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from predbayes.flower.simulation import node_config, study_folder
-from predbayes.study.study import Study
+from predbayes.study.coordinator.study import Study
 from tests.data.publishers import write_hospitals
 from tests.flower.deployment import BIN, QUICK, ROOT, deployed
 from tests.flower.simulated import run_config, simulated

@@ -10,7 +10,7 @@ from predbayes.errors import StudyError
 from predbayes.exchange.federation import Federation, Task
 from predbayes.flower.client_app import app
 from predbayes.flower.server import Round, RoundSettings
-from predbayes.study.learners import make_learner
+from predbayes.study.plan.models import make_learner
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world

@@ -11,7 +11,7 @@ from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.server import Round, run_study
-from predbayes.study.approvals import Approvals
+from predbayes.study.site.approvals import Approvals
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world
@@ -156,7 +156,7 @@ def test_files_and_flower_mix_in_one_study(world, nodes):
 
 
 def test_one_run_at_a_time(world, nodes):
-    from predbayes.study.folder import RUN_LOCK, locked
+    from predbayes.study.store.files import RUN_LOCK, locked
 
     study = world.begin(sites=SITES[:3])
     with locked(study.folder, RUN_LOCK), pytest.raises(StudyError, match="another command"):

@@ -12,8 +12,8 @@ from predbayes.flower import HELLO, UPLOAD
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.server import Round, RoundSettings
-from predbayes.study.approvals import Approvals
-from predbayes.study.folder import LOCK, RUN_LOCK, locked
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.store.files import LOCK, RUN_LOCK, locked
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world

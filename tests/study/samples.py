@@ -7,8 +7,8 @@ import math
 import random
 from typing import Any
 
-from predbayes.study.plan import Plan
-from predbayes.study.result import (
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.schema import (
     Bin,
     Coverage,
     Estimate,

@@ -12,8 +12,8 @@ from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
-from predbayes.study.kit import Kit, freeze
-from predbayes.study.study import Study
+from predbayes.study.coordinator.study import Study
+from predbayes.study.kit.kit import Kit, freeze
 
 SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
 NUM_CLASSES = 3

@@ -21,9 +21,9 @@ from torch import nn
 from predbayes.data.heart import HOSPITALS, KEPT, parse_hospital
 from predbayes.errors import DataError
 from predbayes.flower.simulation import lay_out
-from predbayes.study.kit import freeze
-from predbayes.study.plan import Plan
-from predbayes.study.sitefile import SiteFile
+from predbayes.study.kit.kit import freeze
+from predbayes.study.plan.schema import Plan
+from predbayes.study.tables.mapping import SiteFile
 
 SITES = ("Cleveland", "Budapest", "Zürich", "Long Beach")  # in the order of the data's files
 NUM_REFERENCE = 200  # rows; as many as the plan asks for

@@ -14,7 +14,7 @@ from predbayes.cli.site_check import quoted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from predbayes.study.checks import Advice
+    from predbayes.study.kit.review import Advice
 
 app = typer.Typer(help="Draft, check and freeze a study's plan.", no_args_is_help=True)
 
@@ -34,9 +34,9 @@ def new_plan(
 ) -> None:
     """Draft a plan from a table; what no table tells is left to fill in."""
     from predbayes.errors import PlanError
-    from predbayes.study.draft import draft, study_name
-    from predbayes.study.tables import read_frame
-    from predbayes.study.toml import dump
+    from predbayes.study.kit.draft import draft, study_name
+    from predbayes.study.plan.text import dump
+    from predbayes.study.tables.coding import read_frame
 
     if out.exists():
         raise PlanError(f"{out} exists already; choose another name with --out")
@@ -60,10 +60,10 @@ def new_plan(
 def check_plan(plan: PlanFile) -> None:
     """Say everything that is wrong with a plan or unwise; of a kit, also its fingerprint."""
     from predbayes.errors import PlanError
-    from predbayes.study.checks import check, upload_bytes
-    from predbayes.study.kit import Kit
-    from predbayes.study.pages import bytes_readable, counted
-    from predbayes.study.plan import Plan
+    from predbayes.study.kit.kit import Kit
+    from predbayes.study.kit.review import check, upload_bytes
+    from predbayes.study.plan.schema import Plan
+    from predbayes.study.wording import bytes_readable, counted
 
     path = _plan_file(plan)
     read = Plan.load(path)
@@ -95,10 +95,10 @@ def freeze_plan(
 ) -> None:
     """Write the kit that every site gets, and apart from it the labels that none gets."""
     from predbayes.errors import PlanError
-    from predbayes.study.checks import check
-    from predbayes.study.kit import freeze, labels_path
-    from predbayes.study.pages import bytes_readable, counted
-    from predbayes.study.plan import Plan
+    from predbayes.study.kit.kit import freeze, labels_path
+    from predbayes.study.kit.review import check
+    from predbayes.study.plan.schema import Plan
+    from predbayes.study.wording import bytes_readable, counted
 
     path = _plan_file(plan)
     errors = [
@@ -131,7 +131,7 @@ def _show(console: Console, advice: Iterable[Advice]) -> None:
 
 
 def _plan_file(path: Path) -> Path:
-    from predbayes.study.kit import PLAN_FILE
+    from predbayes.study.kit.kit import PLAN_FILE
 
     return path / PLAN_FILE if path.is_dir() else path
 

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predbayes.study.plan import Plan
-    from predbayes.study.tables import Problem
+    from predbayes.study.plan.schema import Plan
+    from predbayes.study.tables.coding import Problem
 
 _ROW = "row"
 
@@ -34,8 +34,8 @@ def predict_command(
     ] = None,
 ) -> None:
     """Predict each row of a table: probabilities, or a number with an interval."""
-    from predbayes.study.model import CalibratedModel, model_folder
-    from predbayes.study.tables import examine
+    from predbayes.study.result.model import CalibratedModel, model_folder
+    from predbayes.study.tables.coding import examine
 
     _require_writable(out, data)
     calibrated = CalibratedModel.load(model_folder(model))
@@ -51,8 +51,8 @@ def predict_command(
 
 def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table as it is, and in the plan's columns and units."""
-    from predbayes.study.sitefile import SiteFile, read_raw, read_site_table
-    from predbayes.study.tables import read_frame
+    from predbayes.study.tables.coding import read_frame
+    from predbayes.study.tables.mapping import SiteFile, read_raw, read_site_table
 
     if site is None:
         frame = read_frame(data)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from predbayes.study.kit import Kit
-    from predbayes.study.plan import Plan
-    from predbayes.study.sitecheck import SiteCheck
-    from predbayes.study.sitefile import SiteFile
+    from predbayes.study.kit.kit import Kit
+    from predbayes.study.plan.schema import Plan
+    from predbayes.study.tables.check import SiteCheck
+    from predbayes.study.tables.mapping import SiteFile
 
 SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's own file.")]
 DEFAULT_SITE = Path("site.toml")
@@ -36,8 +36,8 @@ def check_command(
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
-    from predbayes.study.kit import Kit
-    from predbayes.study.sitecheck import site_problems
+    from predbayes.study.kit.kit import Kit
+    from predbayes.study.tables.check import site_problems
 
     loaded = Kit.load(kit)
     problem = _module_problem(loaded.plan)
@@ -57,7 +57,7 @@ def check_command(
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
     from predbayes.errors import StudyError
     from predbayes.exchange.upload import require_site_name
-    from predbayes.study.suggest import suggest
+    from predbayes.study.tables.suggest import suggest
 
     if site_file.exists():
         raise StudyError(f"{site_file} exists already; rename it to have a new one drafted")
@@ -74,7 +74,7 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
 
 def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) -> None:
     from predbayes.errors import DataError
-    from predbayes.study.pages import counted
+    from predbayes.study.wording import counted
 
     for line in checked.summary:
         typer.echo(line)
@@ -90,7 +90,7 @@ def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) ->
 
 def _site(site_file: Path, again: str) -> SiteFile:
     """The site's own file, or none: then the table must have the plan's names and units."""
-    from predbayes.study.sitefile import SiteFile
+    from predbayes.study.tables.mapping import SiteFile
 
     if site_file.exists():
         return SiteFile.load(site_file)
@@ -112,9 +112,9 @@ def _show(checked: SiteCheck, *, show_values: bool) -> None:
 
 def _asked(kit: Kit, problem: str) -> Iterator[str]:
     """What the plan asks of the site, in a few lines."""
-    from predbayes.study.checks import upload_bytes
-    from predbayes.study.learners import learner_names
-    from predbayes.study.pages import bytes_readable
+    from predbayes.study.kit.review import upload_bytes
+    from predbayes.study.plan.models import learner_names
+    from predbayes.study.wording import bytes_readable
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
@@ -148,7 +148,7 @@ def _module(plan: Plan, problem: str) -> str:
 def _module_problem(plan: Plan) -> str:
     """Why such a network cannot be used here, if so."""
     from predbayes.errors import PlanError
-    from predbayes.study.modules import source_digest
+    from predbayes.study.plan.modules import source_digest
 
     if not plan.model.module:
         return ""

@@ -13,12 +13,12 @@ from predbayes.cli.site_train import held_back, read_key, read_site
 
 if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
-    from predbayes.study.home import Comparison
-    from predbayes.study.model import CalibratedModel
-    from predbayes.study.plan import Plan
-    from predbayes.study.result import Scores
-    from predbayes.study.site import Holdout, SiteRows
-    from predbayes.study.sitefile import SiteFile
+    from predbayes.study.plan.schema import Plan
+    from predbayes.study.result.model import CalibratedModel
+    from predbayes.study.result.schema import Scores
+    from predbayes.study.site.adopt import Comparison
+    from predbayes.study.site.training import Holdout, SiteRows
+    from predbayes.study.tables.mapping import SiteFile
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with model.json.")]
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")]
@@ -44,9 +44,9 @@ def evaluate_command(
     """Try a model on held-out rows; nothing leaves by itself."""
     from predbayes.errors import StudyError
     from predbayes.seeding import generator
-    from predbayes.study.evaluation import evaluation_upload
-    from predbayes.study.home import evaluated_rows, require_as_it_came
-    from predbayes.study.scoring import score
+    from predbayes.study.result.evaluation import evaluation_upload
+    from predbayes.study.result.scoring import score
+    from predbayes.study.site.adopt import evaluated_rows, require_as_it_came
 
     if out is not None and everything:
         raise StudyError("--out is of held-out rows alone: leave --all out")
@@ -81,8 +81,8 @@ def adopt_command(
 ) -> None:
     """Fit a model to the site's rows; say which serves it best."""
     from predbayes.errors import StudyError
-    from predbayes.study.home import adopt
-    from predbayes.study.model import model_folder
+    from predbayes.study.result.model import model_folder
+    from predbayes.study.site.adopt import adopt
 
     if out.exists() and out.resolve() == model_folder(model).resolve():
         raise StudyError("--out is the folder of the model; give it another one")
@@ -99,9 +99,9 @@ def adopt_command(
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
     import torch
 
-    from predbayes.study.model import CalibratedModel, model_folder
-    from predbayes.study.site import SiteRows
-    from predbayes.study.sitefile import read_site_table
+    from predbayes.study.result.model import CalibratedModel, model_folder
+    from predbayes.study.site.training import SiteRows
+    from predbayes.study.tables.mapping import read_site_table
 
     loaded, own = CalibratedModel.load(model_folder(model)), read_site(site)
     torch.set_num_threads(loaded.plan.learner.threads)
@@ -109,7 +109,7 @@ def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFil
 
 
 def _kept(home: Path | None) -> Holdout | None:
-    from predbayes.study.site import Holdout
+    from predbayes.study.site.training import Holdout
 
     return None if home is None else Holdout.load(home)
 
@@ -124,7 +124,7 @@ def _heading(
 
 
 def _show(plan: Plan, found: Comparison) -> None:
-    from predbayes.study.report import with_interval
+    from predbayes.study.report.report import with_interval
 
     if found.scores:
         _show_scores(plan, found.scores.items())
@@ -135,7 +135,7 @@ def _show(plan: Plan, found: Comparison) -> None:
 
 def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     """A line for each model, a column for each metric, with intervals of 95 %."""
-    from predbayes.study.report import METRICS, with_interval
+    from predbayes.study.report.report import METRICS, with_interval
 
     lines = list(scores)
     shown = [m for m in METRICS if any(m.name in found.metrics for _, found in lines)]
@@ -162,8 +162,8 @@ def _require_place(out: Path, data: Path) -> None:
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:
     """Write the signed sums, or hold them back until they are approved; say all that they are."""
-    from predbayes.study.approvals import Approvals
-    from predbayes.study.folder import TEMPORARY, put, remove
+    from predbayes.study.site.approvals import Approvals
+    from predbayes.study.store.files import TEMPORARY, put, remove
 
     approved = Approvals(own.folder).given("upload", upload.digest())
     released = plan.upload.release == "automatic" or approved

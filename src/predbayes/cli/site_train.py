@@ -14,8 +14,8 @@ from predbayes.cli.site_check import DEFAULT_SITE, SiteOption, quoted, site_opti
 
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
-    from predbayes.study.site import Trained
-    from predbayes.study.sitefile import SiteFile
+    from predbayes.study.site.training import Trained
+    from predbayes.study.tables.mapping import SiteFile
 
 _STOPPED = 130  # the exit code after Ctrl-C
 
@@ -45,8 +45,8 @@ def approve_command(
     """Record somebody's yes for a plan, or for one upload."""
     from predbayes.exchange.signing import fingerprint
     from predbayes.exchange.upload import Declared, Upload
-    from predbayes.study.approvals import Approvals
-    from predbayes.study.kit import Kit
+    from predbayes.study.kit.kit import Kit
+    from predbayes.study.site.approvals import Approvals
 
     approvals = Approvals(site.parent)
     if what.is_dir():
@@ -75,11 +75,11 @@ def train_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Train once and write the upload; if it was stopped, go on."""
-    from predbayes.study.approvals import Approvals
-    from predbayes.study.folder import RUN_LOCK, locked
-    from predbayes.study.kit import Kit
-    from predbayes.study.site import SiteRows, Training
-    from predbayes.study.sitefile import read_site_table
+    from predbayes.study.kit.kit import Kit
+    from predbayes.study.site.approvals import Approvals
+    from predbayes.study.site.training import SiteRows, Training
+    from predbayes.study.store.files import RUN_LOCK, locked
+    from predbayes.study.tables.mapping import read_site_table
 
     loaded = Kit.load(kit)
     plan, own = loaded.plan, read_site(site)
@@ -108,7 +108,7 @@ def train_command(
 def read_site(path: Path) -> SiteFile:
     """The site's own file, or how to come by one."""
     from predbayes.errors import StudyError
-    from predbayes.study.sitefile import SiteFile
+    from predbayes.study.tables.mapping import SiteFile
 
     if not path.exists():
         raise StudyError(

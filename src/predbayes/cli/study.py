@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from predbayes.study.status import Status
+    from predbayes.study.coordinator.status import Status
 
 app = typer.Typer(
     help="Run a study: admit sites, take their files in, finish, verify.", no_args_is_help=True
@@ -27,7 +27,7 @@ def init(
     study: Folder = _DEFAULT,
 ) -> None:
     """Begin a study of a frozen plan."""
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
     begun = Study.init(study, kit, labels)
     typer.echo(f"{study}: a study of plan {begun.kit.plan.name!r}")
@@ -43,7 +43,7 @@ def admit(
 ) -> None:
     """Record a site's key; admitting again replaces it."""
     from predbayes.exchange.signing import PublicKey
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
     public = PublicKey.load(key)
     new = Study(study).admit(name, public)
@@ -58,7 +58,7 @@ def add(
 ) -> None:
     """Check uploads and take them in; those that are refused change nothing."""
     from predbayes.errors import StudyError, UploadError
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
     opened = Study(study)
     refused = 0
@@ -83,7 +83,7 @@ def withdraw(
     study: Folder = _DEFAULT,
 ) -> None:
     """Delete a site's upload; only its digest stays in the ledger."""
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
     digest = Study(study).withdraw(name)
     typer.echo(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
@@ -96,8 +96,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say where the study stands."""
-    from predbayes.study.status import status_of
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.status import status_of
+    from predbayes.study.coordinator.study import Study
 
     found = status_of(Study(study))
     if as_json:
@@ -125,7 +125,7 @@ def finish(
     ] = False,
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
     opened = Study(study)
     typer.echo("screening, pooling, distilling, scoring; it may take a minute or two")
@@ -152,7 +152,7 @@ def verify(
 ) -> None:
     """Compare every byte of the study with its ledger."""
     from predbayes.errors import StudyError
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
     opened = Study(study)
     problems = opened.verify(rebuild=rebuild)

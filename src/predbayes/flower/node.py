@@ -24,12 +24,12 @@ from predbayes.exchange.upload import Declared, Upload
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.parcel import Answer
 from predbayes.flower.simulation import node_config
-from predbayes.study.approvals import Approvals
-from predbayes.study.folder import RUN_LOCK, locked
-from predbayes.study.kit import PLAN_FILE, Kit
-from predbayes.study.plan import Plan
-from predbayes.study.site import SiteRows, Training
-from predbayes.study.sitefile import SiteFile, read_site_table
+from predbayes.study.kit.kit import PLAN_FILE, Kit
+from predbayes.study.plan.schema import Plan
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.training import SiteRows, Training
+from predbayes.study.store.files import RUN_LOCK, locked
+from predbayes.study.tables.mapping import SiteFile, read_site_table
 
 Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
 """Makes a table in the plan's columns and units: of a plan, a site.toml and a path."""

@@ -22,8 +22,8 @@ from typing import Any
 import predbayes
 from predbayes.errors import PlanError
 from predbayes.flower.wire import Hello, pack_hello, upload_record
-from predbayes.study.approvals import Approvals
-from predbayes.study.folder import file_digest, write_whole
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.store.files import file_digest, write_whole
 
 _NEEDED = ("site", "data", "kit", "out")
 _CHOICES = ("site", "data", "kit", "learner", "device")

@@ -39,9 +39,9 @@ from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.parcel import Answer, unpack_answer
 from predbayes.flower.wire import brings_upload, read_words, unpack_hello, words
 from predbayes.optional import require
-from predbayes.study.live import LiveRun, one_run
-from predbayes.study.pages import counted
-from predbayes.study.study import Study
+from predbayes.study.coordinator.live import LiveRun, one_run
+from predbayes.study.coordinator.study import Study
+from predbayes.study.wording import counted
 
 _log = logging.getLogger(__name__)
 

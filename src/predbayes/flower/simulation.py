@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predbayes.errors import StudyError
-from predbayes.study.approvals import Approvals
-from predbayes.study.folder import put, remove, scratch_beside
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.store.files import put, remove, scratch_beside
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from predbayes.exchange.signing import SigningKey
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
 
 _STUDY, _SITES, _NODE = "study", "sites", "node.json"
 _PATHS = {"site": "site.toml", "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
@@ -50,8 +50,8 @@ def lay_out(
         learners: Of sites that have a choice of their own; a network.
     """
     # Not above: nodes only look for their folder here, and are to do so at once.
-    from predbayes.study.kit import Kit
-    from predbayes.study.study import Study
+    from predbayes.study.coordinator.study import Study
+    from predbayes.study.kit.kit import Kit
 
     if not root.is_absolute():
         raise StudyError(f"{root} is relative; a run needs the absolute path of its simulation")

@@ -20,14 +20,14 @@ from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.optional import require
 from predbayes.seeding import generator
-from predbayes.study.draft import draft
-from predbayes.study.kit import freeze
-from predbayes.study.plan import Number, Plan, Section
-from predbayes.study.result import Result
-from predbayes.study.site import make_upload
-from predbayes.study.study import Study
-from predbayes.study.tables import code_targets, encode
-from predbayes.study.toml import dump
+from predbayes.study.coordinator.study import Study
+from predbayes.study.kit.draft import draft
+from predbayes.study.kit.kit import freeze
+from predbayes.study.plan.schema import Number, Plan, Section
+from predbayes.study.plan.text import dump
+from predbayes.study.result.schema import Result
+from predbayes.study.site.training import make_upload
+from predbayes.study.tables.coding import code_targets, encode
 
 SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")
 _TARGET = "digit"

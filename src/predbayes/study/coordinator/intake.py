@@ -1,0 +1,172 @@
+"""Is this file what the plan asked this site for? Everything that is checked before it counts.
+
+A file may come from anybody, so it is looked at from the outside in, and the first thing that is
+wrong ends it: size, header, plan, site and key, then the arrays' types and shapes, and only then
+their bytes: digest and signature, finiteness, range. What may be in memory at once is bounded by
+the plan and not by what a header claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import UploadError, no_such
+from predbayes.exchange.upload import Declared, Spec, Upload, printable
+from predbayes.posterior.samples import WeightSamples
+from predbayes.study.plan.models import site_network
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.evaluation import check_evaluation
+
+HEADER_ROOM = 1_000_000  # bytes beside the arrays
+MAX_ROWS = 10**9
+_MAX_WEIGHT = 1e4
+_MAX_STANDARD = 1e4  # of a mean, in standard deviations of the target
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The arrays that a plan asks for; of weights the first dimension is that of samples."""
+
+    arrays: Mapping[str, Spec]
+    max_samples: int  # 0 where arrays are no samples
+
+    @classmethod
+    def of(cls, plan: Plan) -> Expected:
+        """What every site of a study sends."""
+        rows = plan.reference.num_rows
+        dtype = plan.upload.dtype
+        if plan.upload.kind == "predictions":
+            if plan.classification:
+                return cls({"log_probs": (dtype, (rows, plan.num_outputs))}, 0)
+            names = ("mean", "epistemic_var", "noise_var")
+            return cls(dict.fromkeys(names, (dtype, (rows,))), 0)
+        module = site_network(plan).create(torch.Generator())
+        arrays = WeightSamples.of(module).arrays()
+        most = plan.learner.max_samples
+        specs = {name: (array.dtype, tuple(array.shape[1:])) for name, array in arrays.items()}
+        return cls(specs, most)
+
+    @property
+    def max_bytes(self) -> int:
+        """More than this no honest file has."""
+        elements = (torch.Size(shape).numel() * dtype.itemsize for dtype, shape in self._specs())
+        return max(self.max_samples, 1) * sum(elements) + HEADER_ROOM
+
+    def check(self, declared: Mapping[str, Spec]) -> None:
+        """Refuse other names, types and shapes."""
+        if set(declared) != set(self.arrays):
+            names = printable(", ".join(self.arrays))
+            raise UploadError(f"the arrays are not those of the plan: {names}")
+        for name, (dtype, shape) in self.arrays.items():
+            given_dtype, given = declared[name]
+            fits = given == shape
+            if self.max_samples:
+                fits = given[1:] == shape and 1 <= given[0] <= self.max_samples if given else False
+            if given_dtype != dtype or not fits:
+                raise UploadError(f"array {name!r} has not the type and shape of the plan")
+        if self.max_samples and len({shape[0] for _, shape in declared.values()}) > 1:
+            raise UploadError("the arrays do not have equally many samples")
+
+    def _specs(self) -> list[Spec]:
+        return list(self.arrays.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """The checks of one study."""
+
+    plan: Plan
+    plan_digest: str
+    expected: Expected
+
+    @classmethod
+    def of(cls, plan: Plan) -> Intake:
+        """The checks that a plan asks for."""
+        return cls(plan, plan.digest(), Expected.of(plan))
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest file that is looked at."""
+        return min(self.plan.upload.max_bytes, self.expected.max_bytes)
+
+    def check(self, path: Path, keys: Mapping[str, str]) -> Upload:
+        """The upload in a file, if it is what an admitted site may send.
+
+        Args:
+            path: A file that nobody else can change meanwhile.
+            keys: The public key of each admitted site.
+        """
+        declared = Declared.read(path)
+        self._check_sender(declared, keys)
+        self._check_arrays(declared)
+        upload = Upload.load(path)
+        assert declared.signature is not None  # as `_check_sender` has seen
+        if not declared.signature.verifies(upload.digest()):
+            raise UploadError("the signature is not of this content: it was altered on the way")
+        self._check_range(upload)
+        return upload
+
+    def check_networks(self, upload: Upload, inputs: Tensor) -> None:
+        """Refuse weights whose networks predict nothing that a pool could take in.
+
+        Weights within bounds may still multiply to infinity, layer by layer.
+        """
+        predictive = site_network(self.plan).predict(upload.samples(), inputs)
+        try:
+            sent = Upload.of_predictions(predictive, num_rows=upload.info.num_rows)
+        except UploadError as error:
+            raise UploadError("its networks predict no finite number at a reference row") from error
+        if not self.plan.classification and _largest(sent) > _MAX_STANDARD:
+            raise UploadError("its networks predict beyond any plausible target")
+
+    def _check_sender(self, declared: Declared, keys: Mapping[str, str]) -> None:
+        info = declared.info
+        if info.plan != self.plan_digest:
+            raise UploadError("it was made for another plan, or another version of this one")
+        if info.kind not in (self.plan.upload.kind, "evaluation"):
+            raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.upload.kind}")
+        if info.site not in keys:
+            raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
+        if declared.signature is None:
+            raise UploadError("it is not signed")
+        if declared.signature.key != keys[info.site]:
+            raise UploadError(f"it is not signed with the key that {info.site} was admitted with")
+
+    def _check_arrays(self, declared: Declared) -> None:
+        if declared.info.kind != "evaluation":
+            self.expected.check(declared.arrays)
+        elif declared.arrays:
+            raise UploadError("an evaluation is sums alone; this one has arrays")
+
+    def _check_range(self, upload: Upload) -> None:
+        """Refuse what no honest site can have found."""
+        info = upload.info
+        if info.num_rows > MAX_ROWS:
+            raise UploadError(f"it claims more rows than any site has, which is {MAX_ROWS:,}")
+        if info.kind == "evaluation":
+            check_evaluation(self.plan, info)
+            return
+        if info.class_rows is not None:
+            if not self.plan.classification or len(info.class_rows) != self.plan.num_outputs:
+                raise UploadError("it does not count the plan's classes")
+            if sum(info.class_rows) > info.num_rows * 1.001:
+                raise UploadError("it counts more rows by class than in all")
+        if info.kind == "weights":
+            if _largest(upload) > _MAX_WEIGHT:
+                raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
+            return
+        if self.plan.classification and float(upload.arrays["log_probs"].max()) > 0.01:
+            raise UploadError("log_probs are not logarithms of probabilities")
+        upload.predictive()  # refuses what is no distribution
+        if not self.plan.classification and _largest(upload) > _MAX_STANDARD:
+            raise UploadError("means or variances are beyond any plausible target")
+
+
+def _largest(upload: Upload) -> float:
+    # Numerics: not abs, of which the least integer is negative.
+    return max(max(float(a.max()), -float(a.min())) for a in upload.arrays.values())

@@ -1,0 +1,69 @@
+"""How a run over a network stands, for whoever asks `predbayes study status` meanwhile.
+
+The run writes it into a small file in the study's folder again and again, and removes the file when
+it ends. What a run that was killed has left counts no more: its process is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from predbayes.study.store.files import RUN_LOCK, TEMPORARY, locked, remove
+from predbayes.study.store.ledger import now
+
+LIVE_FILE = ".run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A run that is under way."""
+
+    sites: Mapping[str, str]  # the state of each admitted site
+    seconds_left: float  # to its deadline
+    at: str = field(default_factory=now)
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+    def save(self, folder: Path) -> None:
+        """Write it into a study's folder, whole or not at all."""
+        partial = folder / f"{TEMPORARY}run"
+        partial.write_text(json.dumps(asdict(self)))
+        partial.replace(folder / LIVE_FILE)
+
+    @classmethod
+    def load(cls, folder: Path) -> LiveRun | None:
+        """What a run has written, if there is one under way."""
+        try:
+            found = cls(**json.loads((folder / LIVE_FILE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return found if found.host != socket.gethostname() or _runs(found.pid) else None
+
+
+@contextmanager
+def one_run(folder: Path) -> Iterator[None]:
+    """Hold a study's folder for a run; a second run is refused, commands are not."""
+    with locked(folder, RUN_LOCK):
+        try:
+            yield
+        finally:
+            remove(folder / LIVE_FILE)
+
+
+def _runs(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # where asking would end it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's, and so there
+    return True

@@ -1,0 +1,175 @@
+"""What a study is at a point in time, read from its ledger and nothing else.
+
+    init      the plan, its files and the labels' digest
+    admit     a site and its key; admitting again is a new key
+    add       a site's upload, by its digest
+    evaluate  how a result's model does on a site's own rows; a newer one takes its place
+    withdraw  a site takes all that it sent back; the bytes go, the digest stays
+    finish    a numbered result: of which uploads, and its files
+
+A site has one upload at most. One that withdrew is not admitted any more, and a key that was
+replaced or withdrawn is never taken again: nobody can put an old upload back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from predbayes.errors import StudyError
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.model import WEIGHTS_FILE
+from predbayes.study.store.ledger import FIRST, Entry
+
+MODEL_FOLDER = "model"
+"""Where a result has its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedEvaluation:
+    """A site's latest word on one model."""
+
+    site: str
+    digest: str  # of its content
+    file_digest: str  # of its bytes
+    num_bytes: int
+    num_rows: int
+    model: str  # digest of the weights
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedResult:
+    """A result, and what it was made of."""
+
+    number: int
+    at: str
+    uploads: Mapping[str, str]  # digest by site
+    left_out: tuple[str, ...]  # by hand
+    files: Mapping[str, str]  # digest of the bytes, by path in the result's folder
+    outcome: str  # digest of what was found: equal for equal sets of uploads
+    start: int | None
+    ledger: str  # digest of the entry before
+    evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
+
+    @property
+    def model(self) -> str:
+        """Digest of the model's weights, which results of the same uploads share."""
+        return self.files.get(f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "")
+
+    def serves(self, left_out: frozenset[str], files: Sequence[str], *, warm: bool) -> bool:
+        """Whether it is what one would make with these sites left out, and has these files.
+
+        A student that began cold serves who asks for a warm one, but not the other way round.
+        """
+        alike = frozenset(self.left_out) == left_out and (warm or self.start is None)
+        return alike and set(files) <= self.files.keys()
+
+
+@dataclass(slots=True)
+class State:
+    """Sites, uploads and results of a study."""
+
+    plan_digest: str = ""
+    files: dict[str, str] = field(default_factory=dict)  # of kit and labels
+    keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
+    uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
+    evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
+    # site and model
+    replaced: set[str] = field(default_factory=set)  # evaluations that count no more
+    retired: set[str] = field(default_factory=set)  # keys that were in use
+    withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
+    results: list[FinishedResult] = field(default_factory=list)
+    num_entries: int = 0
+    last: str = FIRST  # digest of the last entry
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> State:
+        """Replay a ledger."""
+        state = cls()
+        for entry in entries:
+            state.take(entry)
+        if not state.plan_digest:
+            raise StudyError("the ledger is empty: the study was never begun")
+        return state
+
+    def take(self, entry: Entry) -> None:
+        """One more entry."""
+        data: Mapping[str, Any] = entry.data
+        match entry.step:
+            case "init":
+                self.plan_digest, self.files = data["plan"], dict(data["files"])
+            case "admit":
+                self._retire(data["site"])
+                self.keys[data["site"]] = data["key"]
+            case "add":
+                self.uploads[data["site"]] = AcceptedUpload(**data, at=entry.at)
+            case "evaluate":
+                self._forget(data["site"], data["model"])
+                accepted = AcceptedEvaluation(**data, at=entry.at)
+                self.evaluations[accepted.site, accepted.model] = accepted
+            case "withdraw":
+                self.uploads.pop(data["site"], None)
+                for site, model in list(self.evaluations):
+                    if site == data["site"]:
+                        self._forget(site, model)
+                self._retire(data["site"])
+                self.withdrawn[data["digest"]] = data["site"]
+            case "finish":
+                shown = tuple(data.get("evaluations", ()))
+                result = dict(data) | {"left_out": tuple(data["left_out"]), "evaluations": shown}
+                self.results.append(FinishedResult(**result, at=entry.at, ledger=entry.previous))
+            case unknown:
+                raise StudyError(f"the ledger has a step {unknown!r} that this version lacks")
+        self.num_entries = entry.number
+        self.last = entry.digest
+
+    def _retire(self, site: str) -> None:
+        if site in self.keys:
+            self.retired.add(self.keys.pop(site))
+
+    def _forget(self, site: str, model: str) -> None:
+        before = self.evaluations.pop((site, model), None)
+        if before is not None:
+            self.replaced.add(before.digest)
+
+    @property
+    def accepted(self) -> list[AcceptedUpload | AcceptedEvaluation]:
+        """Every file that counts, uploads first."""
+        return [*self.uploads.values(), *self.evaluations.values()]
+
+    def sent_by(self, site: str) -> list[AcceptedUpload | AcceptedEvaluation]:
+        """All that counts of a site, its upload first."""
+        return [accepted for accepted in self.accepted if accepted.site == site]
+
+    def evaluations_of(self, model: str) -> list[AcceptedEvaluation]:
+        """What sites said about a model, in the order of digests."""
+        found = [accepted for accepted in self.evaluations.values() if accepted.model == model]
+        return sorted(found, key=lambda accepted: accepted.digest)
+
+    @property
+    def in_order(self) -> list[AcceptedUpload]:
+        """Accepted uploads in the order of their digests, in which they are folded."""
+        return sorted(self.uploads.values(), key=lambda upload: upload.digest)
+
+    @property
+    def next_number(self) -> int:
+        """Of the result that comes next."""
+        return self.results[-1].number + 1 if self.results else 1
+
+    @property
+    def of_these_uploads(self) -> FinishedResult | None:
+        """The last result, if it is of the uploads that count now."""
+        last = self.results[-1] if self.results else None
+        now = {upload.site: upload.digest for upload in self.uploads.values()}
+        return last if last is not None and dict(last.uploads) == now else None
+
+    @property
+    def current(self) -> FinishedResult | None:
+        """That result, if it also shows the evaluations that count now."""
+        last = self.of_these_uploads
+        if last is None:
+            return None
+        now = tuple(accepted.digest for accepted in self.evaluations_of(last.model))
+        return last if last.evaluations == now else None

@@ -1,0 +1,118 @@
+"""Where a study stands, as plain data for people and programs."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from predbayes.exchange.signing import PublicKey
+from predbayes.study.coordinator.live import LiveRun
+from predbayes.study.coordinator.state import FinishedResult, State
+from predbayes.study.coordinator.study import Study
+from predbayes.study.result.schema import Result
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStatus:
+    """One site."""
+
+    site: str
+    state: Literal["admitted", "in", "withdrawn"]
+    key: str | None  # fingerprint; None after it withdrew
+    num_rows: int | None
+    num_bytes: int | None
+    since: str | None  # when its upload came
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStatus:
+    """One result."""
+
+    number: int
+    finished: str
+    sites: int
+    outcome: str
+    current: bool  # whether it is of the uploads that are in now
+    verdict: str
+    nll: float | None  # of the student
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole study."""
+
+    study: str
+    plan_digest: str
+    fingerprint: str
+    sites: tuple[SiteStatus, ...]
+    num_in: int
+    quorum: int
+    deadline: str | None
+    late: bool
+    run: LiveRun | None  # over a network, if one is under way
+    results: tuple[ResultStatus, ...]
+    ledger_digest: str
+    next: str  # what to do now
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def status_of(study: Study) -> Status:
+    """Read a study; nothing is changed, and no lock is needed."""
+    state, plan = study.state(), study.plan
+    deadline = plan.rules.deadline
+    results = tuple(
+        _result(recorded, study.result(recorded.number), current=recorded is state.current)
+        for recorded in state.results
+    )
+    return Status(
+        study=plan.name,
+        plan_digest=state.plan_digest,
+        fingerprint=plan.fingerprint,
+        sites=_sites(state),
+        num_in=len(state.uploads),
+        quorum=plan.rules.quorum,
+        deadline=None if deadline is None else deadline.isoformat(),
+        late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
+        run=LiveRun.load(study.folder),
+        results=results,
+        ledger_digest=state.last,
+        next=_next(len(state.uploads), plan.rules.quorum, results),
+    )
+
+
+def _sites(state: State) -> tuple[SiteStatus, ...]:
+    found = []
+    for site in sorted({*state.keys, *state.withdrawn.values()}):
+        key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
+        upload = state.uploads.get(site)
+        if upload is not None:
+            line = SiteStatus(site, "in", key, upload.num_rows, upload.num_bytes, upload.at)
+        else:
+            line = SiteStatus(site, "admitted" if key else "withdrawn", key, None, None, None)
+        found.append(line)
+    return tuple(found)
+
+
+def _result(recorded: FinishedResult, found: Result, *, current: bool) -> ResultStatus:
+    scores = found.student.scores
+    return ResultStatus(
+        number=recorded.number,
+        finished=recorded.at,
+        sites=len(recorded.uploads),
+        outcome=recorded.outcome,
+        current=current,
+        verdict=found.verdict,
+        nll=None if scores is None else scores.metrics["nll"].value,
+    )
+
+
+def _next(num_in: int, quorum: int, results: tuple[ResultStatus, ...]) -> str:
+    if num_in < quorum:
+        return f"{quorum - num_in} more sites for the quorum of {quorum}: predbayes study add FILE"
+    if not results or not results[-1].current:
+        return "predbayes study finish"
+    return f"results/{results[-1].number}/report.html"

@@ -1,0 +1,1 @@
+"""What every site gets: a plan that was drafted, reviewed and frozen."""

@@ -1,0 +1,338 @@
+"""A first plan from a table: what can be seen in the cells is guessed, the rest is asked for.
+
+    column of numbers            number, range from the least to the greatest, rounded outward
+    of one or two whole numbers  category: a code, such as 0 and 1
+    of at most 20 words          category, with `other` for words that only sites have
+    all words differ             left out: a name, an identifier, a date
+    the same in every row        left out: it tells nothing
+
+A target of words, or of at most ten whole numbers, is a classification. Every guess that may be
+wrong and everything that no table tells (units, licence, legal basis) is a note to the user.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from predbayes.errors import PlanError, no_such
+from predbayes.study.plan.schema import (
+    Category,
+    Column,
+    Missing,
+    Number,
+    Plan,
+    Reference,
+    Rules,
+    Target,
+)
+from predbayes.study.tables.coding import examine
+
+MAX_CATEGORIES = 20
+"""A text column of more different words is not taken for a category."""
+
+MAX_CLASSES = 50
+"""A target of more different words is not taken for a class."""
+
+EVALUATE_FRACTION = 0.3
+"""Share of the labels that is set aside to score with, where there are enough of them."""
+
+_MAX_CODES = 2  # whole numbers that are a code and no quantity
+_MAX_NUMBER_CLASSES = 10
+_MAX_LISTED = 8  # names in one note
+_SUSPICIOUS = 0.9  # correlation at which a column may be the target in disguise
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
+_MARKERS = frozenset({"?", "-", ".", "na", "n/a", "nan", "null", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan, and what its author should know and fill in."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """One column of the table."""
+
+    name: str
+    words: tuple[str, ...]  # as text, "" where missing
+    numbers: NDArray[np.float64]  # NaN where missing or not a number
+
+    @property
+    def distinct(self) -> list[str]:
+        return sorted({word for word in self.words if word}, key=_natural)
+
+    @property
+    def num_filled(self) -> int:
+        return sum(word != "" for word in self.words)
+
+    @property
+    def num_readable(self) -> int:
+        return int(np.isfinite(self.numbers).sum())
+
+    @property
+    def is_number(self) -> bool:
+        """Whether most cells are numbers: what is not may be a mark for a missing value."""
+        return 2 * self.num_readable > self.num_filled
+
+    @property
+    def codes(self) -> list[str] | None:
+        """The different values if all are whole numbers; 1.0 is another way to write 1."""
+        values = {word.removesuffix(".0") for word in self.words if word}
+        whole = all(_WHOLE.fullmatch(value) for value in values)
+        return sorted(values, key=int) if whole else None
+
+
+def draft(
+    frame: pd.DataFrame,
+    *,
+    name: str,
+    target: str,
+    file: str,
+    labelled: int | None = None,
+    evaluate: int | None = None,
+) -> Draft:
+    """Guess a plan.
+
+    Args:
+        frame: The reference rows, as `read_frame` gives them.
+        name: Of the study.
+        target: The column to predict; its cell is empty in rows without a label.
+        file: Where the rows lie, relative to the plan.
+        labelled: How many rows to tune on; those with a label that are not for evaluation.
+        evaluate: How many rows to score on; three in ten of those with a label if this is enough
+            to judge calibration, else none, and scores are cross-fitted.
+    """
+    if name != study_name(name):
+        raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
+    if target not in frame.columns:
+        raise PlanError(no_such("column", target, map(str, frame.columns)))
+    cells = {column.name: column for column in _columns(frame)}
+    goal, notes = _target(cells[target])
+    columns: dict[str, Number | Category] = {}
+    left_out = []
+    for column in cells.values():
+        if column.name == target:
+            continue
+        guess = _guess(column)
+        if isinstance(guess, str):
+            left_out.append(f"{column.name or 'a column without a name'}: left out, {guess}")
+        else:
+            columns[column.name] = guess
+            notes += _doubts(column, guess, cells[target])
+    if not columns:
+        raise PlanError(f"no column to predict {target!r} from: {'; '.join(left_out)}")
+    notes += _perhaps_codes([cells[c] for c, guess in columns.items() if guess.type == "number"])
+    reference = _reference(file, len(frame), cells[target].num_filled, labelled, evaluate)
+    plan = Plan(format=1, name=name, target=goal, columns=columns, reference=reference)
+    return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))
+
+
+def study_name(text: str) -> str:
+    """A name that a plan may have, from any text.
+
+    Examples:
+        >>> study_name("Herz (Basel), 2024")
+        'Herz -Basel-- 2024'
+    """
+    return re.sub(r"[^A-Za-z0-9 ._-]", "-", text).strip(" ._-")[:64] or "study"
+
+
+def round_outward(least: float, greatest: float) -> tuple[float, float]:
+    """A range with round ends around two different numbers.
+
+    Examples:
+        >>> round_outward(29.0, 77.0), round_outward(0.013, 0.97)
+        ((20.0, 80.0), (0.0, 1.0))
+    """
+    exponent = math.floor(math.log10(greatest - least)) if greatest - least < math.inf else 308
+    step = 10.0**exponent
+    low = round(math.floor(least / step) * step, max(-exponent, 0))
+    high = round(math.ceil(greatest / step) * step, max(-exponent, 0))
+    # Numerics: a step may be too small for the numbers, or the end too large for a float.
+    return (
+        low if math.isfinite(low) and low <= least else least,
+        high if math.isfinite(high) and high >= greatest else greatest,
+    )
+
+
+def _columns(frame: pd.DataFrame) -> Iterable[_Cells]:
+    """All columns, read as numbers by the rules by which a plan's columns are."""
+    names = [str(name) for name in frame.columns]
+    frame = frame.set_axis(names, axis=1)
+    readable: dict[str, Column] = {name: Number(type="number", missing="impute") for name in names}
+    unused = Target(name="-".join(names) + "-", task="regression")
+    trial = Plan(format=1, name="trial", target=unused, columns=readable, reference=Reference())
+    codes = examine(trial, frame).codes.numpy()
+    for index, name in enumerate(names):
+        values = frame[name]
+        words = values.astype(object).where(values.notna(), "").map(str).str.strip()
+        numbers = np.where(np.isfinite(codes[:, index]), codes[:, index], np.nan)
+        yield _Cells(name, tuple(words), numbers)
+
+
+def _guess(column: _Cells) -> Number | Category | str:
+    """What a column is, or why it is left out."""
+    distinct = column.distinct
+    if not column.name:
+        return "it has no name"
+    if len(distinct) < 2:
+        return "the same in every row" if distinct else "it has no value"
+    missing: Missing = "flag" if column.num_filled < len(column.words) else "impute"
+    if column.is_number:
+        codes = column.codes
+        if codes is not None and len(codes) < 2:  # 1 and 1.0
+            return "the same in every row"
+        if codes is not None and len(codes) <= _MAX_CODES:
+            return Category(type="category", categories=tuple(codes), missing=missing)
+        if _is_counter(column):
+            return "it numbers the rows"
+        return Number(type="number", range=_range(column), missing=missing)
+    if len(distinct) == column.num_filled:
+        return "all its words differ, as names, identifiers and dates do"
+    if len(distinct) > MAX_CATEGORIES:
+        return f"{len(distinct)} different words are too many for a category"
+    return Category(type="category", categories=tuple(distinct), missing=missing)
+
+
+def _range(column: _Cells) -> tuple[float, float] | None:
+    least, greatest = float(np.nanmin(column.numbers)), float(np.nanmax(column.numbers))
+    return round_outward(least, greatest) if least < greatest else None
+
+
+def _is_counter(column: _Cells) -> bool:
+    """Whether the numbers go up by one from row to row."""
+    return len(column.words) > _MAX_CODES + 1 and bool((np.diff(column.numbers) == 1).all())
+
+
+def _target(cells: _Cells) -> tuple[Target, list[str]]:
+    distinct = cells.distinct if cells.codes is None else cells.codes
+    if len(distinct) < 2:
+        what = "is the same in every row" if distinct else "has no labels"
+        raise PlanError(f"the target {cells.name!r} {what}")
+    few = cells.codes is not None and len(distinct) <= _MAX_NUMBER_CLASSES
+    if cells.is_number and not few:
+        doubt = _unreadable(cells)
+        return Target(name=cells.name, task="regression"), [doubt] if doubt else []
+    if len(distinct) > MAX_CLASSES:
+        raise PlanError(
+            f"the target {cells.name!r} has {len(distinct)} different words: too many for classes"
+        )
+    notes = []
+    if few and len(distinct) > _MAX_CODES:
+        notes.append(
+            f"{cells.name}: taken for {len(distinct)} classes; if it is a quantity, set "
+            'task = "regression" and delete the line of classes'
+        )
+    return Target(name=cells.name, task="classification", classes=tuple(distinct)), notes
+
+
+def _reference(
+    file: str, num_rows: int, num_labels: int, labelled: int | None, evaluate: int | None
+) -> Reference:
+    if evaluate is None:
+        evaluate = math.floor(EVALUATE_FRACTION * num_labels) if labelled is None else 0
+        if evaluate < Rules().min_labels_to_judge:
+            evaluate = 0
+    if labelled is None:
+        labelled = max(num_labels - evaluate, 0)
+    if min(labelled, evaluate) < 0 or labelled + evaluate > num_labels:
+        raise PlanError(
+            f"{labelled} labelled and {evaluate} evaluation rows do not fit the {num_labels} labels"
+        )
+    return Reference(
+        file=file,
+        labelled=labelled,
+        evaluate=evaluate,
+        unlabelled=num_rows - labelled - evaluate,
+    )
+
+
+def _doubts(column: _Cells, guess: Number | Category, target: _Cells) -> list[str]:
+    """What may be wrong with a guess."""
+    doubts = []
+    if isinstance(guess, Number) and (doubt := _unreadable(column)):
+        doubts.append(doubt)
+    if isinstance(guess, Category):
+        marks = [word for word in guess.categories if word.lower() in _MARKERS]
+        doubts += [
+            f"{column.name}: {mark!r} became a category; if it means missing, leave the cells empty"
+            for mark in marks
+        ]
+    correlation = _correlation(column.numbers, target.numbers)
+    if correlation > _SUSPICIOUS:
+        doubts.append(
+            f"{column.name}: follows the target (correlation {correlation:.2f}); delete its line "
+            "if it is not known when a prediction is made"
+        )
+    return doubts
+
+
+def _perhaps_codes(columns: Iterable[_Cells]) -> list[str]:
+    """One note on all numbers that may stand for words."""
+    names = [
+        column.name
+        for column in columns
+        if (codes := column.codes) is not None and len(codes) <= _MAX_NUMBER_CLASSES
+    ]
+    if not names:
+        return []
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return [
+        f"{', '.join(names[:_MAX_LISTED])}{more}: few whole numbers; if they are codes and no "
+        'quantities, make them type = "category"'
+    ]
+
+
+def _unreadable(column: _Cells) -> str:
+    count = column.num_filled - column.num_readable
+    if not count:
+        return ""
+    cells = "1 cell is no number" if count == 1 else f"{count} cells are no numbers"
+    return f"{column.name}: {cells}; if this means missing, leave them empty"
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """The size of the correlation where both are known; 0 if it cannot be said."""
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    with np.errstate(all="ignore"):
+        correlation = abs(float(np.corrcoef(x, y)[0, 1]))
+    return correlation if math.isfinite(correlation) else 0.0
+
+
+def _to_fill_in(plan: Plan) -> list[str]:
+    reference = plan.reference
+    scores = (
+        "labels of evaluate rows are opened only to score"
+        if reference.evaluate
+        else "too few labels to set some aside, so scores are cross-fitted"
+    )
+    notes = [
+        f"reference rows: {reference.labelled} labelled, {reference.evaluate} evaluate, "
+        f"{reference.unlabelled} unlabelled; {scores}",
+    ]
+    if any(isinstance(column, Number) for column in plan.columns.values()):
+        notes.append("ranges are what this table shows, rounded outward; sites may have other rows")
+        notes.append("fill in the unit of each number")
+    if not plan.classification:
+        notes.append(f"fill in the unit of {plan.target.name}")
+    notes.append("fill in source, licence and legal_basis of the reference rows")
+    return notes
+
+
+def _natural(word: str) -> list[tuple[bool, int, str]]:
+    """Words in the order of a reader: A2 before A10."""
+    parts = re.split(r"([0-9]+)", word)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

@@ -1,0 +1,427 @@
+"""The kit: a frozen plan and the reference inputs, one folder that fits on a USB stick.
+
+    plan.toml         frozen: centres, scales and digests are in
+    reference.csv     the reference inputs, in the plan's units
+    FINGERPRINT.txt   eight words by which people make sure that they hold the same plan
+    README.txt        what the folder is
+
+Labels are not in it. Screening sites against labelled rows means nothing if a poisoner knows their
+labels, or only which rows have one: it would behave on those. So rows come in a random order, roles
+are drawn with a secret salt, and the plan holds no more than a salted digest of roles and labels,
+by which the coordinator cannot change them later unnoticed. Order and roles have generators of
+their own: an order can be found out by whoever has the original table and tries seeds, and must not
+tell the roles.
+
+Digests are of parsed content, so line endings and spaces change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+import predbayes
+from predbayes.errors import DataError, PlanError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.seeding import generator
+from predbayes.study.kit.review import REFERENCE_FILE, check
+from predbayes.study.plan.modules import source_digest
+from predbayes.study.plan.schema import Column, Frozen, Number, Plan, Section
+from predbayes.study.plan.text import dump
+from predbayes.study.store.files import put, remove, scratch_beside, sync_tree
+from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
+
+PLAN_FILE = "plan.toml"
+FINGERPRINT_FILE = "FINGERPRINT.txt"
+README_FILE = "README.txt"
+FILES = (PLAN_FILE, REFERENCE_FILE, FINGERPRINT_FILE, README_FILE)
+
+_SALT_BYTES = 32
+_DIGITS = 6  # of centres and scales: they are printed, and need not be exact
+
+
+@dataclass(frozen=True)  # without slots, where the digest is kept
+class Kit:
+    """What every party holds."""
+
+    folder: Path
+    plan: Plan
+    inputs: Tensor  # (R, plan.num_inputs) float32, in the order of the file
+
+    @classmethod
+    def load(cls, folder: Path) -> Kit:
+        """Read a kit, and make sure that its parts belong together."""
+        plan = Plan.load(folder / PLAN_FILE)
+        if plan.frozen is None:
+            raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
+        try:
+            codes = code_table(plan, read_frame(folder / REFERENCE_FILE))
+        except DataError as error:
+            raise PlanError(f"{REFERENCE_FILE} is not the plan's: {error}") from error
+        if inputs_digest(plan, codes) != plan.frozen.inputs_digest:
+            raise PlanError(f"{REFERENCE_FILE} is not the plan's: some row was changed")
+        if len(codes) != plan.reference.num_rows:
+            raise PlanError(
+                f"{REFERENCE_FILE} has {len(codes)} rows, the plan {plan.reference.num_rows}"
+            )
+        kit = cls(folder, plan, Encoder(plan)(codes))
+        _require_fingerprint(kit)
+        return kit
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the plan, and by its digests of everything else."""
+        return self.plan.digest()
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest as words."""
+        return self.plan.fingerprint
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all its files."""
+        paths = [self.folder / name for name in FILES]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+class _Part(Section):
+    rows: list[Annotated[int, Field(ge=0)]]  # of the kit's reference file, from 0
+    labels: list[str] | list[float]  # classes, or numbers in the target's unit
+
+
+class _Contents(Section):
+    """The file of labels."""
+
+    format: Literal[1] = 1
+    salt: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * _SALT_BYTES}}}$")]
+    labelled: _Part
+    evaluate: _Part
+
+    def digest(self) -> str:
+        """SHA-256 of the salt and of both parts as canonical JSON."""
+        parts = self.model_dump(include={"labelled", "evaluate"})
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(bytes.fromhex(self.salt) + text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What the coordinator alone holds: which reference row is for what, and the labels."""
+
+    reference: ReferenceRows  # labelled, unlabelled, evaluate
+    order: Tensor  # (R,) the kit's row of each reference row
+    evaluate_targets: Tensor  # (E,)
+
+    @classmethod
+    def load(cls, path: Path, kit: Kit) -> Labels:
+        """Read a kit's labels; others than those it was frozen with are refused."""
+        contents = _read_contents(path)
+        if kit.plan.frozen is None or contents.digest() != kit.plan.frozen.labels_digest:
+            raise PlanError(f"{path.name} does not hold the labels that the plan was frozen with")
+        labelled, evaluate = (_rows(part, kit) for part in (contents.labelled, contents.evaluate))
+        is_unlabelled = torch.ones(len(kit.inputs), dtype=torch.bool)
+        is_unlabelled[torch.cat([labelled, evaluate])] = False
+        counts = (len(labelled), len(evaluate), int(is_unlabelled.sum()))
+        agreed = kit.plan.reference
+        if counts != (agreed.labelled, agreed.evaluate, agreed.unlabelled):
+            raise PlanError(f"{path.name} does not have as many rows in each role as the plan")
+        order = torch.cat([labelled, is_unlabelled.nonzero()[:, 0], evaluate])
+        targets = _targets(kit.plan, contents.labelled.labels)
+        reference = ReferenceRows(kit.inputs[order], targets, len(evaluate))
+        return cls(reference, order, _targets(kit.plan, contents.evaluate.labels))
+
+
+def freeze(
+    plan_path: Path, out: Path, labels_out: Path | None = None, *, salt: bytes | None = None
+) -> Kit:
+    """Make a kit of a plan and its reference rows.
+
+    Args:
+        plan_path: A plan that has no errors left.
+        out: The kit; a folder that does not exist.
+        labels_out: Where roles and labels go, outside the kit; beside it by default.
+        salt: 32 secret bytes; drawn if None. The same ones give the same kit.
+    """
+    labels_out = labels_path(out) if labels_out is None else labels_out
+    _require_new(out, labels_out)
+    draft = Plan.load(plan_path)
+    _require_sound(draft, plan_path.parent)
+    salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
+    frame = read_frame(plan_path.parent / draft.reference.file)
+    roles = _deal(draft, frame, salt)
+    plan = _scaled(draft, frame, roles)
+    contents = _contents(draft, frame, roles, salt)
+    inputs = frame.iloc[roles.kit.tolist()]
+    codes = code_table(plan, inputs)
+    plan = _sealed(plan, codes, contents)
+    return _write(plan, _table(plan, inputs, codes), contents, out, labels_out)
+
+
+def labels_path(out: Path) -> Path:
+    """Where the labels of a kit go by default: beside it."""
+    return out.with_name(f"{out.name}-labels.json")
+
+
+def inputs_digest(plan: Plan, codes: Tensor) -> str:
+    """SHA-256 of reference inputs (R, columns): the columns' names, then all cells as float64."""
+    content = hashlib.sha256(json.dumps(list(plan.columns)).encode())
+    # One NaN and one zero of the several that there are; one byte order.
+    canonical = torch.where(codes.isnan(), torch.nan, codes.double()) + 0.0
+    content.update(canonical.contiguous().numpy().astype("<f8").tobytes())
+    return content.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Rows of the original table by role, and in the order of the kit."""
+
+    labelled: Tensor
+    evaluate: Tensor
+    kit: Tensor
+
+
+def _deal(plan: Plan, frame: pd.DataFrame, salt: bytes) -> _Roles:
+    """Draw the rows of each role, and an order that does not tell them."""
+    reference = plan.reference
+    num_scored = reference.labelled + reference.evaluate
+    rows = torch.randperm(len(frame), generator=_generator(plan, "roles", salt))
+    with_label = rows[_has_label(plan, frame)[rows]][:num_scored]
+    others = rows[~torch.isin(rows, with_label)][: reference.unlabelled]
+    used = torch.cat([with_label, others]).sort().values
+    order = torch.randperm(len(used), generator=_generator(plan, "order", salt))
+    return _Roles(with_label[: reference.labelled], with_label[reference.labelled :], used[order])
+
+
+def _generator(plan: Plan, use: str, salt: bytes) -> torch.Generator:
+    """The plan's seed is known to everybody, the salt is not."""
+    return generator(plan.seed, "reference", use, salt.hex())
+
+
+def _has_label(plan: Plan, frame: pd.DataFrame) -> Tensor:
+    if plan.target.name not in frame.columns:
+        return torch.zeros(len(frame), dtype=torch.bool)
+    return ~code_targets(plan, frame).isnan()
+
+
+def _scaled(plan: Plan, frame: pd.DataFrame, roles: _Roles) -> Plan:
+    """The plan with centres and scales of the rows that the kit will have."""
+    codes = code_table(plan, frame.iloc[roles.kit.tolist()])
+    columns: dict[str, Column] = {}
+    for (name, column), values in zip(plan.columns.items(), codes.T, strict=True):
+        columns[name] = column
+        if isinstance(column, Number):
+            columns[name] = column.model_copy(update=_centre_and_scale(values))
+    target = plan.target
+    if not plan.classification and len(roles.labelled):  # labels of evaluate rows stay unopened
+        bare = target.model_copy(update={"centre": None, "scale": None})
+        labelled = frame.iloc[roles.labelled.tolist()]
+        values = code_targets(plan.model_copy(update={"target": bare}), labelled)
+        target = target.model_copy(update=_centre_and_scale(values))
+    return plan.model_copy(update={"columns": columns, "target": target})
+
+
+def _centre_and_scale(values: Tensor) -> dict[str, float]:
+    """Mean and deviation of what is known; 0 and 1 where they mean nothing."""
+    known = values[~values.isnan()]
+    if not len(known):
+        return {"centre": 0.0, "scale": 1.0}
+    mean, std = float(known.mean()), float(known.std(correction=0))
+    # Numerics: the deviation of a constant column may be a rounding error instead of zero.
+    varies = math.isfinite(std) and std > 1e-12 * abs(mean)
+    return {"centre": _rounded(mean), "scale": _rounded(std) if varies else 1.0}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _contents(plan: Plan, frame: pd.DataFrame, roles: _Roles, salt: bytes) -> _Contents:
+    return _Contents(
+        salt=salt.hex(),
+        labelled=_part(plan, frame, roles.labelled, roles.kit),
+        evaluate=_part(plan, frame, roles.evaluate, roles.kit),
+    )
+
+
+def _part(plan: Plan, frame: pd.DataFrame, rows: Tensor, kit: Tensor) -> _Part:
+    """Labels by rows of the kit, ascending."""
+    if not len(rows):
+        return _Part(rows=[], labels=[])
+    kit_rows = torch.isin(kit, rows).nonzero()[:, 0]
+    labelled = frame.iloc[kit[kit_rows].tolist()]
+    bare = plan.target.model_copy(update={"transform": "none", "centre": None, "scale": None})
+    values = code_targets(plan.model_copy(update={"target": bare}), labelled).tolist()
+    classes = plan.target.classes
+    labels = values if classes is None else [classes[int(value)] for value in values]
+    return _Part(rows=kit_rows.tolist(), labels=labels)
+
+
+def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
+    """The plan's columns, written alike in every row: 1 and 1.0 could tell where a row is from."""
+    table = {}
+    for (name, column), values in zip(plan.columns.items(), codes.T.tolist(), strict=True):
+        if name not in frame.columns:
+            continue  # optional, and nobody knows it here
+        if isinstance(column, Number):
+            table[name] = [
+                "" if math.isnan(value) else repr(value).removesuffix(".0") for value in values
+            ]
+        else:
+            words = (*column.categories, None)  # other words stay as they are
+            table[name] = [
+                "" if math.isnan(value) else words[int(value)] or str(cell)
+                for value, cell in zip(values, frame[name], strict=True)
+            ]
+    return pd.DataFrame(table)
+
+
+def _sealed(plan: Plan, codes: Tensor, contents: _Contents) -> Plan:
+    frozen = Frozen(
+        inputs_digest=inputs_digest(plan, codes),
+        labels_digest=contents.digest(),
+        version=predbayes.__version__,
+        module_digest=source_digest(plan.model.module) if plan.model.module else "",
+    )
+    reference = plan.reference.model_copy(update={"file": ""})
+    return plan.model_copy(update={"reference": reference, "frozen": frozen})
+
+
+def _write(
+    plan: Plan, inputs: pd.DataFrame, contents: _Contents, out: Path, labels_out: Path
+) -> Kit:
+    """Both or, if something goes wrong, none; the kit comes last."""
+    kit_part, labels_part = scratch_beside(out), scratch_beside(labels_out)
+    try:
+        _write_secret(labels_part, contents.model_dump_json())
+        kit_part.mkdir()
+        _write_text(kit_part / PLAN_FILE, dump(plan))
+        _write_text(kit_part / REFERENCE_FILE, inputs.to_csv(index=False, lineterminator="\n"))
+        words = _FINGERPRINT.format(name=plan.name, words=plan.fingerprint)
+        _write_text(kit_part / FINGERPRINT_FILE, words)
+        _write_text(kit_part / README_FILE, _README.format(name=plan.name))
+        Labels.load(labels_part, Kit.load(kit_part))  # what was written is what was meant
+        sync_tree(kit_part)
+        put(labels_part, labels_out)
+        put(kit_part, out)
+    except OSError as error:
+        raise PlanError(f"cannot write {error.filename or out}: {error.strerror}") from error
+    finally:
+        remove(kit_part)
+        remove(labels_part)
+    return Kit.load(out)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_bytes(text.encode())  # no line endings of the system's
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """A file that nobody else on the computer may read, from its first byte."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _require_new(out: Path, labels_out: Path) -> None:
+    if out.resolve() in (labels_out.resolve(), *labels_out.resolve().parents):
+        raise PlanError(f"labels must not go into the kit: not to {labels_out}")
+    for path in (out, labels_out):
+        if path.exists():
+            raise PlanError(f"{path} exists already; choose another name, or remove it first")
+        if not path.absolute().parent.is_dir():
+            raise PlanError(f"there is no folder {path.absolute().parent}")
+
+
+def _require_sound(plan: Plan, folder: Path) -> None:
+    if plan.frozen is not None:
+        raise PlanError("the plan is frozen already; freeze the draft")
+    errors = [a.text for a in check(plan, folder, freezing=True) if a.severity == "error"]
+    if errors:
+        raise PlanError(f"the plan cannot be frozen: {'; '.join(errors)}")
+
+
+def _require_fingerprint(kit: Kit) -> None:
+    """A file that is read out on the telephone must not be of another plan."""
+    path = kit.folder / FINGERPRINT_FILE
+    if path.is_file() and kit.fingerprint not in path.read_text(errors="replace"):
+        raise PlanError(f"{FINGERPRINT_FILE} is not the plan's, whose words are {kit.fingerprint}")
+
+
+def _read_contents(path: Path) -> _Contents:
+    try:
+        return _Contents.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        # Which place is wrong would repeat a label.
+        raise PlanError(f"{path.name} is not a file of labels, as plan freeze writes it") from error
+
+
+def _rows(part: _Part, kit: Kit) -> Tensor:
+    rows = torch.tensor(part.rows, dtype=torch.int64)
+    if len(part.labels) != len(rows) or bool((rows >= len(kit.inputs)).any()):
+        raise PlanError("the labels do not fit the rows of the kit")
+    return rows
+
+
+def _targets(plan: Plan, labels: Sequence[str] | Sequence[float]) -> Tensor:
+    """Labels as learners take them: class indices, or float32 in standard units."""
+    frame = pd.DataFrame({plan.target.name: list(labels)})
+    try:
+        codes = code_targets(plan, frame)
+    except DataError as error:
+        raise PlanError(f"the labels are not the plan's: {error}") from error
+    return codes.long() if plan.classification else codes.float()
+
+
+_FINGERPRINT = """\
+Study: {name}
+
+Fingerprint of the plan, the reference rows and the labels that belong to them:
+
+    {words}
+
+Before you take part, run
+
+    predbayes plan check FOLDER
+
+with the folder that holds this file. It computes the fingerprint anew. Then telephone the
+coordinator, on a number that did not come with this folder, and read the words to each other. If
+one differs, somebody holds another plan: stop, and ask for the folder again.
+"""
+
+_README = """\
+Study: {name}
+
+This folder is the kit of a study with predbayes: all that a site needs to take part. It holds no
+labels and nothing of any site.
+
+    plan.toml         what everybody agreed on; text, to be read by people
+    reference.csv     reference rows, without labels: where they come from is in the plan
+    FINGERPRINT.txt   eight words by which you make sure that you hold the same plan as the others
+
+What a site does:
+
+    1  Compare the fingerprint with the coordinator's, by telephone: see FINGERPRINT.txt.
+    2  Read plan.toml: which columns are needed, in which units; what leaves your site.
+    3  Train once with predbayes, on your own computer and your own rows. They stay there.
+    4  Hand over the one file that comes of it.
+
+Nothing here needs a network. Do not edit the files: any change of content is found.
+"""

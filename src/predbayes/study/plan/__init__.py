@@ -1,0 +1,1 @@
+"""What a study agrees on: its schema, its text, and the models that it names."""

@@ -1,0 +1,137 @@
+"""The models that a plan names: the network that comes back, and what may be fitted at a site.
+
+    network               the plan's network, sampled by cyclical SGHMC
+    logistic-regression   linear, for classes
+    linear-regression     Bayesian ridge, for numbers
+    random-forest         200 trees, bootstrapped
+    gaussian-process      with learnt length scale and noise
+    package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
+                          package; built without arguments
+
+Sites that send predictions may fit any of them; all but the network need scikit-learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from predbayes.errors import PlanError, no_such
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
+from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
+from predbayes.learning.nets import mlp
+from predbayes.optional import require
+from predbayes.posterior.cyclical import PRESETS, SamplerSettings
+from predbayes.predictive.families import Gaussian, Predictive
+from predbayes.study.plan.modules import load_module, load_object
+from predbayes.study.plan.schema import Plan
+
+_NEED = "study"
+
+
+def student_network(plan: Plan) -> Network:
+    """What everybody gets back; for a regression its variance depends on the input."""
+    return _network(plan, per_input=True)
+
+
+def site_network(plan: Plan) -> Network:
+    """What a site trains; for a regression it learns one noise variance."""
+    return _network(plan, per_input=False)
+
+
+def sampler_settings(plan: Plan) -> SamplerSettings:
+    """How the network is sampled at a site."""
+    learner = plan.learner
+    by_number = learner.preset == "tuned" and not plan.classification
+    preset = PRESETS["tuned-regression" if by_number else learner.preset]
+    return replace(
+        preset,
+        num_epochs=learner.num_epochs or preset.num_epochs,
+        min_steps=learner.min_steps,
+        max_samples=learner.max_samples,
+    )
+
+
+def standard_prior(plan: Plan) -> Predictive | None:
+    """What a product divides out: of a number in standard units the standard normal."""
+    return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))
+
+
+def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
+    """A learner by name, for the plan's task."""
+    if name == "network":
+        return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
+    known = _CLASSIFIERS if plan.classification else _REGRESSORS
+    if ":" in name:
+        estimator = load_object(name)()
+        if not hasattr(estimator, "get_params"):
+            learner: LocalLearner = estimator
+            return learner
+    elif name in known:
+        estimator = known[name]()
+    else:
+        raise PlanError(no_such(f"learner for a {plan.target.task}", name, learner_names(plan)))
+    if plan.classification:
+        return SklearnClassifier(estimator, plan.num_outputs)
+    return SklearnRegressor(estimator)
+
+
+def learner_names(plan: Plan) -> list[str]:
+    """The names that `make_learner` knows for a plan's task."""
+    return ["network", *(_CLASSIFIERS if plan.classification else _REGRESSORS)]
+
+
+def _network(plan: Plan, *, per_input: bool) -> Network:
+    likelihood: Likelihood
+    if plan.classification:
+        likelihood = Softmax(plan.num_outputs)
+    else:
+        likelihood = LearnedNoise(per_input=per_input)
+    sizes = plan.num_inputs, likelihood.num_outputs
+    if plan.model.module:
+        return Network(partial(load_module(plan), *sizes), likelihood)
+    return Network(partial(mlp, *sizes, plan.model.hidden), likelihood)
+
+
+def _logistic_regression() -> Any:
+    return require("sklearn.linear_model", _NEED).LogisticRegression(max_iter=1000)
+
+
+def _linear_regression() -> Any:
+    return require("sklearn.linear_model", _NEED).BayesianRidge()
+
+
+def _forest(kind: str) -> Any:
+    build = getattr(require("sklearn.ensemble", _NEED), f"RandomForest{kind}")
+    # Leaves of several rows: a leaf of one row is certain of it.
+    return build(n_estimators=200, min_samples_leaf=3)
+
+
+def _process_classifier() -> Any:
+    processes = require("sklearn.gaussian_process", _NEED)
+    kernels = require("sklearn.gaussian_process.kernels", _NEED)
+    return processes.GaussianProcessClassifier(kernels.ConstantKernel() * kernels.RBF())
+
+
+def _process_regressor() -> Any:
+    processes = require("sklearn.gaussian_process", _NEED)
+    kernels = require("sklearn.gaussian_process.kernels", _NEED)
+    kernel = kernels.ConstantKernel() * kernels.RBF() + kernels.WhiteKernel()
+    return processes.GaussianProcessRegressor(kernel, normalize_y=True)
+
+
+_CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "logistic-regression": _logistic_regression,
+    "random-forest": partial(_forest, "Classifier"),
+    "gaussian-process": _process_classifier,
+}
+_REGRESSORS: dict[str, Callable[[], Any]] = {
+    "linear-regression": _linear_regression,
+    "random-forest": partial(_forest, "Regressor"),
+    "gaussian-process": _process_regressor,
+}

@@ -1,0 +1,1 @@
+"""Pages for people: report, model card, egress page, and their figures."""

@@ -1,0 +1,248 @@
+"""The egress report: one page on what leaves a site, for whoever must allow it.
+
+It is made from the plan, the upload as it will be sent, and a few counts; it never sees a row. All
+that is in the upload's file stands on it: every array with its meaning, type, shape and size, and
+every field of the header. It says what does not leave, what the upload could reveal, who will see
+it, how it can be taken back, and has two lines to sign on.
+
+Predictions fit on one printed page. A network of many arrays is shown by layers, and all its
+arrays by name on a second page.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import StudyError
+from predbayes.exchange.signing import fingerprint
+from predbayes.exchange.upload import Upload, UploadInfo, printable
+from predbayes.learning.likelihood import NOISE_PARAMETER
+from predbayes.study.plan.schema import Plan
+from predbayes.study.report.pages import render_page
+from predbayes.study.wording import counted, decimals, plain
+
+MOST_ARRAYS = 12  # each with a line of its own on the first page
+MOST_LAYERS = 8  # there, if there are more arrays
+SURE = 0.99  # a probability from which a model counts as sure of a class
+
+_PREDICTIONS = {
+    "log_probs": "probabilities that the site’s model gives to each of the {classes} classes, as "
+    "logarithms: one line for each of the {rows} reference rows",
+    "mean": "value that the site’s model expects, one for each of the {rows} reference rows",
+    "epistemic_var": "how unsure the model is of it for want of rows (a variance), likewise",
+    "noise_var": "how much true values scatter about it (a variance), likewise",
+}
+_WEIGHTS = {
+    "weight": "weights",
+    "bias": "offsets",
+    NOISE_PARAMETER: "spread of the target",
+    "running_mean": "running means",
+    "running_var": "running variances",
+    "num_batches_tracked": "step counts",
+}
+_ANY_WEIGHT = "numbers of the network"
+_SHOWN_FIELDS = {"format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner"}
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """How many of a site's rows went where, and what was fitted: nothing of any single row."""
+
+    num_rows: int  # in the site's table
+    num_trained: int
+    num_held_out: int  # never trained on
+    num_dropped: int  # without a target
+    learner: str
+
+    def __post_init__(self) -> None:
+        if self.num_trained + self.num_held_out + self.num_dropped != self.num_rows:
+            raise StudyError("rows trained on, held out and dropped are not all rows of the site")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One array that leaves, or a layer of them."""
+
+    name: str
+    meaning: str
+    dtype: str
+    shape: str
+    num_bytes: int
+    values: str  # the least and the greatest
+
+
+def render_egress(
+    plan: Plan,
+    upload: Upload,
+    *,
+    num_bytes: int,
+    key_fingerprint: str,
+    data: DataSummary,
+    released: bool,
+) -> str:
+    """The egress report of an upload as an HTML page.
+
+    Args:
+        plan: Of the study.
+        upload: As it will be sent.
+        num_bytes: Of its file.
+        key_fingerprint: Of the key that signs it, in words.
+        data: What became of the site's rows.
+        released: Whether the upload may leave; otherwise the page says that it is held back.
+    """
+    _require_same(plan, upload, data)
+    _require_room(upload, num_bytes)
+    arrays = in_order(upload.arrays)
+    lines = array_lines(plan, arrays)
+    grouped = len(lines) > MOST_ARRAYS
+    digest = upload.digest()
+    return render_page(
+        "egress.html.j2",
+        {},
+        plan=plan,
+        info=upload.info,
+        data=data,
+        released=released,
+        lines=layer_lines(arrays) if grouped else lines,
+        annex=lines if grouped else [],
+        num_samples=_num_samples(upload),
+        num_bytes=num_bytes,
+        num_array_bytes=sum(line.num_bytes for line in lines),
+        num_sure=_num_sure(upload),
+        sure=SURE,
+        has_running=any(_path(name)[-1].startswith("running_") for name in arrays),
+        other_fields=_other_fields(upload.info),
+        key_fingerprint=key_fingerprint,
+        digest=digest,
+        fingerprint=fingerprint(digest),
+    )
+
+
+def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Arrays as a reader expects them, in whatever order a file gives them back."""
+    return {name: arrays[name] for name in sorted(arrays, key=_place)}
+
+
+def array_lines(plan: Plan, arrays: Mapping[str, Tensor]) -> list[Line]:
+    """Every array by itself."""
+    return [
+        Line(name, _meaning(plan, name), *_type_and_shape(array), array.nbytes, _values([array]))
+        for name, array in arrays.items()
+    ]
+
+
+def layer_lines(arrays: Mapping[str, Tensor]) -> list[Line]:
+    """A network's arrays by layer, in as many layers as there is room for."""
+    paths = {name: _path(name) for name in arrays}
+    depth = max(len(path) for path in paths.values()) - 1
+    while depth and len({path[:-1][:depth] for path in paths.values()}) > MOST_LAYERS:
+        depth -= 1
+    layers: dict[tuple[str, ...], list[str]] = {}
+    for name, path in paths.items():
+        layers.setdefault(path[:-1][:depth], []).append(name)
+    return [
+        _layer_line(".".join(layer), {name: arrays[name] for name in names})
+        for layer, names in layers.items()
+    ]
+
+
+def _layer_line(layer: str, arrays: Mapping[str, Tensor]) -> Line:
+    found = {_weight_meaning(name) for name in arrays}
+    return Line(
+        name=layer or "the network",
+        meaning=", ".join(m for m in (*_WEIGHTS.values(), _ANY_WEIGHT) if m in found),
+        dtype=", ".join(sorted({_type_and_shape(array)[0] for array in arrays.values()})),
+        shape=counted(len(arrays), "array"),
+        num_bytes=sum(array.nbytes for array in arrays.values()),
+        values=_values(list(arrays.values())),
+    )
+
+
+def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
+    """Refuse to describe one upload with the plan or the counts of another."""
+    info = upload.info
+    if info.plan != plan.digest() or info.kind != plan.upload.kind:
+        raise StudyError(f"the upload is not what the plan {plan.name!r} asks for")
+    if not info.site:
+        raise StudyError("the upload does not say which site it is from")
+    if info.num_rows != data.num_trained:
+        raise StudyError(
+            f"the upload counts {info.num_rows} rows, and {data.num_trained} were trained on"
+        )
+
+
+def _require_room(upload: Upload, num_bytes: int) -> None:
+    if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
+        raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
+
+
+# Arrays
+
+
+def _meaning(plan: Plan, name: str) -> str:
+    if plan.upload.kind == "weights":
+        layer = ".".join(_path(name)[:-1])
+        return _weight_meaning(name) + (f" of layer {layer}" if layer else "")
+    if name not in _PREDICTIONS:
+        raise StudyError(f"the upload has an array {printable(name)!r}, which is no prediction")
+    rows = f"{plan.reference.num_rows:,}"
+    return _PREDICTIONS[name].format(rows=rows, classes=plan.num_outputs)
+
+
+def _place(name: str) -> tuple[int, list[tuple[int, str]], str]:
+    """Predictions as they are listed above; weights by layer, and layers by their numbers."""
+    rank = list(_PREDICTIONS).index(name) if name in _PREDICTIONS else len(_PREDICTIONS)
+    layer = [(int(part), "") if part.isdecimal() else (-1, part) for part in _path(name)[:-1]]
+    return rank, layer, name
+
+
+def _path(name: str) -> tuple[str, ...]:
+    """Where in the network an array is: ``parameter/net.1.weight`` is net, 1, weight."""
+    return tuple(name.partition("/")[2].split("."))
+
+
+def _weight_meaning(name: str) -> str:
+    return _WEIGHTS.get(_path(name)[-1], _ANY_WEIGHT)
+
+
+def _type_and_shape(array: Tensor) -> tuple[str, str]:
+    return str(array.dtype).removeprefix("torch."), " × ".join(f"{n:,}" for n in array.shape)
+
+
+def _values(arrays: list[Tensor]) -> str:
+    """The least and the greatest of all numbers, in the same decimals."""
+    ends = [float(end) for array in arrays if array.numel() for end in torch.aminmax(array)]
+    if not ends:
+        return "–"
+    places = decimals([max(abs(end) for end in ends)])
+    return f"{plain(min(ends), places)} to {plain(max(ends), places)}"
+
+
+def _num_samples(upload: Upload) -> int:
+    """Samples of the network's weights; 0 if predictions are sent."""
+    return len(upload.samples()) if upload.info.kind == "weights" else 0
+
+
+def _num_sure(upload: Upload) -> int | None:
+    """Reference rows of whose class the model is sure, where probabilities are sent."""
+    if "log_probs" not in upload.arrays:
+        return None
+    greatest = upload.arrays["log_probs"].float().amax(dim=1)
+    return int((greatest > math.log(SURE)).sum())
+
+
+def _other_fields(info: UploadInfo) -> dict[str, str]:
+    """Whatever else a later format may have in its header: nothing leaves unseen."""
+    fields: dict[str, Any] = info.model_dump(mode="json")
+    return {
+        name: json.dumps(value, ensure_ascii=False)
+        for name, value in fields.items()
+        if name not in _SHOWN_FIELDS and value is not None
+    }

@@ -1,0 +1,421 @@
+"""The figures of a study's report, as SVG text to stand inside an HTML page.
+
+No meaning hangs on colour: markers, hatches, line styles and words carry it, so that a grey print
+says the same. Text stays text, in the page's own font. Equal data give equal bytes: no dates, no
+settings of the user's, and names of parts that depend on what is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from predbayes.optional import require
+from predbayes.study.result.schema import Bin, Coverage, Estimate, Reliability
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_NEED = "study"
+_INK, _QUIET, _GRID, _BAND, _LINE = "#1A1A1A", "#767676", "#DEDEDE", "#D6D6D6", "#0B4F7D"
+_SIZE = 8.5  # points
+_LONGEST = 30  # letters of a label
+_FENCE = 6.0  # spreads from the median beyond which a point lies far off
+_WIDE = 5.0  # ratio above which an axis is logarithmic, or leaves out what lies far off
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "predbayes",
+    "text.parse_math": False,  # a name with two dollars is not a formula
+    "axes.unicode_minus": True,
+    "font.size": _SIZE,
+    "hatch.linewidth": 0.6,
+    "hatch.color": _QUIET,
+}
+
+Role = Literal["student", "pool", "mixture", "server", "site", "left out"]
+_MARKERS: dict[Role, tuple[str, bool]] = {  # and whether it is filled
+    "student": ("o", True),
+    "pool": ("s", True),
+    "mixture": ("^", True),
+    "server": ("D", True),
+    "site": ("o", False),
+    "left out": ("X", False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Whisker:
+    """One line of a figure of estimates: a point and its interval."""
+
+    label: str
+    estimate: Estimate
+    role: Role = "site"
+
+
+def whiskers(
+    name: str, entries: Sequence[Whisker], axis: str, description: str, *, zero: bool = False
+) -> str:
+    """Estimates one below the other; what lies far off is drawn at the edge, with its value.
+
+    Args:
+        name: Of the figure, distinct within a page.
+        entries: From the top.
+        axis: What is estimated.
+        description: For readers who cannot see it.
+        zero: Whether there is a line at zero that points are compared with.
+    """
+    with _drawing():
+        figure, (axes,) = _figure(7.0, 0.8 + 0.235 * len(entries))
+        low, high = _window(entries, zero)
+        for place, entry in enumerate(entries):
+            _draw_whisker(axes, place, entry, low, high)
+        if zero:
+            _draw_zero(axes)
+        axes.set(xlim=(low, high), ylim=(len(entries) - 0.4, -0.6))
+        axes.set_yticks(range(len(entries)), [_tick(entry) for entry in entries])
+        axes.set_xlabel(axis, color=_INK)
+        _plain(axes, "x")
+        axes.tick_params(axis="y", length=0)
+        return _svg(figure, name, description)
+
+
+def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
+    """NLL against beta, from the mixture to the product, its lowest point marked."""
+    with _drawing():
+        figure, (axes,) = _figure(4.6, 2.5)
+        finite = [(beta, nll) for beta, nll in curve if math.isfinite(nll)]
+        betas, nlls = zip(*finite, strict=True)
+        axes.plot(betas, nlls, color=_LINE, linewidth=1.6)
+        best = min(finite, key=lambda point: point[1])
+        axes.plot(*best, marker="o", markersize=6, color=_LINE, clip_on=False, zorder=3)
+        axes.annotate(
+            f"lowest at beta = {best[0]:.2f}",
+            best,
+            xytext=(0, -15),
+            textcoords="offset points",
+            ha="left" if best[0] < 0.3 else "right" if best[0] > 0.7 else "center",
+            color=_INK,
+        )
+        if min(nlls) > 0 and max(nlls) / min(nlls) > _WIDE:
+            _logarithmic(axes)
+        axes.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
+        axes.set_xticklabels(("0\nmixture", "0.25", "0.5", "0.75", "1\nproduct"))
+        axes.margins(y=0.22)
+        axes.set_xlabel("beta", color=_INK)
+        axes.set_ylabel("NLL (nats per row)", color=_INK)
+        _plain(axes, "both")
+        description = f"NLL of the pool against beta; lowest at beta {best[0]:.2f}"
+        return _svg(figure, "curve", description)
+
+
+def reliability(found: Reliability) -> str:
+    """How often a prediction made with some confidence is right, over the counts of rows."""
+    with _drawing():
+        figure, (upper, lower) = _figure(4.6, 4.5, (3.2, 1.0))
+        bins = [b for b in found.bins if b.count > 0]
+        _draw_diagram(upper, bins)
+        counts = [b.count for b in bins]
+        places = [b.confidence for b in bins]
+        lower.bar(places, counts, 0.028, color="#9A9A9A", edgecolor=_INK, linewidth=0.5)
+        for place, count in zip(places, counts, strict=True):
+            lower.annotate(
+                f"{count:,}",
+                (place, count),
+                xytext=(0, 3),
+                textcoords="offset points",
+                rotation=90,
+                ha="center",
+                va="bottom",
+                fontsize=_SIZE - 1.5,
+                color=_INK,
+            )
+        lower.set(xlim=(0, 1), ylim=(0, 1.75 * max(counts, default=1)), yticks=())
+        lower.set_xlabel("confidence that the model states", color=_INK)
+        lower.set_ylabel("rows", color=_INK)
+        _plain(lower, "x")
+        return _svg(figure, "reliability", "Reliability diagram: accuracy against confidence")
+
+
+def pit(found: Coverage) -> str:
+    """How many targets lie in each tenth of their predictive; equally many if calibrated."""
+    with _drawing():
+        figure, (axes,) = _figure(4.0, 2.9)
+        num = len(found.pit)
+        axes.bar(
+            [place + 0.5 for place in range(num)],
+            found.pit,
+            0.86,
+            color="#C9D8E3",
+            edgecolor=_INK,
+            linewidth=0.6,
+            label="observed",
+        )
+        axes.axhspan(
+            found.null_low,
+            found.null_high,
+            facecolor="none",
+            edgecolor=_QUIET,
+            hatch="////",
+            linewidth=0.8,
+            label="95 % range if calibrated",
+        )
+        axes.set(xlim=(0, num), xticks=range(num + 1))
+        axes.set_xticklabels([f"{100 * place // num}" for place in range(num + 1)])
+        axes.set_ylim(0, 1.3 * max(*found.pit, found.null_high, 1))
+        axes.set_xlabel("where the true value lies in its prediction (%)", color=_INK)
+        axes.set_ylabel("rows", color=_INK)
+        axes.legend(loc="upper center", ncols=2, frameon=False, fontsize=_SIZE - 1)
+        _plain(axes, "y")
+        return _svg(figure, "pit", "Rows by where the true value lies in its prediction")
+
+
+def levels(found: Coverage) -> str:
+    """The share of targets inside the interval of each level, against the level."""
+    with _drawing():
+        figure, (axes,) = _figure(4.0, 2.9)
+        _diagonal(axes)
+        stated = [100 * level.level for level in found.levels]
+        seen = [level.coverage for level in found.levels]
+        axes.errorbar(
+            stated,
+            [100 * coverage.value for coverage in seen],
+            yerr=_errors(seen, 100),
+            color=_LINE,
+            ecolor=_INK,
+            marker="o",
+            markersize=4.5,
+            linestyle="none",
+            elinewidth=1.0,
+            capsize=2.5,
+            label="observed, with interval",
+        )
+        axes.set(xlim=(0, 101), ylim=(0, 101))
+        axes.set_xlabel("level of the interval (%)", color=_INK)
+        axes.set_ylabel("true values inside (%)", color=_INK)
+        axes.legend(loc="upper left", frameon=False, fontsize=_SIZE - 1)
+        _plain(axes, "both")
+        return _svg(figure, "levels", "Observed coverage of intervals against their level")
+
+
+# Whiskers
+
+
+def _window(entries: Sequence[Whisker], zero: bool) -> tuple[float, float]:
+    """The part of the axis that is shown: all of it, unless a few points lie far off."""
+    known = [entry.estimate for entry in entries if _finite(entry)]
+    if not known:
+        return -1.0, 1.0
+    values = np.array([estimate.value for estimate in known])
+    first, median, third = np.quantile(values, (0.25, 0.5, 0.75))
+    fence = _FENCE * max(third - median, median - first)
+    near = [estimate for estimate in known if abs(estimate.value - median) <= fence]
+    low, high = _span(known, zero)
+    if near:
+        near_low, near_high = _span(near, zero)
+        if high - low > _WIDE * (near_high - near_low):
+            low, high = near_low, near_high
+    pad = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - pad, high + pad
+
+
+def _span(estimates: Sequence[Estimate], zero: bool) -> tuple[float, float]:
+    ends = [end for e in estimates for end in (e.low, e.value, e.high)] + zero * [0.0]
+    return min(ends), max(ends)
+
+
+def _finite(entry: Whisker) -> bool:
+    estimate = entry.estimate
+    return all(map(math.isfinite, (estimate.value, estimate.low, estimate.high)))
+
+
+def _draw_whisker(axes: Axes, place: int, entry: Whisker, low: float, high: float) -> None:
+    estimate = entry.estimate
+    if not low <= estimate.value <= high:
+        _draw_far(axes, place, estimate.value, low, high)
+        return
+    ends = np.clip((estimate.low, estimate.high), low, high)
+    axes.plot(ends, (place, place), color=_INK, linewidth=1.1, zorder=2)
+    marker, filled = _MARKERS[entry.role]
+    axes.plot(
+        estimate.value,
+        place,
+        marker=marker,
+        markersize=6.0,
+        markerfacecolor=_LINE if filled else "white",
+        markeredgecolor=_LINE if filled else _INK,
+        markeredgewidth=1.0,
+        linestyle="none",
+        zorder=3,
+    )
+
+
+def _draw_zero(axes: Axes) -> None:
+    """The line that says nothing was gained or lost, and which side is which."""
+    axes.axvline(0, color=_INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    for words, shift, side in (("← harms", -5, "right"), ("helps →", 5, "left")):
+        axes.annotate(
+            words,
+            (0, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(shift, 3),
+            textcoords="offset points",
+            ha=side,
+            color=_INK,
+        )
+
+
+def _draw_far(axes: Axes, place: int, value: float, low: float, high: float) -> None:
+    """An arrow at the edge, and the value in words."""
+    above = not value < low
+    inner = 0.985 if above else 0.015
+    words = f"{value:.3g} (off the scale)".replace("-", "−")
+    axes.annotate(
+        f"{words} ▶" if above else f"◀ {words}",
+        (low + inner * (high - low), place),
+        ha="right" if above else "left",
+        va="center",
+        fontsize=_SIZE - 1,
+        color=_INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+    )
+
+
+def _tick(entry: Whisker) -> str:
+    return _shortened(entry.label) + (", left out" if entry.role == "left out" else "")
+
+
+def _shortened(label: str) -> str:
+    """At most `_LONGEST` letters; the middle goes, because names often differ at their ends."""
+    if len(label) <= _LONGEST:
+        return label
+    half = (_LONGEST - 1) // 2
+    return f"{label[: _LONGEST - 1 - half]}…{label[-half:]}"
+
+
+# Calibration
+
+
+def _draw_diagram(axes: Axes, bins: Sequence[Bin]) -> None:
+    _diagonal(axes, 1.0)
+    axes.bar(
+        [b.confidence for b in bins],
+        [b.null_high - b.null_low for b in bins],
+        0.04,
+        [b.null_low for b in bins],
+        color=_BAND,
+        edgecolor=_QUIET,
+        hatch="////",
+        linewidth=0.6,
+        label="95 % range if calibrated",
+        zorder=2,
+    )
+    axes.plot(
+        [b.confidence for b in bins],
+        [b.accuracy for b in bins],
+        color=_LINE,
+        marker="o",
+        markersize=5.5,
+        linestyle="none",
+        label="observed",
+        zorder=3,
+    )
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    axes.set_ylabel("share of predictions that are right", color=_INK)
+    axes.tick_params(labelbottom=False)
+    axes.legend(
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        columnspacing=1.2,
+        frameon=False,
+        fontsize=_SIZE - 1,
+    )
+    _plain(axes, "both")
+
+
+def _diagonal(axes: Axes, end: float = 100.0) -> None:
+    axes.plot(
+        (0, end),
+        (0, end),
+        color=_QUIET,
+        linewidth=1.0,
+        linestyle=(0, (4, 3)),
+        label="perfect calibration",
+        zorder=1,
+    )
+
+
+def _errors(estimates: Sequence[Estimate], factor: float) -> Any:
+    """Lengths of error bars; an interval may lie beside its value, a bar may not."""
+    return factor * np.maximum(
+        [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]], 0.0
+    )
+
+
+# Figures and text
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """The same settings whatever the user's are; names in any script without a warning."""
+    mpl = require("matplotlib", _NEED)
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        warnings.filterwarnings("ignore", message="Glyph")
+        yield
+
+
+def _figure(
+    width: float, height: float, ratios: Sequence[float] = (1.0,)
+) -> tuple[Figure, list[Axes]]:
+    """A figure of one column, in inches, without the state that pyplot shares."""
+    figure: Figure = require("matplotlib.figure", _NEED).Figure(
+        figsize=(width, height), layout="constrained"
+    )
+    grid = figure.add_gridspec(len(ratios), 1, height_ratios=ratios)
+    return figure, [figure.add_subplot(grid[row, 0]) for row in range(len(ratios))]
+
+
+def _plain(axes: Axes, grid: Literal["x", "y", "both"]) -> None:
+    """No frame, a quiet grid, small ticks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_QUIET)
+    axes.tick_params(labelsize=_SIZE - 0.5, colors=_INK, width=0.6, length=2.5)
+    axes.grid(axis=grid, color=_GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _logarithmic(axes: Axes) -> None:
+    ticker = require("matplotlib.ticker", _NEED)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as an element of a page; its parts' names get the figure's in front."""
+    file = StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(file, format="svg", metadata=nothing, transparent=True)
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    # A page needs no names of name spaces, and an offline one had better have no addresses.
+    text = re.sub(r'\s(xmlns(:\w+)?|version)="[^"]*"', "", text)
+    # Its style sheet would hold for the whole page.
+    text = re.sub(
+        r"<(metadata|defs)>\s*(<style.*?</style>|<rdf.*?)\s*</\1>\s*", "", text, flags=re.S
+    )
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)

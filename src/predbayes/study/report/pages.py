@@ -1,0 +1,35 @@
+"""What the pages for people have in common: how a page is made.
+
+A page is one HTML file that holds everything that it shows; it has no script, and a policy that
+forbids the browser any request. The same values give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from predbayes.optional import require
+from predbayes.study.wording import bytes_readable, counted, plain
+
+
+def render_page(template: str, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
+    """An HTML page from one of the templates.
+
+    Args:
+        template: Its file name.
+        filters: What the template calls beside ``plain``, ``size`` and ``counted``.
+        values: What it shows.
+    """
+    jinja2 = require("jinja2", "study")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("predbayes.study.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(plain=plain, size=bytes_readable, counted=counted, **filters)
+    page: str = environment.get_template(template).render(**values)
+    return page

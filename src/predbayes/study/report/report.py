@@ -1,0 +1,402 @@
+"""What a study found, for people: a report, a public report and a model card.
+
+Each is one HTML file made from the plan and the result alone. It holds everything that it shows,
+its figures included; it has no script, and a policy that forbids the browser any request. Templates
+have the words, `report.figures` has the pictures, and this module the numbers: which, in which
+order, with how many digits.
+
+    report.html          for members: every site by name
+    report-public.html   without site names and without figures of single sites
+    card.html            about the model: what it is for, what goes in and out, how good it is
+
+What the public may not see is taken out of the data before a template gets them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from predbayes.errors import StudyError
+from predbayes.study.plan.schema import Category, Column, Number, Plan
+from predbayes.study.report import figures
+from predbayes.study.report.figures import Role, Whisker
+from predbayes.study.report.pages import render_page
+from predbayes.study.result.schema import Estimate, Result, Scores, SiteResult
+from predbayes.study.wording import decimals, plain
+
+MOST_SITES = 20  # in one figure
+_MOST_CLASSES = 12  # side by side in a table
+_FEWEST_TO_SUM = 3  # sites; a sum over fewer tells what each of them has
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A score as a table calls it."""
+
+    name: str
+    label: str
+    meaning: str
+    percent: bool = False
+    has_unit: bool = False
+
+
+METRICS = (
+    Metric(
+        "nll",
+        "NLL",
+        "negative log-likelihood, in nats per row: the mean surprise at the true answer. Lower is "
+        "better; to be sure and wrong costs most.",
+    ),
+    Metric(
+        "accuracy",
+        "Accuracy",
+        "share of rows whose most probable class is the true one. Higher is better.",
+        percent=True,
+    ),
+    Metric(
+        "brier",
+        "Brier score",
+        "squared distance of the probabilities from the truth, from 0 to 2. Lower is better.",
+    ),
+    Metric(
+        "rmse",
+        "RMSE",
+        "root mean square error of the predicted mean. Lower is better.",
+        has_unit=True,
+    ),
+    Metric(
+        "crps",
+        "CRPS",
+        "continuous ranked probability score: mean distance of the whole prediction from the true "
+        "value. Lower is better.",
+        has_unit=True,
+    ),
+    Metric(
+        "coverage_95",
+        "Coverage",
+        "share of true values inside the model’s 95 % interval. It should be 95 %.",
+        percent=True,
+    ),
+    Metric(
+        "width_95",
+        "Width",
+        "mean width of the 95 % interval. Narrower is better, if the coverage holds.",
+        has_unit=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One of the predictors that are compared."""
+
+    label: str
+    role: Role
+    scores: Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What is said of all sites together."""
+
+    num_sites: int  # whose uploads count
+    num_left_out: int
+    num_rows: int | None  # of the sites whose uploads count; None where it must not be said
+
+
+@dataclass(frozen=True, slots=True)
+class AtHome:
+    """The model at the sites, as a table."""
+
+    metrics: list[Metric]
+    table: list[tuple[Contender, list[Any]]]  # a line, and its metrics as value and interval
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnGroup:
+    """Columns that differ in nothing but their names."""
+
+    names: tuple[str, ...]
+    kind: str
+    unit: str
+    values: str
+    missing: str
+
+
+def render_report(plan: Plan, result: Result, *, public: bool) -> str:
+    """The report of a result as an HTML page.
+
+    Args:
+        plan: Of the study.
+        result: Made by that plan.
+        public: Whether to leave out site names and the figures of single sites.
+    """
+    require_same_plan(plan, result)
+    tally = tally_of(result, public=public)
+    shown = without_sites(result) if public else result
+    drawn = _drawn_sites(shown.sites)
+    contenders = compared(shown)
+    return _render(
+        "report.html.j2",
+        plan,
+        shown,
+        public=public,
+        tally=tally,
+        numbers={site.site: number for number, site in enumerate(shown.sites, 1)},
+        contenders=contenders,
+        worth=_worth(result),
+        figures=_figures(shown, contenders, drawn),
+        num_drawn=len(drawn),
+        num_most=MOST_SITES,
+        class_table=plan.num_outputs <= _MOST_CLASSES,
+        num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
+        at_home=_at_home(shown),
+    )
+
+
+def render_card(plan: Plan, result: Result) -> str:
+    """The model card of a result as an HTML page of about two printed pages; it names no site."""
+    require_same_plan(plan, result)
+    return _render(
+        "card.html.j2",
+        plan,
+        without_sites(result),
+        tally=tally_of(result, public=True),
+        contenders=compared(without_sites(result)),
+        columns=column_groups(plan.columns),
+    )
+
+
+def require_same_plan(plan: Plan, result: Result) -> None:
+    """Refuse a result of another plan: its numbers would be in other units."""
+    if plan.digest() != result.plan_digest:
+        raise StudyError(f"result {result.number} is not of the plan {plan.name!r}")
+
+
+def without_sites(result: Result) -> Result:
+    """The result without what belongs to single sites."""
+    names = [site.site for site in result.sites]
+    weights = {
+        component: weight
+        for component, weight in result.pool.weights.items()
+        if not any(name in component for name in names)
+    }
+    pool = result.pool.model_copy(update={"weights": weights})
+    at_sites = result.at_sites
+    if at_sites is not None:
+        # Not its bins: perhaps one site alone sent some, and a bin may have few wrong answers.
+        bare = at_sites.model_copy(update={"sites": (), "bins": ()})
+        at_sites = bare if at_sites.public else None
+    return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
+
+
+def tally_of(result: Result, *, public: bool) -> Tally:
+    """Counts over sites; in public no sum that would tell what one site has."""
+    counted = [site for site in result.sites if not site.left_out]
+    may_sum = not public or len(counted) >= _FEWEST_TO_SUM
+    num_rows = sum(site.num_rows for site in counted) if may_sum else None
+    return Tally(len(counted), len(result.sites) - len(counted), num_rows)
+
+
+def compared(result: Result) -> list[Contender]:
+    """The student, what it was made from, and what there would be without the study."""
+    found: list[tuple[str, Role, Scores | None]] = [
+        ("The model", "student", result.student.scores),
+        ("The pool it imitates", "pool", result.pooled),
+        ("Plain average of the sites", "mixture", result.mixture),
+        ("Coordinator’s labels alone", "server", result.server_only),
+    ]
+    for number, site in enumerate(result.sites, 1):
+        role: Role = "left out" if site.left_out else "site"
+        found.append((f"{number} {site.site}", role, site.alone))
+    return [Contender(label, role, scores) for label, role, scores in found if scores is not None]
+
+
+def _at_home(result: Result) -> AtHome | None:
+    """What sites found with the model on rows of their own, all of them first."""
+    found = result.at_sites
+    if found is None:
+        return None
+    numbers = {site.site: f"{number} " for number, site in enumerate(result.sites, 1)}
+    contenders = [Contender("All of them", "student", found.pooled)]
+    for site in found.sites:
+        label = f"{numbers.get(site.site, '')}{site.site}"
+        contenders.append(Contender(label, "site", site.scores))
+    return AtHome(_metrics_of(contenders), _score_table(contenders))
+
+
+def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
+    """Columns by what may stand in them, in the order in which they first occur."""
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for name, column in columns.items():
+        groups.setdefault(_described(column), []).append(name)
+    return [ColumnGroup(tuple(names), *described) for described, names in groups.items()]
+
+
+def _described(column: Column) -> tuple[str, str, str, str]:
+    missing = {
+        "refuse": "must not be missing",
+        "impute": "if missing: taken as typical",
+        "flag": "if missing: taken as typical, and flagged",
+    }[column.missing]
+    if column.optional:
+        missing += "; a site may lack the column"
+    if isinstance(column, Category):
+        other = "; other words count as “other”" if column.other else ""
+        return "category", "", ", ".join(column.categories) + other, missing
+    return "number", column.unit, _range(column), missing
+
+
+def _range(column: Number) -> str:
+    if column.range is None:
+        return "any"
+    least, greatest = column.range
+    return f"{plain(least)} to {plain(greatest)}"
+
+
+def _worth(result: Result) -> Literal["better", "worse", "unclear"] | None:
+    """The model against the coordinator's labels alone, by their intervals of NLL."""
+    scores, alone = result.student.scores, result.server_only
+    if scores is None or alone is None:
+        return None
+    model, control = scores.metrics["nll"], alone.metrics["nll"]
+    if model.high < control.low:
+        return "better"
+    return "worse" if model.low > control.high else "unclear"
+
+
+# Figures
+
+
+def _figures(
+    result: Result, contenders: Sequence[Contender], drawn: Sequence[SiteResult]
+) -> dict[str, str]:
+    """The figures that there are data for, by name."""
+    found: dict[str, str] = {}
+    if contenders:
+        found["comparison"] = _comparison(contenders)
+    if drawn:
+        found["influence"] = _influence(result, drawn)
+    if any(math.isfinite(nll) for _, nll in result.pool.curve):
+        found["curve"] = figures.pool_curve(result.pool.curve)
+    if result.reliability is not None:
+        found["reliability"] = figures.reliability(result.reliability)
+    if result.coverage is not None:
+        found["pit"] = figures.pit(result.coverage)
+        found["levels"] = figures.levels(result.coverage)
+    return found
+
+
+def _comparison(contenders: Sequence[Contender]) -> str:
+    """NLL of each, the best of the sites where they are many."""
+    common = [c for c in contenders if c.role not in ("site", "left out")]
+    sites = [c for c in contenders if c.role in ("site", "left out")]
+    if len(sites) > MOST_SITES:
+        sites = sorted(sites, key=lambda c: c.scores.metrics["nll"].value)[:MOST_SITES]
+    entries = [Whisker(c.label, c.scores.metrics["nll"], c.role) for c in (*common, *sites)]
+    description = "NLL of each predictor with its interval; the table has the numbers"
+    axis = "NLL (nats per row; lower is better)"
+    return figures.whiskers("comparison", entries, axis, description)
+
+
+def _influence(result: Result, drawn: Sequence[SiteResult]) -> str:
+    numbers = {site.site: number for number, site in enumerate(result.sites, 1)}
+    entries = [
+        Whisker(
+            f"{numbers[site.site]} {site.site}",
+            site.influence,
+            "left out" if site.left_out else "site",
+        )
+        for site in drawn
+        if site.influence is not None
+    ]
+    description = "NLL without each site minus NLL with it; the table has the numbers"
+    axis = "NLL without the site minus NLL with it"
+    return figures.whiskers("influence", entries, axis, description, zero=True)
+
+
+def _drawn_sites(sites: Sequence[SiteResult]) -> list[SiteResult]:
+    """The sites whose influence is drawn: the largest, in the order of their names."""
+    known = [site for site in sites if site.influence is not None]
+    largest = sorted(known, key=_size_of_influence, reverse=True)[:MOST_SITES]
+    return [site for site in known if site in largest]
+
+
+def _size_of_influence(site: SiteResult) -> float:
+    return 0.0 if site.influence is None else abs(site.influence.value)
+
+
+# Numbers
+
+
+def with_interval(
+    estimate: Estimate, places: int | None = None, *, percent: bool = False
+) -> tuple[str, str]:
+    """A value and its interval as words, in the same decimals.
+
+    Examples:
+        >>> with_interval(Estimate(value=0.412, low=0.38, high=0.4449))
+        ('0.412', '(0.380 to 0.445)')
+        >>> with_interval(Estimate(value=0.9425, low=0.92, high=0.96), percent=True)
+        ('94.2 %', '(92.0 to 96.0)')
+    """
+    factor, sign, places = (100.0, " %", 1) if percent else (1.0, "", places)
+    value, low, high = (factor * v for v in (estimate.value, estimate.low, estimate.high))
+    if places is None:
+        places = decimals([max(abs(value), abs(low), abs(high))])
+    return f"{plain(value, places)}{sign}", f"({plain(low, places)} to {plain(high, places)})"
+
+
+def _weight(weight: float | tuple[float, ...]) -> str:
+    if isinstance(weight, tuple):
+        return " / ".join(plain(part, 3) for part in weight)
+    return plain(weight, 3)
+
+
+def _metrics_of(contenders: Sequence[Contender]) -> list[Metric]:
+    return [m for m in METRICS if any(m.name in c.scores.metrics for c in contenders)]
+
+
+def _cells(contenders: Sequence[Contender], metric: Metric) -> list[tuple[str, str] | None]:
+    """A column of the comparison, in one number of decimals."""
+    found = [contender.scores.metrics.get(metric.name) for contender in contenders]
+    places = decimals([estimate.value for estimate in found if estimate is not None])
+    return [
+        None if estimate is None else with_interval(estimate, places, percent=metric.percent)
+        for estimate in found
+    ]
+
+
+def _score_table(contenders: Sequence[Contender]) -> list[tuple[Contender, list[Any]]]:
+    """Rows of the comparison: a contender, and its metrics as value and interval."""
+    columns = [_cells(contenders, metric) for metric in _metrics_of(contenders)]
+    return [(c, [column[row] for column in columns]) for row, c in enumerate(contenders)]
+
+
+def _influences(sites: Sequence[SiteResult]) -> dict[str, tuple[str, str]]:
+    """Influence by site, in one number of decimals."""
+    known = {site.site: site.influence for site in sites if site.influence is not None}
+    places = min(4, decimals([estimate.value for estimate in known.values()]))
+    return {name: with_interval(estimate, places) for name, estimate in known.items()}
+
+
+# Pages
+
+
+def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
+    contenders = more["contenders"]
+    return render_page(
+        template,
+        {"interval": with_interval, "weight": _weight},
+        plan=plan,
+        result=result,
+        metrics=_metrics_of(contenders),
+        score_table=_score_table(contenders),
+        influences=_influences(result.sites),
+        guess=math.log(plan.num_outputs),
+        finished=f"{result.finished[:16].replace('T', ' ')} UTC",
+        **more,
+    )

@@ -1,0 +1,1 @@
+"""From accepted uploads to a model, and what is known about it."""

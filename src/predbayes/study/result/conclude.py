@@ -1,0 +1,470 @@
+"""From accepted uploads to a model and what is known about it: one pure function of the set.
+
+    read      each upload in the order of digests, folded and dropped; its predictions on the
+              labelled and scored rows are kept
+    screen    each site against the labelled rows (`predbayes.study.result.screening`)
+    pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it
+    distil    one network that predicts what the pool predicts
+    score     on rows that had no part in it
+
+Scores are of the `evaluate` rows where the plan has some. Otherwise the labelled rows are dealt
+into parts, and everything after `read` is done once more for each part without its labels and
+inputs, so that each row is scored by a pool and a student that never saw it.
+
+Every generator derives from the plan's seed, so that the same uploads give the same bits.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import predbayes
+from predbayes.errors import PoolError, TrainingError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.crossfit import cross_fitted
+from predbayes.learning.distill import DISTILLATION
+from predbayes.learning.local import NetworkPredictor, SGHMCLearner
+from predbayes.methods.auto_pool import AutoPool
+from predbayes.methods.beta_pred_bayes import BetaPredBayes
+from predbayes.methods.distilled import Distilled, DistilledState
+from predbayes.methods.pooled import PoolState, read_predictive
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, joined
+from predbayes.predictive.ladder import MIN_LABELS
+from predbayes.predictive.metrics import nll
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.seeding import folds, generator
+from predbayes.study.kit.kit import Kit, Labels
+from predbayes.study.plan.models import (
+    make_learner,
+    sampler_settings,
+    site_network,
+    standard_prior,
+    student_network,
+)
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.schema import (
+    PoolResult,
+    Result,
+    RungResult,
+    Scores,
+    SiteResult,
+    StudentResult,
+)
+from predbayes.study.result.scoring import coverage, reliability, score, verdict
+from predbayes.study.result.screening import Contribution, Screening, screen_sites
+from predbayes.summand import fold
+
+WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
+"""A quarter of the steps, from a student that is nearly there."""
+
+_NUM_PARTS = 5
+_NUM_CURVE = 21
+
+Read = Callable[[AcceptedUpload], Upload]
+"""How an accepted upload is read; the caller knows where the files are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What a result says about itself beside what it found."""
+
+    number: int
+    finished: str
+    ledger_digest: str
+    withdrawn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The model, and the result that tells about it."""
+
+    model: CalibratedModel
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The student of an earlier result, to begin from."""
+
+    number: int
+    samples: WeightSamples
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """What is kept of an upload once it is folded."""
+
+    accepted: AcceptedUpload
+    upload: Upload  # without arrays
+    labelled: Predictive
+    scored: Predictive
+
+
+def conclude(
+    kit: Kit,
+    labels: Labels,
+    uploads: Sequence[AcceptedUpload],
+    read: Read,
+    occasion: Occasion,
+    *,
+    leave_out: frozenset[str] = frozenset(),
+    start: Start | None = None,
+) -> Conclusion:
+    """Screen, pool, distil and score.
+
+    Args:
+        kit: Plan and reference inputs.
+        labels: The coordinator's labels.
+        uploads: What counts, in the order of digests.
+        read: Gives the upload itself.
+        occasion: Number and time of the result.
+        leave_out: Sites that are left out by hand; they are shown all the same.
+        start: Where the student begins; at random weights of the plan's seed if None.
+    """
+    reference = labels.reference
+    run = _Run(kit.plan, reference, labels, start)
+    sites, total = run.read(uploads, read, leave_out)
+    own = run.own_model()
+    judged = [site for site in sites if site.accepted.site not in leave_out]
+    screened = screen_sites(
+        [_contribution(site) for site in judged],
+        reference.targets,
+        plan=kit.plan,
+        own=None if own is None else own[reference.labelled],
+    )
+    dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
+    if dropped != leave_out:
+        total = run.fold_again(uploads, read, dropped)
+    state = run.finish(total, reference, own)
+    return _Telling(run, sites, screened, dropped, total, own, state).conclusion(kit, occasion)
+
+
+@dataclass(frozen=True)  # without slots, where what is made once is kept
+class _Run:
+    """The steps that need plan, reference rows and labels."""
+
+    plan: Plan
+    reference: ReferenceRows
+    labels: Labels
+    start: Start | None
+
+    @property
+    def scored_rows(self) -> slice:
+        reference = self.reference
+        return reference.evaluate if reference.num_evaluate else reference.labelled
+
+    @property
+    def scored_targets(self) -> Tensor:
+        reference = self.reference
+        return self.labels.evaluate_targets if reference.num_evaluate else reference.targets
+
+    def rng(self, *path: str | int) -> torch.Generator:
+        return generator(self.plan.seed, "finish", *path)
+
+    def method(self, own: Any) -> Distilled[PoolState, PredictiveSum[Any]]:
+        """The plan's pool and its student."""
+        return Distilled(
+            _pool(self.plan, own),
+            student_network(self.plan),
+            settings=DISTILLATION if self.start is None else WARM_DISTILLATION,
+            start=None if self.start is None else self.start.samples,
+        )
+
+    def read(
+        self, uploads: Sequence[AcceptedUpload], read: Read, leave_out: frozenset[str]
+    ) -> tuple[list[_Site], PredictiveSum[Any]]:
+        """Every site, and the sum of those that are not left out."""
+        sites: list[_Site] = []
+
+        def summands() -> Iterator[PredictiveSum[Any]]:
+            for accepted in uploads:
+                upload, predictive = self._predictions(accepted, read)
+                labelled = predictive[self.reference.labelled]
+                bare = Upload(upload.info, {})
+                sites.append(_Site(accepted, bare, labelled, predictive[self.scored_rows]))
+                if accepted.site not in leave_out:
+                    yield self._lift(upload)
+
+        return sites, fold(summands())
+
+    def fold_again(
+        self, uploads: Sequence[AcceptedUpload], read: Read, leave_out: frozenset[str]
+    ) -> PredictiveSum[Any]:
+        """The sum without some sites."""
+        kept = (accepted for accepted in uploads if accepted.site not in leave_out)
+        return fold(self._lift(self._predictions(accepted, read)[0]) for accepted in kept)
+
+    def _predictions(self, accepted: AcceptedUpload, read: Read) -> tuple[Upload, Predictive]:
+        """An upload as predictions on the reference rows, labelled ones first."""
+        upload = read(accepted).reordered(self.labels.order)
+        predictive = read_predictive(self._lifting.learner, upload, self.reference.inputs)
+        if upload.info.kind == "weights":
+            info = upload.info
+            sent = Upload.of_predictions(
+                predictive, num_rows=info.num_rows, class_rows=info.class_rows
+            )
+            upload = sent.from_site(info.site)
+        return upload, predictive
+
+    def _lift(self, upload: Upload) -> PredictiveSum[Any]:
+        state, inputs = self._lifting_state, self.reference.inputs
+        summand: PredictiveSum[Any] = self._lifting.lift(state, upload, inputs)
+        return summand
+
+    @cached_property
+    def _lifting(self) -> Any:
+        """The plan's pool, to read and lift uploads with: without the coordinator's model."""
+        return _pool(self.plan, "none")
+
+    @cached_property
+    def _lifting_state(self) -> PoolState:
+        state: PoolState = self._lifting.init(self.reference, rng=self.rng("init"))
+        return state
+
+    def own_model(self) -> Predictive | None:
+        """The coordinator's own model on all reference rows, honest on the labelled ones."""
+        reference, name = self.reference, self.plan.pool.own
+        if name == "none" or len(reference.targets) < MIN_LABELS:
+            return None
+        learner = make_learner(self.plan, name)
+        try:
+            return cross_fitted(
+                learner, reference.inputs, reference.targets, rng=self.rng("own model")
+            )
+        except TrainingError:
+            return None  # labels of one class only, for instance
+
+    def finish(
+        self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
+    ) -> DistilledState[PoolState]:
+        """Tune, pool and distil."""
+        method = self.method("none" if own is None else own)
+        state = method.init(reference, rng=self.rng("init"))
+        state = method.finish(state, total, reference, rng=self.rng("pool"))
+        if self.plan.model.module:
+            return state
+        seen = reference.inputs[reference.distillation]
+        return replace(state, distilled=without_unseen_inputs(state.student, seen))
+
+    def held_out(
+        self, total: PredictiveSum[Any], state: DistilledState[PoolState]
+    ) -> tuple[Predictive, Predictive]:
+        """Pool and student on the scored rows, made without them."""
+        reference = self.reference
+        if reference.num_evaluate or not len(reference.targets):
+            rows = self.scored_rows
+            return state.teacher.predictive[rows], state.student.predict(reference.inputs[rows])
+        return self._cross_fitted(total)
+
+    def _cross_fitted(self, total: PredictiveSum[Any]) -> tuple[Predictive, Predictive]:
+        reference = self.reference
+        num_labels, num_rows = len(reference.targets), len(reference.inputs)
+        parts = folds(num_labels, _NUM_PARTS, rng=self.rng("parts"))
+        others = torch.arange(num_labels, num_rows)
+        pooled, predicted = [], []
+        for out, rest in parts:
+            order = torch.cat([rest, others, out])
+            part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
+            # Cold, whatever the start is: an earlier student has learnt from every row.
+            inner = _Run(self.plan, part, self.labels, None)
+            state = inner.finish(total[order], part, inner.own_model())
+            pooled.append(state.teacher.predictive[part.evaluate])
+            predicted.append(state.student.predict(part.inputs[part.evaluate]))
+        back = torch.cat([out for out, _ in parts]).argsort()
+        return joined(pooled)[back], joined(predicted)[back]
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """A finished run in words and figures."""
+
+    run: _Run
+    sites: list[_Site]
+    screened: dict[str, Screening]
+    dropped: frozenset[str]
+    total: PredictiveSum[Any]
+    own: Predictive | None
+    state: DistilledState[PoolState]
+
+    def conclusion(self, kit: Kit, occasion: Occasion) -> Conclusion:
+        run, plan = self.run, self.run.plan
+        pooled, predicted = run.held_out(self.total, self.state)
+        targets, rows = run.scored_targets, run.scored_rows
+        found = None
+        if len(targets) and isinstance(predicted, Categorical):
+            found = reliability(predicted, targets, rng=run.rng("reliability"))
+        covered = coverage(predicted, targets) if isinstance(predicted, Gaussian) else None
+        can_judge, words = verdict(plan, len(targets), found or covered)
+        result = Result(
+            number=occasion.number,
+            finished=occasion.finished,
+            study=plan.name,
+            plan_digest=kit.digest,
+            ledger_digest=occasion.ledger_digest,
+            sites=tuple(self._site(site) for site in sorted(self.sites, key=_name)),
+            withdrawn=occasion.withdrawn,
+            scored_on=self._scored_on(),
+            num_scored=len(targets),
+            can_judge=can_judge,
+            verdict=words,
+            pool=self._pool(),
+            pooled=self._score(pooled),
+            mixture=self._score(self.total.mixture()[rows]),
+            server_only=None if self.own is None else self._score(self.own[rows]),
+            student=self._student(predicted),
+            reliability=found,
+            coverage=covered,
+            bytes_in=sum(site.accepted.num_bytes for site in self.sites),
+            bytes_out=kit.num_bytes * len(self.sites),
+            versions=versions(),
+        )
+        return Conclusion(CalibratedModel(plan, self.state.student, occasion.number), result)
+
+    def _score(self, predictive: Predictive) -> Scores | None:
+        # Scored on the same draws of rows: differences are not those of the draws.
+        return score(self.run.plan, predictive, self.run.scored_targets, rng=self.run.rng("score"))
+
+    def _scored_on(self) -> Any:
+        if not len(self.run.scored_targets):
+            return "nothing"
+        return "evaluate" if self.run.reference.num_evaluate else "cross-fitted"
+
+    def _site(self, site: _Site) -> SiteResult:
+        accepted, info = site.accepted, site.upload.info
+        screened = self.screened.get(accepted.site)
+        return SiteResult(
+            site=accepted.site,
+            digest=accepted.digest,
+            kind=accepted.kind,
+            num_rows=info.num_rows,
+            num_bytes=accepted.num_bytes,
+            class_rows=info.class_rows,
+            alone=self._score(site.scored),
+            influence=None if screened is None else screened.influence,
+            findings=() if screened is None else screened.findings,
+            left_out=accepted.site in self.dropped,
+        )
+
+    def _student(self, predicted: Predictive) -> StudentResult:
+        student: NetworkPredictor = self.state.student
+        arrays = student.samples.arrays().values()
+        start = self.run.start
+        return StudentResult(
+            scores=self._score(predicted),
+            gap=self.state.gap,
+            temperature=self.state.temperature,
+            num_parameters=sum(array[0].numel() for array in arrays),
+            start=None if start is None else start.number,
+        )
+
+    def _pool(self) -> PoolResult:
+        teacher, plan = self.state.teacher, self.run.plan
+        choice, tuned = teacher.choice, teacher.tuned
+        if choice is not None:
+            name, reason = choice.name, choice.reason
+            weights: Any = choice.tuned.weights
+        else:
+            beta = teacher.beta
+            name = plan.pool.method if tuned is None else f"beta = {beta:.2f}"
+            reason = "as the plan says" if tuned is None else "tuned on the labelled rows"
+            weights = {"mixture": 1 - beta, "product": beta}
+        rungs = () if choice is None else choice.scores
+        return PoolResult(
+            method=plan.pool.method,
+            name=name,
+            reason=reason,
+            weights=dict(weights),
+            rungs=tuple(
+                RungResult(name=r.name, num_weights=r.num_weights, nll=r.nll, share=r.share)
+                for r in rungs
+            ),
+            curve=self._curve(),
+            num_labels=len(self.run.reference.targets),
+        )
+
+    def _curve(self) -> tuple[tuple[float, float], ...]:
+        """NLL on the labelled rows from the mixture to the product, where it is a distribution."""
+        reference = self.run.reference
+        if not len(reference.targets):
+            return ()
+        labelled = self.total[reference.labelled]
+        points = []
+        for beta in np.linspace(0, 1, _NUM_CURVE).tolist():
+            try:
+                points.append((beta, nll(labelled.pool(beta), reference.targets)))
+            except PoolError:
+                break  # improper from here on
+        return tuple(points)
+
+
+def without_unseen_inputs(student: NetworkPredictor, inputs: Tensor) -> NetworkPredictor:
+    """A multilayer perceptron that is deaf to inputs which are zero in every row that it saw.
+
+    Such are flags of values that no reference row lacks, and categories that none has. Nothing was
+    learnt about them; their weights are still those of the start, and would answer at random.
+    """
+    parameters = dict(student.samples.parameters)
+    weights = [name for name, value in parameters.items() if value.ndim == 3]  # (M, out, in)
+    name = min(weights, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
+    first_layer = parameters[name]
+    heard = (inputs != 0).any(0)
+    parameters[name] = torch.where(heard, first_layer, torch.zeros_like(first_layer))
+    return replace(student, samples=WeightSamples(parameters, student.samples.buffers))
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a result depend on beside plan and uploads."""
+    return {
+        "predbayes": predbayes.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def _pool(plan: Plan, own: Any) -> Any:
+    """The pool that a plan names; `own` is the coordinator's model where it has a part in it."""
+    common: dict[str, Any] = {
+        "learner": _reader(plan),
+        "send": plan.upload.kind,
+        "prior": standard_prior(plan) or "flat",
+        "floor": plan.pool.floor,
+    }
+    match plan.pool.method:
+        case "auto":
+            return AutoPool(**common, own=own)
+        case "beta":
+            return BetaPredBayes(**common)
+        case "mixture":
+            return BetaPredBayes(**common, beta=0.0)
+        case "product":
+            return BetaPredBayes(**common, beta=1.0)
+
+
+def _reader(plan: Plan) -> SGHMCLearner:
+    """What reads weights; predictions need no reader."""
+    return SGHMCLearner(site_network(plan), sampler_settings(plan))
+
+
+def _contribution(site: _Site) -> Contribution:
+    info = site.upload.info
+    counts = None if info.class_rows is None else torch.tensor(info.class_rows)
+    return Contribution(site.accepted.site, site.labelled, info.num_rows, counts)
+
+
+def _name(site: _Site) -> str:
+    return site.accepted.site

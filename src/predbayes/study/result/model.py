@@ -1,0 +1,386 @@
+"""The model that a study gives back: raw columns in, calibrated predictions out.
+
+Two files in one folder, which nobody needs to trust: numbers and text that cannot run code.
+
+    model.safetensors   the network's weights
+    model.json          the plan, the temperature, and the digests of both; of a model that a site
+                        adopted also its adjustment
+
+The plan is all the preprocessing there is, so a table in the plan's units is enough to predict.
+A number outside its plausible range counts as the end of the range; `predbayes.study.tables.coding`
+says which ones those are.
+
+A Gaussian of mean m and variance v on the logarithm of the target is a lognormal in its unit:
+median exp(m), mean exp(m + v / 2), standard deviation mean * sqrt(exp(v) - 1); quantiles go
+through the transform as they are.
+
+A site that adopts a model (`predbayes.study.site.adopt`) changes as little of it as fits its rows:
+
+    classes    eta_c = log p_c + b_c, and sum_c b_c = 0
+    numbers    mean + s and k var, in standard units
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import statistics
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import pandas as pd
+import safetensors.torch
+import torch
+from pydantic import BaseModel, Field, ValidationError
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+import predbayes
+from predbayes.errors import DataError, StudyError, UploadError
+from predbayes.learning.local import Network, NetworkPredictor
+from predbayes.optional import require
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.study.plan.models import student_network
+from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
+from predbayes.study.tables.coding import Encoder, code_table, target_units, untransform
+
+HEADER_FILE = "model.json"
+WEIGHTS_FILE = "model.safetensors"
+
+NUMBERS = ("mean", "median", "std", "low", "high")
+"""What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
+
+
+class Intercept(Section):
+    """A site's own frequencies of the classes."""
+
+    kind: Literal["intercept"] = "intercept"
+    shifts: tuple[Finite, ...]  # of log p, one for each class
+
+    def apply(self, predictive: Predictive) -> Predictive:
+        """The predictive with every log-odds shifted."""
+        log_probs = cast("Categorical", predictive).log_probs
+        return Categorical.from_natural(log_probs + log_probs.new_tensor(self.shifts))
+
+
+class ShiftScale(Section):
+    """A site's own level of the target, and its own spread about what is predicted."""
+
+    kind: Literal["shift-scale"] = "shift-scale"
+    shift: Finite  # of the mean, in standard units
+    var_factor: Positive
+
+    def apply(self, predictive: Predictive) -> Predictive:
+        """The predictive moved and widened."""
+        gaussian = cast("Gaussian", predictive)
+        return Gaussian(gaussian.mean + self.shift, self.var_factor * gaussian.var)
+
+
+Adjustment = Annotated[Intercept | ShiftScale, Field(discriminator="kind")]
+"""What a site that adopted a model changed."""
+
+
+class _Header(Section):
+    """What model.json says."""
+
+    format: Literal[1] = 1
+    predbayes: str
+    number: int
+    plan_digest: str
+    weights_digest: str
+    inverse_temperature: Positive
+    plan: Plan
+    adjustment: Adjustment | None = None  # not written where there is none
+
+
+class _Origin(BaseModel):
+    """The part of model.json that every format has."""
+
+    format: int
+    predbayes: str
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedModel:
+    """A study's network with its plan; ``number`` is that of the result it belongs to."""
+
+    plan: Plan
+    predictor: NetworkPredictor
+    number: int = 1
+    adjustment: Intercept | ShiftScale | None = None  # of the site that adopted it
+
+    def __post_init__(self) -> None:
+        _require_fitting(self.plan, self.adjustment)
+
+    def save(self, folder: Path) -> None:
+        """Write the two files; equal models give equal bytes."""
+        weights = self._weights()
+        # Where the reference rows lay on the coordinator's disk is nobody's business.
+        reference = self.plan.reference.model_copy(update={"file": ""})
+        header = _Header(
+            predbayes=predbayes.__version__,
+            number=self.number,
+            plan_digest=self.plan.digest(),
+            weights_digest=hashlib.sha256(weights).hexdigest(),
+            inverse_temperature=self.predictor.inverse_temperature,
+            plan=self.plan.model_copy(update={"reference": reference}),
+            adjustment=self.adjustment,
+        )
+        # Who has an older version can read every model but an adopted one.
+        left_out = None if self.adjustment else {"adjustment"}
+        text = header.model_dump_json(indent=2, exclude=left_out)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / WEIGHTS_FILE).write_bytes(weights)
+        (folder / HEADER_FILE).write_bytes(text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> CalibratedModel:
+        """Read and check the two files."""
+        header = _read_header(folder / HEADER_FILE)
+        network = student_network(header.plan)
+        samples = _read_samples(folder / WEIGHTS_FILE, header.weights_digest, network)
+        predictor = NetworkPredictor(
+            network, samples, inverse_temperature=header.inverse_temperature
+        )
+        return cls(header.plan, predictor, header.number, header.adjustment)
+
+    def weights_digest(self) -> str:
+        """SHA-256 of the weights' file: what results, adopted models and evaluations share."""
+        return hashlib.sha256(self._weights()).hexdigest()
+
+    def predictive(self, inputs: Tensor) -> Predictive:
+        """Predictives of network inputs, (N, plan.num_inputs); numbers in standard units."""
+        predictive = self.predictor.predict(inputs)
+        return predictive if self.adjustment is None else self.adjustment.apply(predictive)
+
+    def predict(self, frame: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+        """Predictions for a table in the plan's units, one row for each of its rows.
+
+        Of a class the probabilities, ``probability_<class>``, and the likeliest, ``predicted``;
+        of a number `NUMBERS`.
+
+        Args:
+            frame: At least the plan's columns, as read by `predbayes.study.tables.coding`.
+            level: Probability of the interval from ``low`` to ``high``.
+        """
+        codes = code_table(self.plan, frame, outside="clip")
+        described = describe(self.plan, self.predictive(Encoder(self.plan)(codes)), level)
+        if self.plan.target.classes is None:
+            columns = {name: values.numpy() for name, values in described.items()}
+            return pd.DataFrame(columns, index=frame.index)
+        names, probabilities = self.plan.target.classes, described["probabilities"]
+        columns = {f"probability_{n}": probabilities[:, c].numpy() for c, n in enumerate(names)}
+        predicted = [names[c] for c in probabilities.argmax(1).tolist()]
+        return pd.DataFrame({**columns, "predicted": predicted}, index=frame.index)
+
+    def export_onnx(self, path: Path, level: float = 0.95) -> None:
+        """Write one ONNX file from codes to what `predict` says.
+
+        Its input ``codes`` is (rows, columns) in float64, in the plan's order: numbers in the
+        plan's units, categories as their index (their number for any other word), NaN for what is
+        missing. Its outputs are ``probabilities`` (rows, classes), or ``target_mean`` and so on
+        for each of `NUMBERS`, (rows,) each, in float32. The columns, categories and classes are in
+        the file's metadata.
+        """
+        require("onnxscript", "onnx")
+        module = _Deployed(self, level).eval()
+        example = torch.zeros(2, len(self.plan.columns), dtype=torch.float64)
+        with _quiet():
+            program = torch.onnx.export(
+                module,
+                (example,),
+                dynamo=True,
+                verbose=False,
+                input_names=["codes"],
+                output_names=module.outputs,
+                dynamic_shapes=({0: torch.export.Dim("rows")},),
+            )
+        proto = cast("Any", program).model_proto
+        _strip(proto)
+        require("onnx", "onnx").helper.set_model_props(proto, self._metadata(level))
+        path.write_bytes(proto.SerializeToString(deterministic=True))
+
+    def _weights(self) -> bytes:
+        arrays = self.predictor.samples.arrays()
+        return safetensors.torch.save({name: a.contiguous() for name, a in arrays.items()})
+
+    def _metadata(self, level: float) -> dict[str, str]:
+        plan = self.plan
+        entries = {
+            "columns": {name: column.model_dump() for name, column in plan.columns.items()},
+            "target": plan.target.model_dump(),
+            "study": plan.name,
+            "plan_digest": plan.digest(),
+            "number": self.number,
+            "predbayes": predbayes.__version__,
+        }
+        if not plan.classification:
+            entries["level"] = level
+        if self.adjustment is not None:
+            entries["adjustment"] = self.adjustment.model_dump()
+        return {name: e if isinstance(e, str) else json.dumps(e) for name, e in entries.items()}
+
+
+def model_folder(path: Path) -> Path:
+    """The folder itself, or the model in the folder of a result."""
+    for folder in (path, path / "model"):
+        if (folder / HEADER_FILE).is_file():
+            return folder
+    raise StudyError(f"there is no {HEADER_FILE} in {path}; give the folder of a study's result")
+
+
+def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
+    """What is said to a user, in float64: ``probabilities`` (N, C), or `NUMBERS`, (N,) each."""
+    if not 0 < level < 1:
+        raise DataError(f"level must be between 0 and 1, not {level:g}")
+    if isinstance(predictive, Categorical):
+        return {"probabilities": predictive.log_probs.double().softmax(1)}
+    gaussian = cast("Gaussian", predictive)
+    mean, std = gaussian.mean.double(), gaussian.var.double().sqrt()
+    reach = statistics.NormalDist().inv_cdf((1 + level) / 2) * std
+    median, low, high = (untransform(plan, q) for q in (mean, mean - reach, mean + reach))
+    mean, std = _moments_in_unit(plan, mean, std)
+    return {"mean": mean, "median": median, "std": std, "low": low, "high": high}
+
+
+def _moments_in_unit(plan: Plan, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the target from those in standard units."""
+    centre, scale = target_units(plan)
+    mean, std = centre + scale * mean, scale * std
+    if plan.target.transform == "none":
+        return mean, std
+    var = std.square()
+    lognormal_mean = (mean + 0.5 * var).exp()
+    return lognormal_mean, lognormal_mean * var.expm1().sqrt()
+
+
+class _Deployed(nn.Module):
+    """All of a model as one module: codes in, what a user is told out."""
+
+    least: Tensor  # (columns,)
+    greatest: Tensor  # (columns,)
+
+    def __init__(self, model: CalibratedModel, level: float) -> None:
+        super().__init__()
+        self.plan, self.level = model.plan, level
+        self.predictor, self.adjustment = model.predictor, model.adjustment
+        self.encoder = Encoder(model.plan)
+        self.nets = nn.ModuleList(_networks(model.predictor))
+        for name, bound in zip(("least", "greatest"), _bounds(model.plan), strict=True):
+            self.register_buffer(name, torch.tensor(bound, dtype=torch.float64))
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of what `forward` returns; with a prefix, because "mean" is also an operator."""
+        return ["probabilities"] if self.plan.classification else [f"target_{n}" for n in NUMBERS]
+
+    def forward(self, codes: Tensor) -> tuple[Tensor, ...]:
+        # Comparisons leave NaN, which is missing, as it is.
+        codes = torch.where(codes < self.least, self.least, codes)
+        codes = torch.where(codes > self.greatest, self.greatest, codes)
+        inputs = self.encoder(codes)
+        outputs = torch.stack([net(inputs) for net in self.nets])
+        predictive = self.predictor.network.likelihood.predictive(outputs)
+        inverse_temperature = self.predictor.inverse_temperature
+        predictive = predictive.from_natural(inverse_temperature * predictive.natural())
+        if self.adjustment is not None:
+            predictive = self.adjustment.apply(predictive)
+        return tuple(v.float() for v in describe(self.plan, predictive, self.level).values())
+
+
+def _networks(predictor: NetworkPredictor) -> Iterator[nn.Module]:
+    for index in range(len(predictor.samples)):
+        net = predictor.network.create(torch.Generator())
+        predictor.samples.load_into(net, index)
+        yield net.eval()
+
+
+def _bounds(plan: Plan) -> tuple[list[float], list[float]]:
+    free = (-math.inf, math.inf)
+    ranges = [(c.range or free) if isinstance(c, Number) else free for c in plan.columns.values()]
+    return [least for least, _ in ranges], [greatest for _, greatest in ranges]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns about its own workings."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def _strip(proto: Any) -> None:
+    """Remove the exporter's stack traces, which name files on this machine."""
+    graph = proto.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    for part in (graph, *graph.node, *graph.initializer, *values):
+        del part.metadata_props[:]
+
+
+def _require_fitting(plan: Plan, adjustment: Intercept | ShiftScale | None) -> None:
+    match adjustment:
+        case None:
+            fits = True
+        case Intercept(shifts=shifts):
+            fits = plan.classification and len(shifts) == plan.num_outputs
+        case ShiftScale():
+            fits = not plan.classification
+    if not fits:
+        raise StudyError("the adjustment is not of the plan's target")
+
+
+def _read_header(path: Path) -> _Header:
+    text = _read(path)
+    try:
+        origin = _Origin.model_validate_json(text)
+    except ValidationError as error:
+        raise StudyError(f"{path.name} does not describe a model of predbayes") from error
+    if origin.format != 1:
+        raise StudyError(
+            f"{path.name} has format {origin.format}, which predbayes {predbayes.__version__} "
+            f"does not know; install predbayes {origin.predbayes[:20]} or newer"
+        )
+    try:
+        header = _Header.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors(include_input=False)[0]
+        where = ".".join(map(str, problem["loc"])) or path.name
+        raise StudyError(f"{path.name} was altered: {where}: {problem['msg']}") from error
+    if header.plan.digest() != header.plan_digest:
+        raise StudyError(f"{path.name} was altered: its plan does not have the digest it gives")
+    return header
+
+
+def _read_samples(path: Path, digest: str, network: Network) -> WeightSamples:
+    weights = _read(path)
+    if hashlib.sha256(weights).hexdigest() != digest:
+        raise StudyError(f"{path.name} was altered: its digest is not that in {HEADER_FILE}")
+    try:
+        samples = WeightSamples.from_arrays(safetensors.torch.load(weights))
+        # Shapes alone, whatever size the plan's network claims to have.
+        with torch.device("meta"):
+            samples.require_of(network.likelihood.attach(network.build()))
+    except (SafetensorError, UploadError) as error:
+        raise StudyError(f"{path.name} does not hold the plan's network: {error}") from error
+    if not all(bool(array.isfinite().all()) for array in samples.arrays().values()):
+        raise StudyError(f"{path.name} has weights that are not finite")
+    return samples
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}") from error

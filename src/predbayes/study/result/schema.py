@@ -1,0 +1,166 @@
+"""What a finished study found, as plain data: report, model card and status are made from it.
+
+Everything here is JSON (`result.json`); nothing is computed from it but its appearance. Scores are
+of rows that did not take part: `evaluate` rows, or labelled rows cross-fitted, each row predicted
+by a pool and a student that were made without its label. Every estimate has its number of rows and
+an interval of 95 %: a bootstrap over rows, and of a share of rows Wilson's.
+
+NLL is in nats per row; for a regression it is of the target in standard units, so that studies
+compare, while RMSE, CRPS and widths are in the target's own unit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from predbayes.study.plan.schema import Section
+
+
+class Estimate(Section):
+    """A figure and its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Scores(Section):
+    """How good one predictor is on the scored rows.
+
+    The metrics of a classification are nll, accuracy, brier; of a regression nll, rmse, crps
+    (without a transform), coverage_95, width_95.
+    """
+
+    num_rows: int
+    metrics: dict[str, Estimate]
+
+
+class Finding(Section):
+    """What screening found about a site."""
+
+    kind: Literal["constant", "copy", "contradicts", "uninformative", "harmful"]
+    text: str  # one sentence for the report
+
+
+class SiteResult(Section):
+    """One site: what it sent, and what that is worth."""
+
+    site: str
+    digest: str  # of its upload
+    kind: Literal["predictions", "weights"]
+    num_rows: int
+    num_bytes: int
+    class_rows: tuple[float, ...] | None  # None where some count is below min_cell
+    alone: Scores | None  # its own predictions on the scored rows; None without labels
+    influence: Estimate | None  # NLL without the site minus NLL with it: positive if it helps
+    findings: tuple[Finding, ...]
+    left_out: bool  # by the plan's screening rule, or by hand
+
+
+class RungResult(Section):
+    """One of the pools that were compared."""
+
+    name: str
+    num_weights: int
+    nll: float  # cross-validated on the labelled rows
+    share: float  # in the pool that was taken
+
+
+class PoolResult(Section):
+    """The pool that was taken, and why."""
+
+    method: str
+    name: str
+    reason: str
+    weights: dict[str, float | tuple[float, ...]]
+    rungs: tuple[RungResult, ...]
+    curve: tuple[tuple[float, float], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
+    num_labels: int
+
+
+class Bin(Section):
+    """One bin of a reliability diagram."""
+
+    count: int
+    confidence: float  # mean of the rows in it
+    accuracy: float
+    null_low: float  # where accuracy lies in 95 % of cases if the model is calibrated
+    null_high: float
+
+
+class Reliability(Section):
+    """Calibration of a classification."""
+
+    ece: Estimate
+    null: float  # the ECE of a perfectly calibrated model with as many rows
+    bins: tuple[Bin, ...]
+
+
+class Level(Section):
+    """How many targets lie in the central interval of one level."""
+
+    level: float
+    coverage: Estimate
+
+
+class Coverage(Section):
+    """Calibration of a regression."""
+
+    pit: tuple[int, ...]  # targets by decile of their predictive; equally many if calibrated
+    null_low: int  # of one decile's count, in 95 % of cases if calibrated
+    null_high: int
+    levels: tuple[Level, ...]
+
+
+class StudentResult(Section):
+    """The network that everybody gets back."""
+
+    scores: Scores | None
+    gap: float  # mean KL(pool || student) on the rows distilled on, in nats
+    temperature: float
+    num_parameters: int
+    start: int | None  # the earlier result whose student it started from; None is cold
+
+
+class SiteScores(Section):
+    """The model at one site."""
+
+    site: str
+    scores: Scores  # on rows of the site that its own model was not trained on
+
+
+class AtSites(Section):
+    """How the model does at the sites, from what they sent about it; intervals are from sums."""
+
+    sites: tuple[SiteScores, ...]  # in the order of their names
+    pooled: Scores  # of all their rows
+    bins: tuple[Bin, ...]  # that have rows, over the sites that sent them
+    public: bool  # whether what is pooled tells of no single site and of no few rows
+
+
+class Result(Section):
+    """A numbered result of a study."""
+
+    format: Literal[1] = 1
+    number: int
+    finished: str  # ISO 8601, UTC
+    study: str
+    plan_digest: str
+    ledger_digest: str  # of the last entry before this result
+    sites: tuple[SiteResult, ...]  # in the order of their names
+    withdrawn: int  # how many sites took their upload back
+    scored_on: Literal["evaluate", "cross-fitted", "nothing"]
+    num_scored: int
+    can_judge: bool  # whether rows are enough to judge calibration
+    verdict: str  # what may be said about calibration, in words
+    pool: PoolResult
+    pooled: Scores | None
+    mixture: Scores | None
+    server_only: Scores | None  # the coordinator's own model of the labelled rows, alone
+    student: StudentResult
+    reliability: Reliability | None = None
+    coverage: Coverage | None = None
+    at_sites: AtSites | None = None  # None until some site has sent an evaluation
+    bytes_in: int  # of all uploads
+    bytes_out: int  # of the kit, once for each site
+    versions: dict[str, str]

@@ -1,0 +1,1 @@
+"""The site's side: training, approvals, and what is taken home."""

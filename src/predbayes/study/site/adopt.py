@@ -1,0 +1,345 @@
+r"""Taking the model home: does it serve a site's own rows, and better than what she has?
+
+A study's model is made for all sites; one of them may see other frequencies of the classes, or
+another level of the target. `adopt` fits as little as tells them apart, with a prior so weak that a
+few dozen rows outweigh it:
+
+    classes   eta_c = log p_c(x) + b_c with b_c ~ N(0, 1.5^2); the penalised likelihood is strictly
+              convex, and at its least value sum_c b_c = 0
+    numbers   mean + s and k var, minimising
+              1/2 sum_i [(r_i - s)^2 / (k v_i) + log k] + 1/2 s^2 / k + 1/2 nu (1 / k + log k):
+              the shift s is the mean residual, shrunk by one row of variance 1, and k the mean
+              squared residual in its own variances, shrunk to 1 by nu = 8 rows
+
+The standard deviation of 1.5 is what serves the four hospitals of `benchmarks/hospitals.py`, where
+1 to 2 differ by less than .001 nats; it makes the odds of a class four times higher with ease and
+a hundred times higher only where the rows insist.
+
+Three models are compared on the rows that were held out before training: the model as it came
+(*global*), *adopted*, and the site's *own*. Every row is used as honestly as it can be:
+
+    own vs. others      held-out rows alone, for the own model saw all others
+    adopted vs. global  all rows, each predicted with an adjustment fitted without it
+
+The adopted model is advised unless the rows say that another is better beyond an interval of 95 %.
+Nothing leaves the site.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import StudyError
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, joined
+from predbayes.seeding import folds, generator
+from predbayes.study.plan.schema import Plan, Section
+from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes.study.result.schema import Estimate, Scores
+from predbayes.study.result.scoring import mean_estimate, row_values, score
+from predbayes.study.site.training import Holdout, SiteRows, split_rows
+
+MIN_TO_COMPARE = 10
+"""Held-out rows below which no interval of a difference is worth its name."""
+
+PRIOR_STD = 1.5  # of a class's shift, in nats
+PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
+
+COMPARISON_FILE = "comparison.json"
+
+_LEAST_VAR = 0.1  # of the mean variance, with which a row enters a shift
+_NUM_PARTS = 10
+_MAX_STEPS = 100
+_TOLERANCE = 1e-10
+
+Name = Literal["own", "adopted", "global"]
+"""The models that a site can choose from."""
+
+
+class Comparison(Section):
+    """What a site learns about the three models."""
+
+    site: str
+    number: int  # of the result that the model belongs to
+    num_rows: int  # that the adjustment was fitted on
+    num_held_out: int
+    scores: dict[Name, Scores]  # on the held-out rows
+    minus_own: dict[Name, dict[str, Estimate]]  # mean `losses`, minus those of the own model
+    adopted_minus_global: Estimate  # NLL on all rows, cross-validated
+    choice: Name
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A model with the site's adjustment, and how it compares."""
+
+    model: CalibratedModel
+    comparison: Comparison
+
+    def save(self, folder: Path) -> None:
+        """Write the adopted model, and the comparison beside it."""
+        self.model.save(folder)
+        text = self.comparison.model_dump_json(indent=1) + "\n"
+        (folder / COMPARISON_FILE).write_bytes(text.encode())
+
+
+def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None) -> Adoption:
+    """Fit the adjustment on a site's rows, compare, and advise.
+
+    Args:
+        model: As it came from the study.
+        site: The site's name.
+        rows: All its rows.
+        own: What its own model predicts for the held-out ones; None where that was not kept.
+    """
+    require_as_it_came(model)
+    plan = model.plan
+    held_out = split_rows(plan, site, len(rows.targets))[1]
+    if own is not None:
+        require_trained_rows(plan, rows, held_out, own)
+    predictive = model.predictive(rows.inputs)
+    fitted = fit_adjustment(predictive, rows.targets)
+    honest = cross_fitted(predictive, rows.targets, rng=generator(plan.seed, "adopt", site))
+    rivals: dict[Name, Predictive] = {"adopted": honest[held_out], "global": predictive[held_out]}
+    if own is not None:
+        rivals = {"own": own.predictive, **rivals}
+    change = losses(plan, honest, rows.targets)["nll"]
+    change = change - losses(plan, predictive, rows.targets)["nll"]
+    rng = generator(plan.seed, "adopt", site, "all rows")
+    comparison = _compared(
+        model,
+        site,
+        rivals,
+        rows.targets[held_out],
+        len(rows.targets),
+        mean_estimate(change, rng=rng),
+    )
+    return Adoption(dataclasses.replace(model, adjustment=fitted), comparison)
+
+
+def require_as_it_came(model: CalibratedModel) -> None:
+    """Refuse a model that a site has adjusted."""
+    if model.adjustment is not None:
+        raise StudyError("this model was adopted before; give the one that came from the study")
+
+
+def require_trained_rows(plan: Plan, rows: SiteRows, held_out: Tensor, own: Holdout) -> None:
+    """Refuse rows of which others were held out when the site's own model was trained."""
+    if own.plan_digest != plan.digest():
+        raise StudyError("the model is of another plan than the one your own model was trained for")
+    same = own.data_digest == rows.digest() and torch.equal(own.rows, held_out)
+    if not same or len(own.predictive) != len(held_out):
+        raise StudyError(
+            "the rows are not those that `predbayes site train` saw; give the same table and "
+            "site.toml, or leave --home out"
+        )
+
+
+def evaluated_rows(
+    plan: Plan, site: str, rows: SiteRows, own: Holdout | None, *, everything: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets that a model may be tried on: those held out, or all.
+
+    Args:
+        plan: Of the model.
+        site: The site's name.
+        rows: All its rows.
+        own: What training kept; with it the rows are known to be the same.
+        everything: Also rows that the site's own model was trained on.
+    """
+    held_out = split_rows(plan, site, len(rows.targets))[1]
+    if own is not None:
+        require_trained_rows(plan, rows, held_out, own)
+    if everything:
+        return rows.inputs, rows.targets
+    if not len(held_out):
+        raise StudyError("the plan holds no row out; --all tries the model on every row")
+    return rows[held_out]
+
+
+# Fitting
+
+
+def fit_adjustment(predictive: Predictive, targets: Tensor) -> Intercept | ShiftScale:
+    """The adjustment of a site with these rows."""
+    if isinstance(predictive, Categorical):
+        return fit_intercept(predictive, targets)
+    assert isinstance(predictive, Gaussian)
+    return fit_shift_scale(predictive, targets)
+
+
+def fit_intercept(
+    predictive: Categorical, targets: Tensor, prior_std: float = PRIOR_STD
+) -> Intercept:
+    """The most probable shifts of the classes, by Newton's method.
+
+    Examples:
+        >>> even = Categorical.from_moments(torch.full((40, 2), 0.5))
+        >>> rows = torch.tensor([0] * 10 + [1] * 30)
+        >>> no, yes = fit_intercept(even, rows, prior_std=1e6).shifts
+        >>> round(yes - no, 6)  # log(30 / 10)
+        1.098612
+    """
+    natural = predictive.log_probs.double()
+    num_classes = natural.shape[1]
+    counts = torch.bincount(targets, minlength=num_classes).double()
+    prior_prec = prior_std**-2
+    # Numerics: all shifts by the same are no shift, so with a flat prior nothing would hold them;
+    # steps sum to zero, and what is added along (1, ..., 1) leaves those as they are.
+    prior = prior_prec * torch.eye(num_classes, dtype=torch.float64) + 1
+
+    def objective(shifts: Tensor) -> float:
+        fit = (natural + shifts).logsumexp(1).sum() - counts @ shifts
+        return float(fit + 0.5 * prior_prec * shifts.square().sum())
+
+    shifts = torch.zeros(num_classes, dtype=torch.float64)
+    for _ in range(_MAX_STEPS):
+        probs = (natural + shifts).softmax(1)
+        expected = probs.sum(0)
+        gradient = expected - counts + prior_prec * shifts
+        hessian = expected.diag() - probs.T @ probs + prior
+        step = torch.linalg.solve(hessian, gradient)
+        if float(step.abs().max()) < _TOLERANCE:
+            break
+        # Numerics: where predictions are saturated a full step can be far too long.
+        while objective(shifts - step) > objective(shifts) and float(step.abs().max()) > _TOLERANCE:
+            step = step / 2
+        shifts = shifts - step
+    return Intercept(shifts=tuple((shifts - shifts.mean()).tolist()))
+
+
+def fit_shift_scale(
+    predictive: Gaussian, targets: Tensor, prior_rows: float = PRIOR_ROWS
+) -> ShiftScale:
+    """The most probable shift and factor, in closed form.
+
+    Examples:
+        >>> flat = Gaussian(torch.zeros(9), torch.ones(9))
+        >>> fit_shift_scale(flat, torch.full((9,), 2.0)).shift  # nine of ten rows say 2
+        1.8
+    """
+    residuals = predictive.residuals(targets).double()
+    var = predictive.var.double()
+    # No row speaks for ten: a few that claim to be certain would decide the shift of all.
+    prec = var.clamp_min(_LEAST_VAR * float(var.mean())).reciprocal()
+    # The best shift does not depend on the factor, because its prior has the factor in it, too.
+    shift = (prec @ residuals) / (prec.sum() + 1)
+    squares = prec @ (residuals - shift).square() + shift.square() + prior_rows
+    return ShiftScale(shift=float(shift), var_factor=float(squares) / (len(targets) + prior_rows))
+
+
+def cross_fitted(predictive: Predictive, targets: Tensor, *, rng: torch.Generator) -> Predictive:
+    """Each row with an adjustment that was fitted without it."""
+    parts = folds(len(targets), min(_NUM_PARTS, len(targets)), rng=rng)
+    adjusted = [
+        fit_adjustment(predictive[rest], targets[rest]).apply(predictive[out])
+        for out, rest in parts
+    ]
+    return joined(adjusted)[torch.cat([out for out, _ in parts]).argsort()]
+
+
+# Comparing
+
+
+def losses(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Tensor]:
+    """Row by row what a site would lose: ``nll``, and ``error``, a wrong class or its square."""
+    values = row_values(plan, predictive, targets)
+    error = 1 - values["accuracy"][0] if plan.classification else values["rmse"][0]
+    return {"nll": values["nll"][0], "error": error}
+
+
+def _compared(
+    model: CalibratedModel,
+    site: str,
+    rivals: Mapping[Name, Predictive],
+    targets: Tensor,
+    num_rows: int,
+    adopted_minus_global: Estimate,
+) -> Comparison:
+    plan = model.plan
+    scores: dict[Name, Scores] = {}
+    for name, predictive in rivals.items():
+        # The same draws of rows for each: differences are not those of the draws.
+        found = score(plan, predictive, targets, rng=generator(plan.seed, "adopt", site, "score"))
+        if found is not None:
+            scores[name] = found
+    minus_own = _minus_own(plan, site, rivals, targets) if "own" in scores else {}
+    choice, advice = advise(
+        len(targets), minus_own if "own" in rivals else None, adopted_minus_global
+    )
+    return Comparison(
+        site=site,
+        number=model.number,
+        num_rows=num_rows,
+        num_held_out=len(targets),
+        scores=scores,
+        minus_own=minus_own,
+        adopted_minus_global=adopted_minus_global,
+        choice=choice,
+        advice=advice,
+    )
+
+
+def _minus_own(
+    plan: Plan, site: str, rivals: Mapping[Name, Predictive], targets: Tensor
+) -> dict[Name, dict[str, Estimate]]:
+    own = losses(plan, rivals["own"], targets)
+    found: dict[Name, dict[str, Estimate]] = {}
+    for name, predictive in rivals.items():
+        if name == "own":
+            continue
+        rng = generator(plan.seed, "adopt", site, "minus own")
+        rows = losses(plan, predictive, targets)
+        found[name] = {loss: mean_estimate(rows[loss] - own[loss], rng=rng) for loss in own}
+    return found
+
+
+def advise(
+    num_held_out: int,
+    minus_own: Mapping[Name, Mapping[str, Estimate]] | None,
+    adopted_minus_global: Estimate,
+) -> tuple[Name, str]:
+    """Which model to use, and a sentence that says why.
+
+    Args:
+        num_held_out: Rows that all were compared on.
+        minus_own: Mean losses minus those of the site's own model; None where it is not known.
+        adopted_minus_global: Of the NLL, on all rows.
+    """
+    study: Name = "global" if adopted_minus_global.low > 0 else "adopted"
+    if minus_own is None:
+        return study, (
+            f"Use the {study} model, as your rows say (NLL of the adopted model minus the global "
+            f"one's, cross-validated: {_said(adopted_minus_global)}). Your own model was not "
+            "compared: give --home, the folder that `predbayes site train` wrote."
+        )
+    if num_held_out < MIN_TO_COMPARE:
+        return "own", (
+            f"Keep your own model: {num_held_out} held-out rows are too few to tell whether the "
+            f"{study} model is better, and {MIN_TO_COMPARE} are the least."
+        )
+    nll, error = minus_own[study]["nll"], minus_own[study]["error"]
+    rows = f"on {num_held_out} held-out rows"
+    said = f"(NLL of the {study} model minus yours: {_said(nll)})"
+    if nll.low > 0:
+        return "own", f"Keep your own model: {rows} it is better alone {said}."
+    if error.low > 0:
+        return "own", f"Keep your own model: {rows} the {study} model errs more {said}."
+    if nll.high < 0:
+        return study, f"Use the {study} model: {rows} it is better than your own {said}."
+    return study, (
+        f"Use the {study} model: {rows} it cannot be told from your own {said}, and it rests on "
+        "the rows of all sites."
+    )
+
+
+def _said(difference: Estimate) -> str:
+    low, high = difference.low, difference.high
+    return f"{difference.value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}"

@@ -1,0 +1,312 @@
+"""What a site does: fit a model to its rows, and make the one file that it sends.
+
+    rows      encoded as the plan says; a share of them is held out and never trained on
+    fit       the plan's network, or with uploads of predictions any learner
+    upload    predictions on the reference inputs, or weight samples; row count, and class counts
+              where none is below the plan's `min_cell`
+
+Everything random derives from the plan's seed and the site's name: the same rows give the same
+upload to the bit, also if training was killed and went on.
+
+In a folder of the site's choice:
+
+    NAME.safetensors    the signed upload, the one file that leaves
+    held-back.safetensors   in its place until it is approved, where the plan asks for that
+    egress.html         what leaves, on one page for whoever approves it
+    home/               stays: predictions of the site's own model on its held-out rows
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from predbayes.errors import DataError, StudyError, TrainingError, UploadError
+from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Upload
+from predbayes.learning.checkpoint import Checkpoint
+from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
+from predbayes.methods.pooled import upload_of
+from predbayes.predictive.families import Predictive
+from predbayes.seeding import generator, threads
+from predbayes.study.kit.kit import Kit
+from predbayes.study.plan.models import make_learner
+from predbayes.study.plan.schema import Plan
+from predbayes.study.report.egress import DataSummary, render_egress
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.store.files import remove, write_whole
+from predbayes.study.tables.coding import code_targets, encode
+
+HOME = "home"
+HOLDOUT_FILE = "holdout.safetensors"
+HELD_BACK = "held-back.safetensors"
+EGRESS_FILE = "egress.html"
+_CHECKPOINT = "checkpoint.safetensors"
+_LEAST_ROWS = 2
+_SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
+
+Tell = Callable[[int, int], None]
+"""Is told how many epochs are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRows:
+    """A site's rows as the plan encodes them; rows without a target are left out."""
+
+    inputs: Tensor  # (N, plan.num_inputs)
+    targets: Tensor  # (N,)
+    num_dropped: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan, frame: pd.DataFrame) -> SiteRows:
+        """Encode a table in the plan's columns and units."""
+        targets = code_targets(plan, frame)
+        known = ~targets.isnan()
+        if int(known.sum()) < _LEAST_ROWS:
+            raise DataError(f"{int(known.sum())} rows have a {plan.target.name}; at least 2 must")
+        inputs = encode(plan, frame)[known]
+        kept = targets[known].long() if plan.classification else targets[known].float()
+        return cls(inputs, kept, int((~known).sum()))
+
+    def digest(self) -> str:
+        """SHA-256 of the encoded rows."""
+        content = hashlib.sha256(str(tuple(self.inputs.shape)).encode())
+        for part in (self.inputs, self.targets):
+            content.update(part.contiguous().numpy().tobytes())
+        return content.hexdigest()
+
+    def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inputs[rows], self.targets[rows]
+
+
+def split_rows(plan: Plan, site: str, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows held out, ascending; the same whenever it is asked."""
+    order = torch.randperm(num_rows, generator=generator(plan.seed, "holdout", site))
+    num_held_out = int(plan.learner.holdout * num_rows)
+    return order[num_held_out:].sort().values, order[:num_held_out].sort().values
+
+
+def make_upload(
+    kit: Kit,
+    site: str,
+    rows: tuple[Tensor, Tensor],
+    *,
+    learner: str | LocalLearner = "network",
+) -> Upload:
+    """Train on a site's rows, and make what it sends; nothing is written.
+
+    Args:
+        kit: The plan and its reference inputs.
+        site: Its name.
+        rows: Inputs and targets, encoded as the plan says.
+        learner: A name that `predbayes.study.plan.models` knows, or a learner.
+    """
+    upload, _ = fit_site(kit, site, SiteRows(*rows), learner)
+    return upload
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training left in the site's folder."""
+
+    upload: Upload
+    path: Path  # the signed upload, or what is held back
+    egress: Path
+    released: bool
+    again: bool  # whether it was there already
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One site's part in one study.
+
+    Args:
+        kit: The plan and its reference inputs.
+        site: The site's name.
+        key: Its private key.
+        approvals: Of its officer.
+        out: The folder that it is written to.
+        learner: A name that `predbayes.study.plan.models` knows.
+        device: Where a network is trained.
+    """
+
+    kit: Kit
+    site: str
+    key: SigningKey
+    approvals: Approvals
+    out: Path
+    learner: str = "network"
+    device: str = "cpu"
+
+    def run(self, rows: SiteRows, tell: Tell | None = None) -> Trained:
+        """Train, or go on, or find that it is done; then release what may be released."""
+        require_learner(self.kit.plan, self.learner)
+        home = self.out / HOME
+        home.mkdir(parents=True, exist_ok=True)
+        identity = self._identity(rows)
+        upload = self._finished(identity)
+        again = upload is not None
+        if upload is None:
+            checkpoint = Checkpoint(home / _CHECKPOINT, identity, tell=tell)
+            upload, own = fit_site(
+                self.kit, self.site, rows, self.learner, checkpoint=checkpoint, device=self.device
+            )
+            _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
+            write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
+            marker = json.dumps({"identity": identity, "upload": upload.digest()})
+            write_whole(home / "trained.json", lambda path: path.write_bytes(marker.encode()))
+            remove(home / _CHECKPOINT)
+        return self._release(upload, rows, again=again)
+
+    def _identity(self, rows: SiteRows) -> str:
+        """Digest of all that determines the upload."""
+        parts = (self.kit.digest, self.site, self.learner, self.device, rows.digest())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _finished(self, identity: str) -> Upload | None:
+        """What an earlier run with the same plan and rows made, if it is there whole."""
+        try:
+            marker = json.loads((self.out / HOME / "trained.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        if not isinstance(marker, dict) or marker.get("identity") != identity:
+            return None
+        for path in (self._signed, self.out / HELD_BACK):
+            try:
+                upload = Upload.load(path)
+            except UploadError:
+                continue
+            if upload.digest() == marker.get("upload"):
+                return upload
+        return None
+
+    @property
+    def _signed(self) -> Path:
+        return self.out / f"{self.site}.safetensors"
+
+    def _release(self, upload: Upload, rows: SiteRows, *, again: bool) -> Trained:
+        plan, digest = self.kit.plan, upload.digest()
+        manual = plan.upload.release == "manual"
+        released = not manual or self.approvals.given("upload", digest)
+        path = self._signed if released else self.out / HELD_BACK
+        if released:
+            write_whole(path, lambda partial: upload.save(partial, self.key))
+            remove(self.out / HELD_BACK)
+        else:
+            remove(self._signed)  # of an earlier run, perhaps
+        trained, held_out = split_rows(plan, self.site, len(rows.targets))
+        summary = DataSummary(
+            num_rows=len(rows.targets) + rows.num_dropped,
+            num_trained=len(trained),
+            num_held_out=len(held_out),
+            num_dropped=rows.num_dropped,
+            learner=self.learner,
+        )
+        page = render_egress(
+            plan,
+            upload,
+            num_bytes=path.stat().st_size + (0 if released else _SIGNATURE_BYTES),
+            key_fingerprint=self.key.public.fingerprint,
+            data=summary,
+            released=released,
+        )
+        write_whole(self.out / EGRESS_FILE, lambda partial: partial.write_bytes(page.encode()))
+        return Trained(upload, path, self.out / EGRESS_FILE, released, again)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """The site's own model on the rows that it was not trained on; it stays at the site."""
+
+    rows: Tensor  # positions among the rows with a target
+    predictive: Predictive
+    data_digest: str
+    plan_digest: str
+
+    @classmethod
+    def load(cls, out: Path) -> Holdout:
+        """Read what training kept in a site's folder."""
+        path = out / HOME / HOLDOUT_FILE
+        try:
+            with safe_open(path, framework="pt") as file:
+                told = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise StudyError(
+                f"there are no held-out predictions in {out}; run `predbayes site train` first"
+            ) from error
+        rows = arrays.pop("rows")
+        made = Upload.of_arrays(arrays, num_rows=max(len(rows), 1))
+        return cls(rows, made.predictive(), told.get("data", ""), told.get("plan", ""))
+
+
+def require_learner(plan: Plan, name: str) -> None:
+    """Refuse a choice that the plan does not leave open."""
+    if plan.learner.name != "any" and name != plan.learner.name:
+        raise TrainingError(
+            f"the plan asks every site for the learner {plan.learner.name!r}; leave --learner out"
+        )
+
+
+def fit_site(
+    kit: Kit,
+    site: str,
+    rows: SiteRows,
+    learner: str | LocalLearner,
+    *,
+    checkpoint: Checkpoint | None = None,
+    device: str = "cpu",
+) -> tuple[Upload, Predictor]:
+    """Train on the rows that are not held out; what is sent, and the site's own model."""
+    plan = kit.plan
+    kept, _held_out = split_rows(plan, site, len(rows.targets))
+    fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
+    options: dict[str, Any] = {}
+    if isinstance(fitted, SGHMCLearner):
+        options["checkpoint"] = checkpoint
+    rng = generator(plan.seed, "site", site)
+    with threads(plan.learner.threads):
+        own = fitted.fit(rows[kept], rng=rng, **options)
+        upload = upload_of(
+            own,
+            plan.upload.kind,
+            rows[kept],
+            kit.inputs,
+            learner=fitted,
+            count_classes=plan.classification,
+            dtype=plan.upload.dtype,
+            rng=rng,
+        )
+    told = _suppressed(upload, plan.rules.min_cell)
+    name = learner if isinstance(learner, str) else type(learner).__name__
+    return told.from_site(site).for_plan(kit.digest, name.replace(":", ".")[-64:]), own
+
+
+def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predictor) -> None:
+    _, held_out = split_rows(plan, site, len(rows.targets))
+    inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
+    arrays = Upload.of_predictions(own.predict(inputs), num_rows=1).arrays
+    arrays = {name: array[: len(held_out)].contiguous() for name, array in arrays.items()}
+    told = {"data": rows.digest(), "plan": plan.digest()}
+    write_whole(
+        path, lambda partial: save_file({**arrays, "rows": held_out}, partial, metadata=told)
+    )
+
+
+def _suppressed(upload: Upload, min_cell: int) -> Upload:
+    """Without class counts if any of them is so small that it could point to people."""
+    counts = upload.info.class_rows
+    if counts is None or min(counts) >= min_cell:
+        return upload
+    return dataclasses.replace(upload, info=upload.info.model_copy(update={"class_rows": None}))

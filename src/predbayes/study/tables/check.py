@@ -1,0 +1,366 @@
+"""Everything that is wrong with a site's table, and everything worth knowing, at once.
+
+For each finding: which column, how many rows, the first lines, and what to write in `site.toml`.
+Values are kept apart from the text, for whoever asks to see them; text names a value only by the
+rule of `suggest`: at least `min_cell` rows have it, and it looks like a code. Counts of classes
+below `min_cell` are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from predbayes.study.plan.schema import Category, Plan
+from predbayes.study.tables.coding import Problem, code_targets, examine, target_problems
+from predbayes.study.tables.mapping import (
+    SITE_FILE,
+    SiteColumn,
+    SiteFile,
+    entry_problems,
+    key_of,
+    read_raw,
+    takes_numbers,
+    translate,
+)
+from predbayes.study.tables.suggest import Cells, assign, common_codes, entry_parts, propose
+from predbayes.study.tables.textfile import listed
+
+MIN_TRAIN_ROWS = 50
+"""With fewer a site's model says little, and its share of the pool is small."""
+
+MIN_HELD_OUT = 30
+"""With fewer the comparison of models at the site has intervals too wide to choose by."""
+
+LEAST_ROWS = 2
+
+MAX_VALUES = 5
+"""Different values of one finding that are shown to whoever asks."""
+
+_FEW_KNOWN = 0.5
+_MISSING = "missing"  # what `study.tables` calls it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to mend, to decide or to know."""
+
+    severity: Literal["error", "warning"]
+    text: str
+    values: tuple[str, ...] = field(default=(), repr=False)  # cells, not for any message
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCheck:
+    """What a check found, errors first, and what the table is like in a few lines."""
+
+    findings: tuple[Finding, ...]
+    summary: tuple[str, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What keeps the site from training."""
+        return tuple(one for one in self.findings if one.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What it should know."""
+        return tuple(one for one in self.findings if one.severity == "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A site's table before and after its translation."""
+
+    plan: Plan
+    site: SiteFile
+    raw: pd.DataFrame
+    frame: pd.DataFrame
+    ambiguous: tuple[Problem, ...]
+
+    def entry(self, name: str) -> SiteColumn:
+        """How the plan's column, or its target, comes about."""
+        return self.site.entry(self.plan, name)
+
+    def has(self, name: str) -> bool:
+        """Whether the site has a column for it."""
+        return self.entry(name).column in self.raw.columns
+
+    def cells(self, name: str) -> Cells:
+        """The site's column for one of the plan's."""
+        return Cells.of(self.raw, self.entry(name).column, self.site.file.decimal)
+
+
+def site_problems(plan: Plan, site: SiteFile, path: Path) -> SiteCheck:
+    """Check a site's table against the plan; a file that cannot be read is refused."""
+    raw = read_raw(site.file, path)
+    translated = translate(plan, site, raw)
+    table = _Table(plan, site, raw, translated.frame, translated.problems)
+    findings = [
+        *(_error(text) for text in entry_problems(plan, site, raw.columns)),
+        *_entries(table),
+        *_columns(table),
+        *_target(table),
+        *_repeated(table),
+    ]
+    findings.sort(key=lambda finding: finding.severity)
+    return SiteCheck(tuple(findings), tuple(_summary(table)))
+
+
+def _error(text: str, values: Sequence[str] = ()) -> Finding:
+    return Finding("error", text, tuple(values))
+
+
+def _warning(text: str, values: Sequence[str] = ()) -> Finding:
+    return Finding("warning", text, tuple(values))
+
+
+# The site's file
+
+
+def _entries(table: _Table) -> Iterator[Finding]:
+    """Recodes that lead nowhere, and codes that no cell has."""
+    for name in (*table.plan.columns, table.plan.target.name):
+        entry, words = table.entry(name), _plan_words(table.plan, name)
+        unknown = {word for word in entry.recode.values() if word and words and word not in words}
+        if unknown:
+            yield _error(
+                f"{name}: {_count(len(unknown), 'word')} that {SITE_FILE} recodes to "
+                f"{_are(len(unknown))} not in the plan, which has {', '.join(words)}"
+            )
+        idle = _idle(table, name) if table.has(name) else []
+        if idle:
+            yield _warning(
+                f"{name}: {_count(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))} in no cell; "
+                "look at the spelling",
+                idle,
+            )
+
+
+def _idle(table: _Table, name: str) -> list[str]:
+    """Recodes and missing codes of one column that match nothing."""
+    entry, decimal = table.entry(name), table.site.file.decimal
+    is_number = takes_numbers(table.plan, name)
+    seen = {key_of(text, decimal, is_number=is_number) for text in table.cells(name).counts}
+    return [
+        code
+        for code in (*entry.recode, *entry.missing)
+        if not seen & {key_of(code.strip(), mark, is_number=is_number) for mark in (decimal, ".")}
+    ]
+
+
+def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
+    """The words that a column may have, or nothing where it may have any or numbers."""
+    if name == plan.target.name:
+        return plan.target.classes or ()
+    column = plan.columns[name]
+    return column.categories if isinstance(column, Category) else ()
+
+
+# Columns
+
+
+def _columns(table: _Table) -> Iterator[Finding]:
+    plan, frame = table.plan, table.frame
+    for problem in table.ambiguous:
+        advice = f'write them with a comma, or decimal = "." under [file] in {SITE_FILE}'
+        yield _error(f"{problem}; {advice}", _cells_at(table, problem))
+    examined = examine(plan, frame)
+    for problem in examined.problems:
+        yield _error(f"{problem}; {_remedy(table, problem)}", _values(table, problem))
+    for problem in examined.oddities:
+        remedy = _remedy(table, problem)
+        yield _warning(f"{problem}, so `other`; {remedy}", _values(table, problem))
+    wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
+    for index, (name, column) in enumerate(plan.columns.items()):
+        if not table.has(name) and column.optional:
+            yield _warning(f"{name}: the table does not have it; the plan does without")
+        elif name not in wrong:
+            yield from _column(name, examined.codes[:, index])
+
+
+def _column(name: str, codes: Tensor) -> Iterator[Finding]:
+    known = codes[~codes.isnan()]
+    if not len(known):
+        yield _warning(f"{name}: missing in all rows")
+        return
+    if len(known) < _FEW_KNOWN * len(codes):
+        yield _warning(f"{name}: missing in more than half of the rows")
+    if bool((known == known[0]).all()):
+        yield _warning(f"{name}: the same in every row that has it; is it the right column?")
+
+
+# What to do
+
+
+def _remedy(table: _Table, problem: Problem) -> str:
+    """What to write in `site.toml`, where that may help."""
+    name = problem.column
+    where = "under [target]" if name == table.plan.target.name else f"for {name}"
+    if not table.has(name):
+        likely = _likely_column(table, name)
+        return f'write column = "{likely or "your name for it"}" {where} in {SITE_FILE}'
+    addition = ", ".join(f"{key} = {value}" for key, value in entry_parts(_addition(table, name)))
+    if addition and problem.what != _MISSING:
+        return f"perhaps write {addition} {where} in {SITE_FILE}"
+    return _advice(problem, table.plan, where)
+
+
+def _likely_column(table: _Table, name: str) -> str:
+    """The site's column that the plan's may be, by the rules of `suggest`."""
+    cells = [
+        Cells.of(table.raw, str(column), table.site.file.decimal)
+        for column in table.raw.columns
+        if column
+    ]
+    found = assign(table.plan, cells).get(name)
+    return found.entry.column if found is not None else ""
+
+
+def _addition(table: _Table, name: str) -> SiteColumn:
+    """What `suggest` would write and the site's file has not; with frequent codes alone."""
+    entry, cells = table.entry(name), table.cells(name)
+    offer = propose(table.plan, name, cells).entry
+    settled = {*table.site.missing.codes, *entry.missing, *entry.recode}
+    words = common_codes([cells], table.plan.rules.min_cell)
+    is_scaled = (entry.factor, entry.offset) != (1.0, 0.0)
+    return SiteColumn(
+        factor=1.0 if is_scaled else offer.factor,
+        offset=0.0 if is_scaled else offer.offset,
+        recode={word: to for word, to in offer.recode.items() if word not in settled},
+        missing=tuple(code for code in (*offer.missing, *words) if code not in settled),
+    )
+
+
+def _advice(problem: Problem, plan: Plan, where: str) -> str:
+    what = problem.what
+    if what == _MISSING:
+        return "the plan takes no row without it: leave these rows out, or ask the coordinator"
+    if "outside" in what:
+        return (
+            f"mend them, or write their code as missing = [...] {where} in {SITE_FILE}; "
+            "if all rows are in another unit, a factor"
+        )
+    if "in none of" in what:
+        words = ", ".join(_plan_words(plan, problem.column))
+        return f"recode them to {words}, or write missing = [...] {where} in {SITE_FILE}"
+    if "comma" in what:
+        return f'write decimal = "," under [file] in {SITE_FILE}'
+    return f"if they mean missing, write missing = [...] {where} in {SITE_FILE}"
+
+
+def _values(table: _Table, problem: Problem) -> tuple[str, ...]:
+    """The first different cells with a problem, as they are in the site's file."""
+    if not problem.count or problem.what == _MISSING:
+        return ()
+    distinct = table.frame.drop_duplicates(subset=[problem.column])
+    if problem.column == table.plan.target.name:
+        found = target_problems(table.plan, distinct)
+    else:
+        examined = examine(table.plan, distinct)
+        found = [*examined.problems, *examined.oddities]
+    same = [p for p in found if (p.column, p.what) == (problem.column, problem.what)]
+    return tuple(cell for p in same for cell in _cells_at(table, p))
+
+
+def _cells_at(table: _Table, problem: Problem) -> tuple[str, ...]:
+    cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
+    return tuple(dict.fromkeys(cells))[:MAX_VALUES]
+
+
+# Rows
+
+
+def _target(table: _Table) -> Iterator[Finding]:
+    plan, name = table.plan, table.plan.target.name
+    problems = target_problems(plan, table.frame)
+    for problem in problems:
+        yield _error(f"{problem}; {_remedy(table, problem)}", _values(table, problem))
+    if problems or any(problem.column == name for problem in table.ambiguous):
+        return
+    targets = code_targets(plan, table.frame)
+    known = targets[~targets.isnan()]
+    if len(known) < len(targets):
+        rows = _count(len(targets) - len(known), "row")
+        yield _warning(f"{name}: missing in {rows}, which are not trained on")
+    yield from _sizes(plan, len(known))
+    if len(known):
+        yield from _classes(plan, known) if plan.classification else _spread(plan, known)
+
+
+def _sizes(plan: Plan, num_rows: int) -> Iterator[Finding]:
+    num_held_out = int(plan.learner.holdout * num_rows)
+    if num_rows - num_held_out < LEAST_ROWS:
+        yield _error(f"{plan.target.name}: known in {_count(num_rows, 'row')}, too few to train on")
+    elif num_rows - num_held_out < MIN_TRAIN_ROWS:
+        yield _warning(
+            f"{_count(num_rows - num_held_out, 'row')} to train on: with fewer than "
+            f"{MIN_TRAIN_ROWS} a model says little"
+        )
+    if plan.learner.holdout and num_held_out < MIN_HELD_OUT:
+        yield _warning(
+            f"{_count(num_held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can "
+            "say which model is best for you"
+        )
+
+
+def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    """Which classes are there; how many rows of each is nobody's business."""
+    counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
+    names = plan.target.classes or ()
+    if int((counts > 0).sum()) == 1:
+        yield _warning(
+            f"{plan.target.name}: all rows are of one class, {names[int(counts.argmax())]!r}; "
+            "alone they tell no class from another"
+        )
+        return
+    for name, count in zip(names, counts.tolist(), strict=True):
+        if not count:
+            yield _warning(f"{plan.target.name}: no row is of the class {name!r}")
+        elif count < plan.rules.min_cell:
+            yield _warning(
+                f"{plan.target.name}: fewer than {plan.rules.min_cell} rows are of the class "
+                f"{name!r}; no counts of classes will be sent"
+            )
+
+
+def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    if bool((targets == targets[0]).all()):
+        yield _warning(f"{plan.target.name}: the same in every row; is it the right column?")
+
+
+def _repeated(table: _Table) -> Iterator[Finding]:
+    again = table.frame.duplicated().to_numpy()
+    if again.any():
+        lines = table.frame.index[again].tolist()
+        yield _warning(
+            f"{_count(len(lines), 'row')} the same as an earlier row in all columns of the plan "
+            f"({listed(lines)}); are they other patients?"
+        )
+
+
+def _summary(table: _Table) -> Iterator[str]:
+    plan, frame = table.plan, table.frame
+    found = sum(table.has(name) for name in plan.columns)
+    yield f"{_count(len(frame), 'row')}, {found} of {len(plan.columns)} columns found"
+    missing = {name: int((frame[name] == "").sum()) for name in plan.columns if name in frame}
+    counted = ", ".join(f"{name} {count:,}" for name, count in missing.items() if count)
+    yield f"missing values: {counted or 'none'}"
+    if plan.target.name in frame:
+        num_known = int((frame[plan.target.name] != "").sum())
+        num_held_out = int(plan.learner.holdout * num_known)
+        yield f"{num_known - num_held_out:,} rows to train on, {num_held_out:,} held out"
+
+
+def _count(num: int, what: str) -> str:
+    return f"{num:,} {what}" if num == 1 else f"{num:,} {what}s"
+
+
+def _are(num: int) -> str:
+    return "is" if num == 1 else "are"

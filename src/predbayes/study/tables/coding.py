@@ -1,0 +1,390 @@
+"""From a table of a site's or a user's rows to the network's inputs, by the plan alone.
+
+    cells        as they lie in the file, text or numbers, in the plan's units
+    codes        (N, columns) float64: a number as it is, a category as its index, `other` as the
+                 index after the last, NaN where nothing is known
+    inputs       (N, plan.num_inputs) float32: what the network sees
+
+The first step checks, and says all that is wrong at once, by column and line and without ever
+repeating a cell, because messages are copied into e-mails. The second is arithmetic with numbers
+frozen in the plan, so the same cells become the same inputs at every site.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from predbayes.errors import DataError, PlanError
+from predbayes.optional import require
+from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.textfile import (
+    LINE,
+    MAX_LINES,
+    Remedies,
+    listed,
+    read_csv,
+    require_distinct,
+    require_names,
+)
+
+Outside = Literal["refuse", "clip"]
+"""What a number outside its plausible range becomes: an error, or the end of the range."""
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""How a number is written."""
+
+_SAVE = Remedies(
+    encoding="save it as CSV UTF-8",
+    delimiter="is not separated by commas: save it as CSV with commas",
+)
+_MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
+_DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with one column.
+
+    Examples:
+        >>> print(Problem("age", "outside 18 to 100", (4, 17, 203), 3))
+        age: 3 values outside 18 to 100 (lines 4, 17, 203)
+        >>> print(Problem("sex", "the column is missing"))
+        sex: the column is missing
+    """
+
+    column: str
+    what: str
+    lines: tuple[int, ...] = ()  # the first few; the header is line 1
+    count: int = 0  # of values; 0 is the column as a whole
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"{self.column}: {self.what}"
+        values = "value" if self.count == 1 else "values"
+        where = listed(self.lines, self.count)
+        return f"{self.column}: {self.count} {values} {self.what} ({where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A table's codes, what makes them unusable, and what is odd but was put up with."""
+
+    codes: Tensor  # (N, columns) float64
+    problems: tuple[Problem, ...]
+    oddities: tuple[Problem, ...]  # words that became `other`, numbers that were clipped
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """A CSV or Parquet file as it is; of a CSV every cell is text, and an empty one is missing.
+
+    The frame's index is the rows' lines in the file.
+    """
+    match path.suffix.lower():
+        case ".csv":
+            frame = read_csv(path, _SAVE)
+        case ".parquet":
+            frame = _read_parquet(path)
+        case suffix:
+            raise DataError(
+                f"{path.name}: {suffix or 'a file without a suffix'} is not read; "
+                "save the table as .csv, separated by commas, or as .parquet"
+            )
+    require_distinct(path, frame.columns)
+    if frame.empty:
+        raise DataError(f"{path.name} has no rows")
+    return frame
+
+
+def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Examined:
+    """Code a table by the plan, and note everything that is wrong or odd with it.
+
+    Columns may come in any order; those that the plan does not name are ignored.
+    """
+    codes = np.full((len(frame), len(plan.columns)), np.nan)
+    problems: list[Problem] = []
+    oddities: list[Problem] = []
+    for index, (name, column) in enumerate(plan.columns.items()):
+        if column.optional and name not in frame.columns:
+            continue
+        if (whole := _column_problem(frame, name)) is not None:
+            problems.append(whole)
+            continue
+        coded = _code(column, frame[name], outside)
+        codes[:, index] = coded.codes
+        problems += _problems(name, coded.faults, frame)
+        oddities += _problems(name, coded.oddities, frame)
+    return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities))
+
+
+def table_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
+    """Everything in the plan's columns that would be refused."""
+    return list(examine(plan, frame).problems)
+
+
+def code_table(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tensor:
+    """Codes (N, columns) in float64; a table that does not fit the plan is refused."""
+    examined = examine(plan, frame, outside)
+    _require_none(examined.problems)
+    return examined.codes
+
+
+def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
+    """Everything in the target's column that would be refused; labels may be missing."""
+    return _examine_targets(plan, frame)[1]
+
+
+def code_targets(plan: Plan, frame: pd.DataFrame) -> Tensor:
+    """Targets (N,) in float64: class indices, or numbers in standard units; NaN is missing.
+
+    Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre
+    and scale yet leaves t as it is.
+    """
+    codes, problems = _examine_targets(plan, frame)
+    _require_none(problems)
+    return codes
+
+
+def untransform(plan: Plan, values: Tensor) -> Tensor:
+    """Quantiles of a regression's target from standard units to its own unit."""
+    centre, scale = target_units(plan)
+    transformed = centre + scale * values
+    return transformed.exp() if plan.target.transform == "log" else transformed
+
+
+def target_units(plan: Plan) -> tuple[float, float]:
+    """Centre and scale of the transformed target: 0 and 1 where the plan has none yet."""
+    centre, scale = plan.target.centre, plan.target.scale
+    return 0.0 if centre is None else centre, 1.0 if scale is None else scale
+
+
+class Encoder(nn.Module):
+    """Codes (N, columns) to network inputs (N, plan.num_inputs) in float32.
+
+    A number becomes (x - centre) / scale, a category one 0/1 input for each word; what is missing
+    becomes zeros, with a 1 beside them where the plan asks for a flag.
+    """
+
+    source: Tensor  # (I,) column of each input
+    centre: Tensor  # (I,)
+    scale: Tensor  # (I,)
+    category: Tensor  # (I,) the code that makes a 0/1 input 1
+    is_number: Tensor  # (I,)
+    is_flag: Tensor  # (I,)
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        inputs = _inputs(plan)
+        for part in fields(_Input):
+            values = np.array([getattr(one, part.name) for one in inputs])  # floats are float64
+            # The plan has them already.
+            self.register_buffer(part.name, torch.from_numpy(values), persistent=False)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Encode codes of any floating type."""
+        values = codes.double().index_select(1, self.source)
+        missing = values.isnan()
+        numbers = (torch.where(missing, self.centre, values) - self.centre) / self.scale
+        # Numerics: a cell of 1e300 would be infinite in float32.
+        numbers = numbers.clamp(-_MAX_INPUT, _MAX_INPUT)
+        switches = (self.is_flag & missing) | (values == self.category)
+        return torch.where(self.is_number, numbers, switches.double()).float()
+
+
+def encode(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tensor:
+    """A table's network inputs (N, plan.num_inputs) in float32."""
+    inputs: Tensor = Encoder(plan)(code_table(plan, frame, outside))
+    return inputs
+
+
+# Reading files
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+    try:
+        table = parquet.ParquetFile(path).read()
+    except arrow.ArrowException as error:
+        raise DataError(f"{path.name} is not a Parquet file") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or 'damaged'}") from error
+    require_names(path, [name.strip() for name in table.column_names])
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    frame.columns = frame.columns.str.strip()
+    # Where they would lie in a CSV file.
+    frame.index = pd.RangeIndex(2, len(frame) + 2, name=LINE)
+    return frame
+
+
+# Coding columns
+
+Array = np.ndarray[Any, Any]
+Masks = dict[str, Array]  # what is wrong, and with which rows
+
+_UNREADABLE = "that cannot be read as a finite number"
+_COMMA = "with a decimal comma, where a point is needed"
+_MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """One column's codes; a row with a fault has a code of no meaning."""
+
+    codes: Array  # (N,)
+    faults: Masks
+    oddities: Masks = field(default_factory=dict)
+
+
+def _code(column: Number | Category, cells: pd.Series, outside: Outside) -> _Coded:
+    if isinstance(column, Number):
+        coded = _in_range(_code_numbers(cells), column, outside)
+    else:
+        coded = _in_list(_code_words(cells, column.categories), column)
+    missing = np.isnan(coded.codes) & ~_any(coded.faults, len(cells))
+    # A column without a single value is as good as none.
+    if column.missing == "refuse" and not (column.optional and missing.all()):
+        coded.faults[_MISSING] = missing
+    return coded
+
+
+def _in_range(coded: _Coded, column: Number, outside: Outside) -> _Coded:
+    """Numbers against their plausible range."""
+    if column.range is None:
+        return coded
+    least, greatest = column.range
+    beyond = {
+        f"outside {least:.12g} to {greatest:.12g}": (coded.codes < least) | (coded.codes > greatest)
+    }
+    if outside == "refuse":
+        return replace(coded, faults=coded.faults | beyond)
+    return replace(coded, codes=coded.codes.clip(least, greatest), oddities=beyond)
+
+
+def _in_list(coded: _Coded, column: Category) -> _Coded:
+    """Words that the plan does not list are `other`, if there is such a category."""
+    unknown = {"in none of the plan's categories": coded.codes == len(column.categories)}
+    if column.other:
+        return replace(coded, oddities=unknown)
+    return replace(coded, faults=unknown)
+
+
+def _code_numbers(cells: pd.Series) -> _Coded:
+    """Numbers, and what is not one; text in a decimal comma has a fault of its own."""
+    if pd.api.types.is_numeric_dtype(cells):
+        numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        return _Coded(numbers, {_UNREADABLE: np.isinf(numbers)})
+    texts = as_texts(cells)
+    numbers = np.array([float(t) if NUMBER.fullmatch(t) else np.nan for t in texts])
+    comma = np.array([_DECIMAL_COMMA.fullmatch(t) is not None for t in texts], dtype=bool)
+    filled = np.array([t != "" for t in texts], dtype=bool)
+    unreadable = filled & ~comma & ~np.isfinite(numbers)
+    return _Coded(numbers, {_UNREADABLE: unreadable, _COMMA: comma})
+
+
+def _code_words(cells: pd.Series, names: Sequence[str]) -> _Coded:
+    """Indices of words in a list, and its length for words that are not in it."""
+    indices = {name.strip(): index for index, name in enumerate(names)}
+    # Many programs write a column of integers with an empty cell as 1.0, 2.0.
+    for name, index in list(indices.items()):
+        if _INTEGER.fullmatch(name):
+            indices.setdefault(f"{name}.0", index)
+    indices[""] = -1
+    codes = np.array([indices.get(t, len(names)) for t in as_texts(cells)], dtype=np.float64)
+    return _Coded(np.where(codes < 0, np.nan, codes), {})
+
+
+def as_texts(cells: pd.Series) -> list[str]:
+    """Cells as stripped text, empty where missing."""
+    missing = cells.isna().to_numpy()
+    pairs = zip(cells.astype(object).to_numpy(), missing, strict=True)
+    return ["" if gone else str(cell).strip() for cell, gone in pairs]
+
+
+def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
+    target = plan.target
+    if (whole := _column_problem(frame, target.name)) is not None:
+        return torch.full((len(frame),), torch.nan, dtype=torch.float64), [whole]
+    if target.classes is not None:
+        coded = _code_words(frame[target.name], target.classes)
+        coded.faults["in none of the plan's classes"] = coded.codes == len(target.classes)
+    else:
+        coded = _in_standard_units(plan, _code_numbers(frame[target.name]))
+    return torch.from_numpy(coded.codes), _problems(target.name, coded.faults, frame)
+
+
+def _in_standard_units(plan: Plan, coded: _Coded) -> _Coded:
+    centre, scale = target_units(plan)
+    values, faults = coded.codes, coded.faults
+    if plan.target.transform == "log":
+        faults = faults | {"not positive, so without a logarithm": values <= 0}
+        values = np.log(np.where(values > 0, values, np.nan))
+    return _Coded((values - centre) / scale, faults)
+
+
+def _column_problem(frame: pd.DataFrame, name: str) -> Problem | None:
+    count = int((frame.columns == name).sum())
+    if count == 1:
+        return None
+    return Problem(name, "several columns have this name" if count else "the column is missing")
+
+
+def _problems(column: str, masks: Masks, frame: pd.DataFrame) -> list[Problem]:
+    known = frame.index.name == LINE
+    lines = frame.index.to_numpy() if known else np.arange(2, len(frame) + 2)
+    return [
+        Problem(column, what, tuple(map(int, lines[rows][:MAX_LINES])), int(rows.sum()))
+        for what, rows in masks.items()
+        if rows.any()
+    ]
+
+
+def _any(masks: Masks, num_rows: int) -> Array:
+    found = np.zeros(num_rows, dtype=bool)
+    for rows in masks.values():
+        found |= rows
+    return found
+
+
+def _require_none(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise DataError(f"the table does not fit the plan: {'; '.join(map(str, problems))}")
+
+
+# Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One input of the network: a number, a flag, or a 0/1 input for one category."""
+
+    source: int
+    centre: float = 0.0
+    scale: float = 1.0
+    category: float = math.nan  # which equals no code
+    is_number: bool = False
+    is_flag: bool = False
+
+
+def _inputs(plan: Plan) -> list[_Input]:
+    inputs: list[_Input] = []
+    for source, (name, column) in enumerate(plan.columns.items()):
+        if isinstance(column, Category):
+            num_words = len(column.categories) + column.other
+            inputs += [_Input(source, category=float(code)) for code in range(num_words)]
+        elif column.centre is None or column.scale is None:
+            raise PlanError(f"{name} has no centre and scale yet: run `predbayes plan freeze`")
+        else:
+            inputs.append(_Input(source, column.centre, column.scale, is_number=True))
+        if column.missing == "flag":
+            inputs.append(_Input(source, is_flag=True))
+    return inputs

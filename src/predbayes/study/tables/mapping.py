@@ -1,0 +1,354 @@
+"""The site's own file: how its table becomes one in the plan's columns, words and units.
+
+    name = "Basel"                 as admitted to the study
+    key = "Basel.key"              its private key, beside this file
+    [file]                         delimiter, decimal, encoding
+    [missing]                      codes that mean "missing" in every column
+    [columns]                      one line for each column of the plan that needs one
+    [target]                       the same keys, for what is predicted
+
+    chol = { column = "Cholesterin", factor = 38.67, missing = ["0"] }
+    sex = { column = "Geschlecht", recode = { m = "male", w = "female" } }
+
+A cell goes through it in this order: a missing code becomes an empty cell; a recode gives the
+plan's word or number, and is final; a number becomes value * factor + offset. What is left is text
+as `study.tables` takes it, and the rows keep their lines in the site's file. A column without an
+entry has the plan's name and is taken as it is. No message repeats a cell.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pandas as pd
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+
+from predbayes.errors import DataError, PlanError, UploadError, no_such
+from predbayes.exchange.upload import require_site_name
+from predbayes.study.plan.schema import Finite, Number, Plan, Section, decode, read_text
+from predbayes.study.tables.coding import NUMBER, Problem, as_texts, read_frame
+from predbayes.study.tables.textfile import MAX_LINES, Remedies, read_csv, require_distinct
+
+SITE_FILE = "site.toml"
+SUFFIXES = (".csv", ".tsv", ".txt")
+"""Of tables that are text."""
+
+AMBIGUOUS = "with a point, in a file that has decimal commas"
+
+_DESCRIBE = Remedies(
+    encoding=(
+        f'write encoding, such as "cp1252", under [file] in {SITE_FILE}, or let `--suggest` find it'
+    ),
+    delimiter=(
+        f"has another delimiter: write it under [file] in {SITE_FILE}, or let `--suggest` find it"
+    ),
+    ragged=f"; look at the delimiter in {SITE_FILE}",
+)
+_COMMA_NUMBER = re.compile(
+    r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3}){2,}", re.ASCII
+)
+
+
+def _text(value: Any) -> Any:
+    """A code may be written as a number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:.15g}" if is_number else value
+
+
+def _codes(values: Any) -> Any:
+    return tuple(map(_text, values)) if isinstance(values, list) else values
+
+
+def _words(values: Any) -> Any:
+    """Errors in a recode name the whole of it: its keys are cells."""
+    if not isinstance(values, Mapping):
+        raise ValueError('must be a table such as { m = "male" }')
+    changed = {key: _text(value) for key, value in values.items()}
+    if not all(isinstance(value, str) for value in changed.values()):
+        raise ValueError("every word must become a word or a number")
+    return changed
+
+
+def _known_encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError as error:
+        raise ValueError('no such encoding; there are "utf-8", "cp1252", "latin-1"') from error
+    return name
+
+
+def _not_zero(value: float) -> float:
+    if not value:
+        raise ValueError("must not be 0: every value would be the same")
+    return value
+
+
+def _site_name(name: str) -> str:
+    try:
+        require_site_name(name)
+    except UploadError as error:
+        raise ValueError(str(error)) from error
+    return name
+
+
+Codes = Annotated[tuple[str, ...], BeforeValidator(_codes)]
+
+
+class FileForm(Section):
+    """How the site's program writes tables."""
+
+    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] = ","
+    decimal: Literal[".", ","] = "."
+    encoding: Annotated[str, AfterValidator(_known_encoding)] = "utf-8"
+
+
+class MissingCodes(Section):
+    """What means "missing" in every column."""
+
+    codes: Codes = ()
+
+
+class SiteColumn(Section):
+    """How one column of the site becomes one of the plan."""
+
+    column: str = ""  # the site's name; empty is the plan's
+    factor: Annotated[Finite, AfterValidator(_not_zero)] = 1.0  # value in the plan's unit is
+    offset: Finite = 0.0  # value * factor + offset
+    recode: Annotated[dict[str, str], BeforeValidator(_words)] = Field(default_factory=dict)
+    missing: Codes = ()
+
+
+class SiteFile(Section):
+    """What a site says of its own table."""
+
+    format: Literal[1]
+    name: Annotated[str, AfterValidator(_site_name)]
+    key: str = ""  # path of the private key, relative to this file; empty is NAME.key
+    file: FileForm = FileForm()
+    missing: MissingCodes = MissingCodes()
+    columns: dict[str, SiteColumn] = Field(default_factory=dict)
+    target: SiteColumn = SiteColumn()
+    _folder: Path = PrivateAttr(default_factory=Path)
+
+    @property
+    def folder(self) -> Path:
+        """Where the file lies."""
+        return self._folder
+
+    @property
+    def key_path(self) -> Path:
+        """Where the private key lies."""
+        return self.folder / (self.key or f"{self.name}.key")
+
+    @classmethod
+    def load(cls, path: Path) -> SiteFile:
+        """Read and check a site's file; everything that is wrong is said at once."""
+        loaded = cls.loads(read_text(path), path.name)
+        loaded._folder = path.parent
+        return loaded
+
+    @classmethod
+    def loads(cls, text: str, name: str = SITE_FILE) -> SiteFile:
+        """A site's file from its text."""
+        _require_toml(text, name)
+        return decode(cls, text, name, whole="top level")
+
+    def entry(self, plan: Plan, name: str) -> SiteColumn:
+        """How the plan's column, or its target, comes about; its `column` is filled in."""
+        found = self.target if name == plan.target.name else self.columns.get(name, SiteColumn())
+        return found if found.column else found.model_copy(update={"column": name})
+
+
+def _require_toml(text: str, name: str) -> None:
+    """Say where TOML is broken, and not what is there: it may be a cell."""
+    try:
+        tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:
+        found = re.search(r"at line \d+|at end of document", str(error))
+        raise PlanError(
+            f"{name} is not TOML {found.group() if found else ''}: look for a quotation mark, a "
+            "comma or a bracket too many or too few, or a key that is there twice"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A site's table in the plan's terms, and which cells were ambiguous."""
+
+    frame: pd.DataFrame
+    problems: tuple[Problem, ...]
+
+
+def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = True) -> pd.DataFrame:
+    """A site's rows in the plan's columns and units, text cells, by their lines in the file.
+
+    A column that the file lacks is left out; the target is there if the file has it. Without
+    ``target`` nobody looks for it: of patients to come it is not known yet.
+    """
+    raw = read_raw(site.file, path)
+    translated = translate(plan, site, raw)
+    problems = [p for p in translated.problems if target or p.column != plan.target.name]
+    if not target:
+        site = site.model_copy(update={"target": SiteColumn()})
+    wrong = [*entry_problems(plan, site, raw.columns), *map(str, problems)]
+    if wrong:
+        raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
+    return translated.frame
+
+
+def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
+    """The file as it is: stripped text, empty where missing, by line."""
+    match path.suffix.lower():
+        case ".parquet":
+            frame = _as_text(read_frame(path), form.decimal)
+        case suffix if suffix in SUFFIXES:
+            frame = read_csv(
+                path,
+                _DESCRIBE,
+                delimiter=form.delimiter,
+                encoding=form.encoding,
+                blank_rows=False,  # spreadsheets leave lines of delimiters
+            )
+        case suffix:
+            raise DataError(
+                f"{path.name}: {suffix or 'a file without a suffix'} is not read; save the table "
+                "as .csv or .parquet"
+            )
+    if frame.empty:
+        raise DataError(f"{path.name} has no rows")
+    _require_names(path, frame)
+    return frame
+
+
+def translate(plan: Plan, site: SiteFile, raw: pd.DataFrame) -> Translated:
+    """The plan's columns and its target, as far as the file has them."""
+    columns: dict[str, list[str]] = {}
+    problems: list[Problem] = []
+    for name in (*plan.columns, plan.target.name):
+        entry = site.entry(plan, name)
+        if entry.column not in raw.columns:
+            continue
+        change = _cell_change(entry, site, is_number=takes_numbers(plan, name))
+        texts = list(raw[entry.column])
+        cells = [change(text) for text in texts]
+        columns[name] = [t if cell is None else cell for t, cell in zip(texts, cells, strict=True)]
+        lines = [int(line) for line, cell in zip(raw.index, cells, strict=True) if cell is None]
+        if lines:
+            problems.append(Problem(name, AMBIGUOUS, tuple(lines[:MAX_LINES]), len(lines)))
+    return Translated(pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems))
+
+
+def takes_numbers(plan: Plan, name: str) -> bool:
+    """Whether the plan's column, or its target, is one of numbers."""
+    if name == plan.target.name:
+        return not plan.classification
+    return isinstance(plan.columns[name], Number)
+
+
+def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[str]:
+    """Names in the site's file that the plan, or the table, does not have."""
+    found = [
+        f"[columns]: {no_such('column of the plan', name, plan.columns)}"
+        for name in site.columns
+        if name not in plan.columns
+    ]
+    names = [str(name) for name in header]
+    for name in (*plan.columns, plan.target.name):
+        entry = site.target if name == plan.target.name else site.columns.get(name)
+        if entry is not None and entry.column and entry.column not in names:
+            found.append(f"{name}: {no_such('column in the file', entry.column, names)}")
+    return found
+
+
+def to_point(text: str, decimal: str) -> str | None:
+    """A number with a decimal point; None if it could be read in two ways.
+
+    What is no number stays as it is: whoever reads it next says so.
+
+    Examples:
+        >>> to_point("1.234,5", ","), to_point("12", ","), to_point("leer", ",")
+        ('1234.5', '12', 'leer')
+        >>> to_point("1.234", ",") is None
+        True
+    """
+    if decimal == ".":
+        return text
+    if _COMMA_NUMBER.fullmatch(text):
+        return text.replace(".", "").replace(",", ".")
+    return None if "." in text and NUMBER.fullmatch(text) else text
+
+
+def to_number(text: str, decimal: str = ".") -> float | None:
+    """The number that a cell is, if it is one."""
+    pointed = to_point(text, decimal)
+    if pointed is None or not NUMBER.fullmatch(pointed):
+        return None
+    return float(pointed)
+
+
+def key_of(text: str, decimal: str = ".", *, is_number: bool = False) -> str:
+    """What is the same in all ways to write a code: 0 is 0.0, and in words 1 is 1.0.
+
+    Examples:
+        >>> key_of("1.0"), key_of("-9,00", ","), key_of("1.50"), key_of("01")
+        ('1', '-9', '1.50', '01')
+        >>> key_of("1.50", is_number=True), key_of("leer", is_number=True)
+        ('1.5', 'leer')
+    """
+    if is_number:
+        number = to_number(text, decimal)
+        return text if number is None else f"{number + 0.0:.15g}"  # -0 is 0
+    whole = re.fullmatch(rf"([+-]?\d+){re.escape(decimal)}0+", text, re.ASCII)
+    return whole.group(1) if whole else text
+
+
+def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
+    """A typed table as text, its numbers with the decimal mark that the rest is told."""
+    columns = {}
+    for name in frame.columns:
+        texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
+        columns[str(name)] = [t.replace(".", decimal) for t in texts] if is_float else texts
+    return pd.DataFrame(columns, index=frame.index, dtype=object)
+
+
+def _cell_change(
+    entry: SiteColumn, site: SiteFile, *, is_number: bool
+) -> Callable[[str], str | None]:
+    """What becomes of one cell; None is a number that could be read in two ways."""
+    decimal = site.file.decimal
+    missing = dict.fromkeys((*site.missing.codes, *entry.missing), "")
+    # Codes are written with a point, as all of TOML, or copied from the table.
+    final = {
+        key_of(code.strip(), mark, is_number=is_number): word
+        for code, word in (entry.recode | missing).items()
+        for mark in {decimal, "."}
+    }
+
+    def change(text: str) -> str | None:
+        key = key_of(text, decimal, is_number=is_number)
+        if key in final or not is_number:
+            return final.get(key, text)
+        number = to_number(text, decimal)
+        if number is None or (entry.factor, entry.offset) == (1.0, 0.0):
+            return to_point(text, decimal)
+        return repr(number * entry.factor + entry.offset)
+
+    return change
+
+
+def _require_names(path: Path, frame: pd.DataFrame) -> None:
+    """The first line has names. If it is a row its words are cells, and must not be repeated."""
+    names = [str(name) for name in frame.columns]
+    numbers = sum(to_number(name, mark) is not None for name in names for mark in ".,") / 2
+    below = sum(name in set(frame.iloc[:, i]) for i, name in enumerate(names) if name)
+    if 2 * max(numbers, below) >= len(names):
+        raise DataError(
+            f"{path.name}: the first line looks like a row; it must have the names of the columns"
+        )
+    require_distinct(path, [name or object() for name in names])  # one without is like no other

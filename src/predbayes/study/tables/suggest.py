@@ -1,0 +1,571 @@
+"""A first `site.toml` from a site's table and the plan: guesses that a person reads.
+
+    file       delimiter, decimal mark and encoding by what makes sense of the first lines
+    columns    by name (spelling, units in brackets, synonyms), else by similar names, the best
+               pairs first; else by values, if they leave one choice
+    values     codes for "missing", factors between units, and other words for the plan's, if with
+               them more cells fit the plan
+
+A guess that may be wrong has a comment that begins with `check:` and is a note as well. The draft
+names a value only if at least `min_cell` rows have it, so that it is a code and nobody's own; notes
+go to a screen and name none but codes for missing that are known beforehand.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import difflib
+import io
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from predbayes.errors import DataError
+from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.mapping import (
+    SUFFIXES,
+    FileForm,
+    SiteColumn,
+    SiteFile,
+    key_of,
+    read_raw,
+    to_number,
+)
+from predbayes.study.tables.textfile import DELIMITERS
+from predbayes.study.tables.vocabulary import (
+    MISSING_WORDS,
+    NUMBER_CODES,
+    UNITS,
+    Conversion,
+    concepts_of,
+    conversions,
+    meaning_of,
+    name_likeness,
+    normal,
+    normal_unit,
+    unit_in,
+)
+
+_SURE = 0.9  # likeness of names that are the same or synonyms
+_SIMILAR = 0.6
+_FITS = 0.5  # share of values that must fit a column of a similar name
+_FITS_ALONE = 0.95  # and of one whose name says nothing
+_GAIN = 0.3  # by which a factor must improve the fit
+_WORD_LIKENESS = 0.75
+_SAMPLE_LINES = 200
+_MAX_WORD = 30  # letters of a word that may be a code; longer ones are somebody's remarks
+_MAX_NAMED = 10
+_CODE_WORDS = frozenset({"9", "99", "999", "-1", "-9", "-99", "-999"})  # in columns of words
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """The text of a `site.toml`, and what its reader should look at."""
+
+    sitefile_text: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One column of the site, as values with their numbers of rows."""
+
+    name: str
+    counts: Mapping[str, int]  # of stripped texts; empty cells are left out
+    decimal: str
+
+    @classmethod
+    def of(cls, raw: pd.DataFrame, name: str, decimal: str) -> Cells:
+        """A column of a table that `read_raw` gave."""
+        counts = Counter(text for text in raw[name] if text)
+        return cls(name, counts, decimal)
+
+    @property
+    def num_filled(self) -> int:
+        """Cells that are neither empty nor a word for missing."""
+        return sum(n for text, n in self.counts.items() if text.lower() not in MISSING_WORDS)
+
+    @cached_property
+    def numbers(self) -> dict[float, int]:
+        """The numbers among them."""
+        found: Counter[float] = Counter()
+        for text, count in self.counts.items():
+            number = to_number(text, self.decimal)
+            if number is not None:
+                found[number] += count
+        return dict(found)
+
+    @cached_property
+    def words(self) -> dict[str, int]:
+        """All values but words for missing; whole numbers in one spelling."""
+        found: Counter[str] = Counter()
+        for text, count in self.counts.items():
+            if text.lower() not in MISSING_WORDS:
+                found[key_of(text, self.decimal)] += count
+        return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """How a column of the site might become one of the plan."""
+
+    entry: SiteColumn
+    checks: tuple[str, ...]
+    fit: float  # share of its values that then fit the plan
+    words: tuple[str, ...] = ()  # frequent ones that do not; for the draft alone, not the screen
+
+    def with_doubt(self, check: str) -> Proposal:
+        """With one more thing to look at, if it is one."""
+        return replace(self, checks=(check, *self.checks)) if check else self
+
+
+def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
+    """Draft the site's file.
+
+    Args:
+        plan: What the columns must become.
+        path: The site's table.
+        name: Of the site, as admitted to the study.
+    """
+    form = sniff(path)
+    raw = read_raw(form, path)
+    cells = [Cells.of(raw, str(column), form.decimal) for column in raw.columns if column]
+    wanted = (*plan.columns, plan.target.name)
+    pairs = assign(plan, cells)
+    codes = common_codes(cells, plan.rules.min_cell)
+    notes = [f"{who}: {check}" for who in wanted for check in _checks(pairs, who, plan)]
+    used = {proposal.entry.column for proposal in pairs.values()}
+    unused = [column.name for column in cells if column.name not in used]
+    if unused:
+        notes.append(f"not used: {', '.join(unused)}")
+    text = _write(plan, name, form, codes, pairs)
+    SiteFile.loads(text)  # what is handed out can be read
+    return Suggestion(text, tuple(notes))
+
+
+# The file
+
+
+def sniff(path: Path) -> FileForm:
+    """How a table is written, by its bytes; a Parquet file says so itself."""
+    if path.suffix.lower() not in SUFFIXES:
+        return FileForm()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    encoding = _encoding(content)
+    text = content.decode(encoding, "replace").removeprefix("\ufeff")
+    best = max(DELIMITERS, key=lambda mark: _regularity(text, mark))
+    rows = _sample(text, best)
+    cells = [cell.strip() for row in rows[1:] for cell in row]
+    with_comma = sum(bool(re.fullmatch(r"[+-]?\d+,\d+", cell)) for cell in cells)
+    with_point = sum(bool(re.fullmatch(r"[+-]?\d+\.\d+", cell)) for cell in cells)
+    decimal = "," if with_comma > with_point else "."
+    return FileForm(delimiter=best, decimal=decimal, encoding=encoding)  # type: ignore[arg-type]
+
+
+def _encoding(content: bytes) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding in ("utf-8", "cp1252"):
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    return "latin-1"  # which reads any byte
+
+
+def _sample(text: str, delimiter: str) -> list[list[str]]:
+    lines = io.StringIO(text, newline="")
+    try:
+        rows = csv.reader(lines, delimiter=delimiter)
+        return [row for row, _ in zip(rows, range(_SAMPLE_LINES), strict=False) if row]
+    except csv.Error:
+        return []
+
+
+def _regularity(text: str, delimiter: str) -> tuple[float, int]:
+    """Share of lines as wide as the first, and that width; one column is no table."""
+    rows = _sample(text, delimiter)
+    width = len(rows[0]) if rows else 0
+    if width < 2:
+        return 0.0, width
+    return sum(len(row) == width for row in rows) / len(rows), width
+
+
+def common_codes(cells: Iterable[Cells], min_cell: int) -> tuple[str, ...]:
+    """Words for missing that are in the table often enough to be named."""
+    found: Counter[str] = Counter()
+    for column in cells:
+        for text, count in column.counts.items():
+            if text.lower() in MISSING_WORDS:
+                found[text] += count
+    return tuple(sorted(text for text, count in found.items() if count >= min_cell))
+
+
+# Which column is which
+
+
+Offers = Mapping[tuple[str, str], Proposal]  # by names of the plan's and of the site's column
+
+
+def assign(plan: Plan, cells: Sequence[Cells]) -> dict[str, Proposal]:
+    """The site's column for each of the plan's, and for the target, as far as there is one."""
+    wanted = (*plan.columns, plan.target.name)
+    offers = {(ours, c.name): propose(plan, ours, c) for ours in wanted for c in cells}
+    taken = _by_name(offers)
+    return taken | _by_values(offers, taken)
+
+
+def _by_name(offers: Offers) -> dict[str, Proposal]:
+    """Names that are the same, synonyms or similar, the best pairs first."""
+    likeness = {pair: name_likeness(*pair) for pair in offers}
+    taken: dict[str, Proposal] = {}
+    used: set[str] = set()
+    for pair in sorted(offers, key=lambda pair: -likeness[pair] - 0.5 * offers[pair].fit):
+        (ours, theirs), fits = pair, offers[pair].fit >= _FITS
+        is_sure, is_similar = likeness[pair] >= _SURE, likeness[pair] >= _SIMILAR
+        if ours in taken or theirs in used or not (is_sure or (is_similar and fits)):
+            continue
+        doubt = "" if is_sure else "found by a similar name"
+        taken[ours] = offers[pair].with_doubt(doubt if fits else "few of its values fit the plan")
+        used.add(theirs)
+    return taken
+
+
+def _by_values(offers: Offers, taken: Mapping[str, Proposal]) -> dict[str, Proposal]:
+    """Of the rest, those whose values leave one choice on both sides."""
+    used = {proposal.entry.column for proposal in taken.values()}
+    fitting = [
+        (ours, theirs)
+        for (ours, theirs), offer in offers.items()
+        if ours not in taken and theirs not in used and offer.fit >= _FITS_ALONE
+    ]
+    return {
+        ours: offers[ours, theirs].with_doubt("found by its values alone: is it this column?")
+        for ours, theirs in fitting
+        if not any((a == ours) != (b == theirs) for a, b in fitting)
+    }
+
+
+def propose(plan: Plan, ours: str, cells: Cells) -> Proposal:
+    """How a column of the site would become the plan's column, or its target."""
+    column: Number | Category
+    if ours != plan.target.name:
+        column = plan.columns[ours]
+    elif plan.target.classes is not None:
+        column = Category(type="category", categories=plan.target.classes, other=False)
+    else:
+        column = Number(type="number", unit=plan.target.unit)
+        if plan.target.transform == "none":
+            scales = {"centre": plan.target.centre, "scale": plan.target.scale}
+            column = column.model_copy(update=scales)
+    if isinstance(column, Number):
+        return _propose_number(ours, column, cells, plan.rules.min_cell)
+    return _propose_words(column, cells, plan.rules.min_cell)
+
+
+# Numbers
+
+
+def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> Proposal:
+    values = np.array(list(cells.numbers), dtype=np.float64)
+    rows = np.array(list(cells.numbers.values()), dtype=np.float64)
+    is_code = np.isin(values, list(NUMBER_CODES))
+    if is_code.all():
+        is_code = np.zeros(len(values), dtype=bool)
+    conversion, checks = _best_conversion(ours, column, cells, values[~is_code], rows[~is_code])
+    converted = values * conversion.factor + conversion.offset
+    odd = is_code & _outside(column, converted, converted[~is_code])
+    named = odd & (rows >= min_cell)
+    missing = tuple(f"{value:.12g}" for value in sorted(values[named], key=abs))
+    if missing and column.range is None:
+        checks.append(f"taken for missing: {', '.join(missing)}")
+    if (odd & ~named).any():
+        checks.append(
+            f"{int(rows[odd & ~named].sum())} values may be codes for missing: list them with "
+            "--show-values"
+        )
+    words = {w: n for w, n in cells.words.items() if to_number(w, cells.decimal) is None}
+    # Digits alone may be somebody's value, in a spelling that is not understood.
+    lettered = {w: n for w, n in words.items() if re.search(r"[^\W\d_]", w)}
+    frequent = _frequent(lettered, min_cell)
+    if words:
+        advice = "add them to missing if they mean that"
+        checks.append(_told(words, frequent, "no number", advice))
+    kept = ~named
+    fit = _fit(column, converted[kept], rows[kept], cells.num_filled - float(rows[named].sum()))
+    entry = SiteColumn(
+        column=cells.name, factor=conversion.factor, offset=conversion.offset, missing=missing
+    )
+    return Proposal(entry, tuple(checks), fit, frequent)
+
+
+def _best_conversion(
+    ours: str,
+    column: Number,
+    cells: Cells,
+    values: NDArray[np.float64],
+    rows: NDArray[np.float64],
+) -> tuple[Conversion, list[str]]:
+    """The change of units with which the values fit best; none unless it is clearly better."""
+    stated, wanted = unit_in(cells.name), normal_unit(column.unit)
+    as_it_is = Conversion("", stated, wanted, 1.0)
+    if stated and stated == wanted:
+        return as_it_is, []
+    total = float(rows.sum())
+    plain_fit = _fit(column, values, rows, total)
+    ways = conversions(concepts_of(ours) | concepts_of(cells.name), stated, wanted)
+    fits = [_fit(column, v.factor * values + v.offset, rows, total) for v in ways]
+    best = max(range(len(ways)), key=fits.__getitem__, default=None)
+    differ = stated in UNITS and wanted in UNITS
+    if best is not None and (fits[best] > plain_fit + _GAIN or (differ and fits[best] >= _FITS)):
+        way = ways[best]
+        rounded = Conversion(way.concept, way.unit, way.to, _short(way.factor), _short(way.offset))
+        return rounded, [f"taken for {way.unit}, which becomes {way.to}"]
+    if differ:
+        return as_it_is, [f"the file has {stated}, the plan {wanted}: is a factor missing?"]
+    return as_it_is, []
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _outside(
+    column: Number, values: NDArray[np.float64], others: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Values that make no sense: outside the plan's range, or else far from all others."""
+    if column.range is not None:
+        return (values < column.range[0]) | (values > column.range[1])
+    if not len(others):
+        return np.zeros(len(values), dtype=bool)
+    least, greatest = float(others.min()), float(others.max())
+    spread = greatest - least
+    return (values < least - spread) | (values > greatest + spread)
+
+
+def _fit(
+    column: Number, values: NDArray[np.float64], rows: NDArray[np.float64], total: float
+) -> float:
+    """Share of rows in range, less if their middle is far from that of the reference rows."""
+    if not len(values) or total <= 0:
+        return 0.0
+    inside = np.ones(len(values), dtype=bool)
+    if column.range is not None:
+        inside = (values >= column.range[0]) & (values <= column.range[1])
+    share = float(rows[inside].sum()) / total
+    if column.centre is None or column.scale is None:
+        return share
+    order = values.argsort()
+    middle = values[order][np.searchsorted(rows[order].cumsum(), rows.sum() / 2)]
+    distance = (float(middle) - column.centre) / (2 * column.scale)
+    return share * math.exp(-0.5 * min(distance**2, 100.0))
+
+
+# Words
+
+
+def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
+    known = {key_of(word) for word in column.categories}
+    recode: dict[str, str] = {}
+    checks: dict[str, None] = {}  # in order, each once
+    unknown = {word: count for word, count in cells.words.items() if word not in known}
+    missing = tuple(w for w in unknown if w in _CODE_WORDS and unknown[w] >= min_cell)
+    for word, count in sorted(unknown.items()):
+        found = _same_word(word, column.categories) if count >= min_cell else None
+        if found is not None:
+            recode[word] = found[0]
+            checks |= {found[1]: None} if found[1] else {}
+    missing = tuple(code for code in missing if code not in recode)
+    if missing:
+        checks[f"taken for missing: {', '.join(missing)}"] = None
+    left = {w: n for w, n in unknown.items() if w not in recode and w not in missing}
+    frequent = _frequent(left, min_cell)
+    if left:
+        advice = "they become other" if column.other else "recode them, or add them to missing"
+        checks[_told(left, frequent, "not in the plan", advice)] = None
+    entry = SiteColumn(column=cells.name, recode=recode, missing=missing)
+    fit = 1 - sum(left.values()) / cells.num_filled if cells.num_filled else 0.0
+    return Proposal(entry, tuple(checks), fit, frequent)
+
+
+def _frequent(words: Mapping[str, int], min_cell: int) -> tuple[str, ...]:
+    """Words that may be named: short, and those of several rows."""
+    ranked = sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
+    short = [(w, n) for w, n in ranked if n >= min_cell and len(w) <= _MAX_WORD]
+    return tuple(f"{_quoted(_one_line(w))} in {n} rows" for w, n in short[:_MAX_NAMED])
+
+
+def _told(words: Mapping[str, int], frequent: Sequence[str], what: str, advice: str) -> str:
+    """A note about words that names none."""
+    count = "1 word is" if len(words) == 1 else f"{len(words)} words are"
+    rest = len(words) - len(frequent)
+    where = "named in the draft" if not rest else "list them with --show-values"
+    return f"{count} {what}: {where}; {advice}"
+
+
+def _same_word(word: str, categories: Sequence[str]) -> tuple[str, str] | None:
+    """The plan's word for one of the site's, and what to check about it."""
+    spelt = [c for c in categories if normal(c) == normal(word) != ""]
+    meant = [c for c in categories if meaning_of(c) == meaning_of(word) != ""]
+    answers = [c for c in categories if _yes_or_no(c) == _yes_or_no(word) != ""]
+    if not all(map(_yes_or_no, categories)):
+        answers = []
+    near = difflib.get_close_matches(normal(word), map(normal, categories), 1, _WORD_LIKENESS)
+    alike = [c for c in categories if near and normal(c) == near[0] and not c.isdecimal()]
+    for found, check in (
+        (spelt, ""),
+        (meant, ""),
+        (answers, "0 is taken for no, 1 for yes"),
+        (alike, "words that are spelt alike are taken for the same"),
+    ):
+        if len(found) == 1:
+            return found[0], check
+    return None
+
+
+def _yes_or_no(word: str) -> str:
+    meaning = meaning_of(word)
+    return meaning if meaning in ("yes", "no") else {"0": "no", "1": "yes"}.get(word, "")
+
+
+# Writing
+
+
+def entry_parts(entry: SiteColumn) -> list[tuple[str, str]]:
+    """Keys of `site.toml` with their values, without those that change nothing.
+
+    Examples:
+        >>> entry_parts(SiteColumn(factor=38.67, missing=("0",)))
+        [('factor', '38.67'), ('missing', '["0"]')]
+    """
+    recode = ", ".join(f"{_key(word)} = {_quoted(to)}" for word, to in entry.recode.items())
+    parts = [
+        ("column", _quoted(entry.column) if entry.column else ""),
+        ("factor", f"{entry.factor:g}" if entry.factor != 1.0 else ""),
+        ("offset", f"{entry.offset:g}" if entry.offset else ""),
+        ("recode", f"{{ {recode} }}" if recode else ""),
+        ("missing", _list(entry.missing) if entry.missing else ""),
+    ]
+    return [(key, value) for key, value in parts if value]
+
+
+def _write(
+    plan: Plan, name: str, form: FileForm, codes: tuple[str, ...], pairs: Mapping[str, Proposal]
+) -> str:
+    lines = [
+        "# How this site's table becomes one in the plan's columns, words and units.",
+        "# A draft: read every line, above all where it says check.",
+        "format = 1",
+        f"name = {_quoted(name)}",
+        f"# key = {_quoted(f'{name}.key')}  # the private key, beside this file",
+        "",
+        "[file]",
+        f"delimiter = {_quoted(form.delimiter)}",
+        f"decimal = {_quoted(form.decimal)}",
+        f"encoding = {_quoted(form.encoding)}",
+        "",
+        "# What means missing in every column.",
+        "[missing]",
+        f"codes = {_list(codes)}",
+        "",
+        "# One line for each column of the plan:",
+        '# plan = { column = "yours", factor = 1, offset = 0, recode = { a = "b" }, '
+        'missing = ["-9"] }',
+        "# A number becomes value * factor + offset; words are recoded; codes are emptied.",
+        "[columns]",
+    ]
+    for ours in plan.columns:
+        lines += _column_lines(plan, ours, pairs)
+    lines += ["", f"# What is predicted: {_plan_words(plan, plan.target.name)}.", "[target]"]
+    return "\n".join([*lines, *_target_lines(plan, pairs)]) + "\n"
+
+
+def _column_lines(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Iterator[str]:
+    yield f"# {_one_line(ours)}: {_plan_words(plan, ours)}"
+    yield from _comments(plan, ours, pairs)
+    if ours not in pairs:
+        yield f'# {_key(ours)} = {{ column = "" }}'
+    elif parts := _written(ours, pairs[ours]):
+        yield f"{_key(ours)} = {{ {', '.join(f'{key} = {value}' for key, value in parts)} }}"
+    else:
+        yield "#   taken as it is"
+
+
+def _target_lines(plan: Plan, pairs: Mapping[str, Proposal]) -> Iterator[str]:
+    ours = plan.target.name
+    yield from _comments(plan, ours, pairs)
+    if ours not in pairs:
+        yield '# column = ""'
+        return
+    yield from (f"{key} = {value}" for key, value in _written(ours, pairs[ours]))
+
+
+def _written(ours: str, proposal: Proposal) -> list[tuple[str, str]]:
+    """An entry without a name that is the plan's."""
+    entry = proposal.entry
+    return entry_parts(entry.model_copy(update={"column": ""}) if entry.column == ours else entry)
+
+
+def _comments(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Iterator[str]:
+    yield from (f"#   check: {check}" for check in _checks(pairs, ours, plan))
+    yield from (f"#     {word}" for word in (pairs[ours].words if ours in pairs else ()))
+
+
+def _checks(pairs: Mapping[str, Proposal], ours: str, plan: Plan) -> list[str]:
+    if ours in pairs:
+        return [_one_line(check) for check in pairs[ours].checks]
+    if ours in plan.columns and plan.columns[ours].optional:
+        return ["no column of the file looks like it; the plan does without"]
+    return ["no column of the file looks like it; write its name"]
+
+
+def _plan_words(plan: Plan, ours: str) -> str:
+    """What the plan wants of a column, in a few words."""
+    if ours == plan.target.name:
+        if plan.target.classes is not None:
+            return f"one of {', '.join(map(_one_line, plan.target.classes))}"
+        return f"a number in {plan.target.unit}" if plan.target.unit else "a number"
+    column = plan.columns[ours]
+    if isinstance(column, Category):
+        other = ", or other words" if column.other else ""
+        return f"one of {', '.join(map(_one_line, column.categories))}{other}"
+    unit = f" in {column.unit}" if column.unit else ""
+    return f"a number{unit}" + (
+        f", {column.range[0]:g} to {column.range[1]:g}" if column.range else ""
+    )
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    # JSON's strings are TOML's, but for one character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_quoted, texts))}]"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_printable(text).split())
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

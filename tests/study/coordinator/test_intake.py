@@ -1,0 +1,227 @@
+"""What is checked before an upload counts."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from predbayes.errors import UploadError
+from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Upload
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.study.coordinator.intake import HEADER_ROOM, MAX_ROWS, Expected, Intake
+from predbayes.study.plan.models import site_network
+from tests.study.world import make_world
+
+SITE = "Alpha"
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    root = tmp_path_factory.mktemp("intake")
+    return {
+        "classes": make_world(root / "classes"),
+        "numbers": make_world(root / "numbers", regression=True),
+        "weights": make_world(root / "weights", kind="weights"),
+    }
+
+
+@pytest.fixture
+def check(worlds, tmp_path):
+    """Sign an upload as the site and hand it to the study's checks."""
+
+    def handed(kind, upload, key=None, keys=None):
+        world = worlds[kind]
+        own = world.key(SITE)
+        path = tmp_path / "upload.safetensors"
+        upload.save(path, own if key is None else key)
+        admitted = {SITE: own.public.hex, "Beta": world.key("Beta").public.hex}
+        return Intake.of(world.kit.plan).check(path, admitted if keys is None else keys)
+
+    return handed
+
+
+def honest(worlds, kind):
+    world = worlds[kind]
+    if kind != "weights":
+        return world.upload(SITE)
+    module = site_network(world.kit.plan).create(torch.Generator().manual_seed(0))
+    made = Upload.of_weights(WeightSamples.of(module), num_rows=9)
+    return made.from_site(SITE).for_plan(world.kit.digest)
+
+
+def telling(upload, **fields):
+    return dataclasses.replace(upload, info=upload.info.model_copy(update=fields))
+
+
+def holding(upload, **arrays):
+    return dataclasses.replace(upload, arrays={**upload.arrays, **arrays})
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers", "weights"])
+class TestEveryKind:
+    def test_what_the_plan_asked_for_passes(self, kind, worlds, check):
+        upload = honest(worlds, kind)
+        assert check(kind, upload).digest() == upload.digest()
+
+    def test_the_sender_must_be_admitted_and_sign_with_its_key(self, kind, worlds, check):
+        upload = honest(worlds, kind)
+        with pytest.raises(UploadError, match="not signed with the key that Alpha"):
+            check(kind, upload, key=SigningKey.generate())
+        with pytest.raises(UploadError, match="not signed with the key that Beta"):
+            check(kind, upload.from_site("Beta"))
+        with pytest.raises(UploadError, match="no admitted site 'Alpa'; did you mean 'Alpha'"):
+            check(kind, upload.from_site("Alpa"))
+
+    def test_the_plan_must_be_this_one(self, kind, worlds, check):
+        with pytest.raises(UploadError, match="another plan"):
+            check(kind, honest(worlds, kind).for_plan("0" * 64))
+
+    def test_another_kind_is_not_read(self, kind, worlds, check):
+        with pytest.raises(UploadError, match="it holds counts; the plan asks for"):
+            check(kind, telling(honest(worlds, kind), kind="counts"))
+
+    def test_row_counts_are_bounded(self, kind, worlds, check):
+        upload = honest(worlds, kind)
+        assert check(kind, telling(upload, num_rows=MAX_ROWS))
+        with pytest.raises(UploadError, match="more rows than any site"):
+            check(kind, telling(upload, num_rows=MAX_ROWS + 1))
+
+    def test_names_types_and_shapes_are_the_plans(self, kind, worlds, check):
+        upload = honest(worlds, kind)
+        name, array = next(iter(upload.arrays.items()))
+        with pytest.raises(UploadError, match="not those of the plan"):
+            check(kind, holding(upload, more=array.clone()))
+        for other in (array.double(), array[:0], array[..., :-1].contiguous()):
+            with pytest.raises(UploadError, match="not the type and shape of the plan"):
+                check(kind, holding(upload, **{name: other}))
+
+    def test_the_largest_file_is_the_plans_and_not_the_headers(self, kind, worlds, tmp_path):
+        plan = worlds[kind].kit.plan
+        honest(worlds, kind).save(tmp_path / "u", worlds[kind].key(SITE))
+        size = (tmp_path / "u").stat().st_size
+        most = Intake.of(plan).max_bytes
+        assert size < most < HEADER_ROOM + plan.learner.max_samples * size
+        tight = plan.upload.model_copy(update={"max_bytes": 100})
+        assert Intake.of(plan.model_copy(update={"upload": tight})).max_bytes == 100
+
+
+class TestClasses:
+    def test_classes_are_counted_as_the_plan_has_them(self, worlds, check):
+        upload = honest(worlds, "classes")
+        assert check("classes", telling(upload, class_rows=None))
+        for counts in ((50.0, 55.0), (1.0,) * 4, ()):
+            with pytest.raises(UploadError, match="does not count the plan's classes"):
+                check("classes", telling(upload, class_rows=counts))
+        with pytest.raises(UploadError, match="more rows by class than in all"):
+            check("classes", telling(upload, class_rows=(100.0, 100.0, 100.0)))
+
+    @pytest.mark.parametrize(
+        ("shift", "message"), [(0.5, "not normalised"), (-2.0, "not logarithms")]
+    )
+    def test_probabilities_sum_to_one(self, shift, message, worlds, check):
+        log_probs = honest(worlds, "classes").arrays["log_probs"].clone()
+        log_probs[3] -= shift
+        with pytest.raises(UploadError, match=message):
+            check("classes", holding(honest(worlds, "classes"), log_probs=log_probs))
+
+    def test_certainty_is_allowed(self, worlds, check):
+        upload = honest(worlds, "classes")
+        rows = len(upload.arrays["log_probs"])
+        sure = Categorical(torch.tensor([[0.0, -80.0, -80.0]]).expand(rows, 3))
+        assert check("classes", worlds["classes"].upload(SITE, sure))
+
+    def test_one_class_of_each_row_may_not_be_above_one(self, worlds, check):
+        """Where all others are impossible, the sum of a row alone would let it pass."""
+        log_probs = honest(worlds, "classes").arrays["log_probs"].clone()
+        log_probs[0] = torch.tensor([0.04, -80.0, -80.0])
+        with pytest.raises(UploadError, match="not logarithms of probabilities"):
+            check("classes", holding(honest(worlds, "classes"), log_probs=log_probs))
+
+
+class TestNumbers:
+    def test_a_regression_counts_no_classes(self, worlds, check):
+        with pytest.raises(UploadError, match="does not count the plan's classes"):
+            check("numbers", telling(honest(worlds, "numbers"), class_rows=(1.0,)))
+
+    @pytest.mark.parametrize(
+        ("epistemic", "noise"), [(-0.1, 0.3), (0.3, -0.1), (0.0, 0.0), (0.0, -0.1)]
+    )
+    def test_both_parts_of_a_variance_are_positive(self, epistemic, noise, worlds, check):
+        upload = honest(worlds, "numbers")
+        parts = {
+            "epistemic_var": torch.full_like(upload.arrays["mean"], epistemic),
+            "noise_var": torch.full_like(upload.arrays["mean"], noise),
+        }
+        with pytest.raises(UploadError, match="variances must be positive"):
+            check("numbers", holding(upload, **parts))
+
+    @pytest.mark.parametrize(("mean", "var"), [(2e4, 1.0), (-2e4, 1.0), (0.0, 2e4)])
+    def test_no_target_is_that_far_out(self, mean, var, worlds, check):
+        like = honest(worlds, "numbers").arrays["mean"]
+        absurd = Gaussian(torch.full_like(like, mean), torch.full_like(like, var))
+        with pytest.raises(UploadError, match="beyond any plausible target"):
+            check("numbers", worlds["numbers"].upload(SITE, absurd))
+
+
+class TestWeights:
+    def test_samples_are_counted_alike_and_bounded(self, worlds, check):
+        upload = honest(worlds, "weights")
+        most = worlds["weights"].kit.plan.learner.max_samples
+        times = {n: a.repeat(most, *[1] * (a.ndim - 1)) for n, a in upload.arrays.items()}
+        assert len(check("weights", holding(upload, **times)).samples()) == most
+        one_more = {name: torch.cat([a, a[:1]]) for name, a in times.items()}
+        with pytest.raises(UploadError, match="type and shape"):
+            check("weights", holding(upload, **one_more))
+        name = next(iter(times))
+        with pytest.raises(UploadError, match="equally many samples"):
+            check("weights", holding(upload, **{name: times[name]}))
+
+    @pytest.mark.parametrize("value", [2e4, -2e4])
+    def test_no_network_has_such_weights(self, value, worlds, check):
+        upload = honest(worlds, "weights")
+        name, array = next(iter(upload.arrays.items()))
+        changed = array.clone()
+        changed.view(-1)[-1] = value
+        with pytest.raises(UploadError, match="weights above 10000"):
+            check("weights", holding(upload, **{name: changed}))
+
+    def test_scalars_are_no_samples(self, worlds):
+        expected = Expected.of(worlds["weights"].kit.plan)
+        declared = {name: (dtype, (2, *shape)) for name, (dtype, shape) in expected.arrays.items()}
+        expected.check(declared)
+        name = next(iter(declared))
+        for shape in ((), (0, *declared[name][1][1:]), (-1, *declared[name][1][1:])):
+            with pytest.raises(UploadError, match="type and shape"):
+                expected.check({**declared, name: (declared[name][0], shape)})
+
+
+def test_of_a_hundred_sites_the_line_names_a_few(worlds, check):
+    keys = {f"hospital number {n}": "ab" * 32 for n in range(100)}
+    with pytest.raises(UploadError) as caught:
+        check("classes", honest(worlds, "classes"), keys=keys)
+    assert len(str(caught.value)) <= 300
+    assert "no admitted site 'Alpha'" in str(caught.value)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_networks_that_predict_nothing_finite_are_refused_when_they_come(tmp_path, regression):
+    """Each weight is within its bound, and ten layers of them are not."""
+    world = make_world(
+        tmp_path,
+        kind="weights",
+        regression=regression,
+        model="hidden = [8, 8, 8, 8, 8, 8, 8, 8, 8, 8]",
+    )
+    module = site_network(world.kit.plan).create(torch.Generator())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(9e3)
+    upload = Upload.of_weights(WeightSamples.of(module), num_rows=50)
+    study = world.begin()
+    path = tmp_path / "Alpha.safetensors"
+    upload.from_site("Alpha").for_plan(world.kit.digest).save(path, world.key("Alpha"))
+    with pytest.raises(UploadError, match="its networks predict"):
+        study.add(path)
+    assert not study.state().uploads

@@ -1,0 +1,357 @@
+"""A study: its steps, what they refuse, and that the result is a function of the set of files."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from predbayes.errors import StudyError, UploadError
+from predbayes.exchange.signing import SigningKey
+from predbayes.study.coordinator.status import status_of
+from predbayes.study.coordinator.study import Study
+from predbayes.study.store.files import locked
+from tests.study.world import SITES, make_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def study(world, request):
+    return world.begin(request.node.name[:60].replace("[", "-").replace("]", ""))
+
+
+def weights(study, number):
+    return (study.result_folder(number) / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def outcomes(world):
+    """Three sites, in the order of their names."""
+    study = world.begin("straight")
+    for site in SITES[:3]:
+        study.add(world.file(site))
+    recorded, _ = study.finish()
+    return recorded.outcome, weights(study, 1)
+
+
+@pytest.fixture(scope="module")
+def finished(world):
+    study = world.begin("finished")
+    for site in SITES[:3]:
+        study.add(world.file(site))
+    study.withdraw("Gamma")
+    study.finish()
+    return study
+
+
+class TestFunctionOfTheSet:
+    """The result depends on which files are in, and on nothing else."""
+
+    def test_any_order_of_adding_gives_the_same_bits(self, world, outcomes):
+        for index, order in enumerate(itertools.permutations(SITES[:3])):
+            study = world.begin(f"order-{index}")
+            for site in order:
+                study.add(world.file(site))
+            recorded, _ = study.finish()
+            assert (recorded.outcome, weights(study, 1)) == outcomes
+
+    def test_withdrawal_gives_the_bits_of_the_study_without_the_site(self, world, outcomes):
+        study = world.begin("withdrawn")
+        for site in SITES[3::-1]:
+            study.add(world.file(site))
+        with_four, _ = study.finish()
+        study.withdraw(SITES[3])
+        without, _ = study.finish()
+        assert with_four.outcome != outcomes[0]
+        assert (without.outcome, weights(study, 2)) == outcomes
+
+    def test_a_result_in_between_changes_nothing(self, world, outcomes):
+        study = world.begin("in-between")
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        study.finish()
+        study.add(world.file(SITES[2]))
+        late, _ = study.finish()
+        assert late.number == 2
+        assert (late.outcome, weights(study, 2)) == outcomes
+
+    def test_another_set_gives_another_result(self, world, outcomes):
+        study = world.begin("other-set")
+        for site in SITES[1:4]:
+            study.add(world.file(site))
+        recorded, _ = study.finish()
+        assert recorded.outcome != outcomes[0]
+
+
+class TestSteps:
+    def test_finishing_again_without_change_is_the_same_result(self, world, study):
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        first, second = study.finish()[0], study.finish()[0]
+        assert (first.number, second.number) == (1, 1)
+
+    def test_below_the_quorum_there_is_no_result(self, world, study):
+        study.add(world.file("Alpha"))
+        with pytest.raises(StudyError, match="1 sites are in; the plan's quorum is 2"):
+            study.finish()
+
+    def test_a_site_can_be_left_out_by_hand_and_is_shown(self, world, study):
+        for site in SITES[:3]:
+            study.add(world.file(site))
+        recorded, result = study.finish(leave_out=["Beta"])
+        assert recorded.left_out == ("Beta",)
+        assert {line.site: line.left_out for line in result.sites}["Beta"]
+        other, _ = study.finish()
+        assert other.number == 2
+        with pytest.raises(StudyError, match="no site with an upload 'Zeta'"):
+            study.finish(leave_out=["Zeta"])
+
+    def test_a_warm_student_is_recorded_and_rebuilt(self, world, study):
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        with pytest.raises(StudyError, match="no result to start from"):
+            study.finish(warm=True)
+        study.finish()
+        study.add(world.file("Gamma"))
+        warm, result = study.finish(warm=True)
+        assert warm.start == result.student.start == 1
+        assert study.verify(rebuild=True) == []
+        assert study.finish(warm=True)[0].number == 2  # nothing has changed
+        cold, _ = study.finish()
+        assert (cold.number, cold.start) == (3, None)
+        study.withdraw("Alpha")
+        with pytest.raises(StudyError, match="Alpha has withdrawn since result 3"):
+            study.finish(warm=True)
+
+    def test_adding_twice_is_adding_once(self, world, study):
+        path = world.file("Alpha")
+        assert study.add(path) is not None
+        assert study.add(path) is None
+        assert len(study.ledger.entries()) == 1 + len(SITES) + 1
+
+    def test_a_second_upload_of_a_site_is_refused(self, world, study):
+        study.add(world.file("Alpha"))
+        other = world.predictions("Alpha", noise=2.0)
+        with pytest.raises(UploadError, match="withdraw it first"):
+            study.add(world.file("Alpha", other))
+
+    def test_two_processes_do_not_work_on_one_study(self, world, study):
+        with locked(study.folder), pytest.raises(StudyError, match="another command is at work"):
+            study.add(world.file("Alpha"))
+
+    def test_a_folder_without_a_study_is_refused(self, tmp_path):
+        with pytest.raises(StudyError, match="there is no study"):
+            Study(tmp_path)
+
+    def test_a_study_does_not_begin_where_something_is(self, world):
+        with pytest.raises(StudyError, match="exists"):
+            Study.init(world.root, world.kit.folder, world.labels_path)
+
+
+class TestWithdrawal:
+    def test_bytes_go_and_the_digest_stays(self, world, study):
+        accepted = study.add(world.file("Alpha"))
+        digest = study.withdraw("Alpha")
+        assert digest == accepted.digest
+        assert not list((study.folder / "uploads").iterdir())
+        assert study.ledger.entries()[-1].data["digest"] == digest
+        assert study.verify() == []
+
+    def test_a_withdrawn_upload_cannot_be_put_back(self, world, study):
+        path = world.file("Alpha")
+        study.add(path)
+        study.withdraw("Alpha")
+        with pytest.raises(UploadError, match="no admitted site 'Alpha'"):
+            study.add(path)
+        with pytest.raises(StudyError, match="needs a new key"):
+            study.admit("Alpha", world.key("Alpha").public)
+        new_key = SigningKey.generate()
+        study.admit("Alpha", new_key.public)
+        with pytest.raises(UploadError, match="not signed with the key"):
+            study.add(path)
+        world.upload("Alpha").save(path, new_key)
+        assert study.add(path) is not None
+
+    def test_withdrawing_again_says_the_same(self, world, study):
+        study.add(world.file("Alpha"))
+        assert study.withdraw("Alpha") == study.withdraw("Alpha")
+        with pytest.raises(StudyError, match="no upload of a site 'Zeta'"):
+            study.withdraw("Zeta")
+
+
+class TestKeys:
+    def test_admitting_again_replaces_the_key(self, world, study):
+        path = world.root / "rotated.safetensors"
+        new_key = SigningKey.generate()
+        assert study.admit("Alpha", new_key.public)
+        assert not study.admit("Alpha", new_key.public)
+        with pytest.raises(UploadError, match="not signed with the key"):
+            study.add(world.file("Alpha"))
+        world.upload("Alpha").save(path, new_key)
+        assert study.add(path) is not None
+
+    def test_two_sites_cannot_have_one_key(self, world, study):
+        with pytest.raises(StudyError, match="the key of Alpha"):
+            study.admit("Zeta", world.key("Alpha").public)
+
+    @pytest.mark.parametrize("name", ["", " x", "../x", "a\nb", "a/b", "x" * 65, "\x1b[31m"])
+    def test_names_that_could_mislead_are_refused(self, study, name):
+        with pytest.raises(UploadError, match="a site's name"):
+            study.admit(name, SigningKey.generate().public)
+
+
+class TestVerify:
+    def test_an_untouched_study_is_as_its_ledger_says(self, finished):
+        assert finished.verify(rebuild=True) == []
+
+    @given(data=st.data())
+    @settings(
+        max_examples=300,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    def test_a_flipped_bit_anywhere_is_found(self, finished, data):
+        files = sorted(p for p in finished.folder.rglob("*") if p.is_file() and p.name != ".lock")
+        path = data.draw(st.sampled_from(files))
+        content = path.read_bytes()
+        position = data.draw(st.integers(0, len(content) - 1))
+        altered = bytearray(content)
+        altered[position] ^= 1 << data.draw(st.integers(0, 7))
+        try:
+            path.write_bytes(altered)
+            assert finished.verify()
+        finally:
+            path.write_bytes(content)
+
+    def test_files_that_are_missing_or_foreign_are_found(self, finished):
+        report = finished.result_folder(1) / "report.html"
+        content = report.read_bytes()
+        report.unlink()
+        (finished.folder / "notes.txt").write_text("mine")
+        assert finished.verify() == [
+            "results/1/report.html is missing",
+            "notes.txt is not the study's",
+        ]
+        (finished.folder / "notes.txt").unlink()
+        report.write_bytes(content)
+        assert finished.verify() == []
+
+    def test_a_result_that_the_files_do_not_give_is_found(self, world):
+        """An insider who writes the ledger anew, with a result of other uploads."""
+        honest, forged = world.begin("honest"), world.begin("forged")
+        for site in SITES[:2]:
+            honest.add(world.file(site))
+            forged.add(world.file(site, world.predictions(site, noise=3.0)))
+        honest.finish()
+        forged.finish()
+        (one,), (other,) = (s.state().results for s in (honest, forged))
+        content = honest.ledger.path.read_text().splitlines(keepends=True)
+        entry = honest.ledger.entries()[-1]
+        honest.ledger.path.write_text("".join(content[:-1]))
+        data = dict(entry.data) | {"outcome": other.outcome}
+        honest.ledger.append("finish", data, at=entry.at)
+        assert honest.verify() == []
+        assert honest.verify(rebuild=True) == ["rebuilding gives another result than number 1"]
+        assert one.outcome != other.outcome
+
+    def test_an_upload_altered_since_is_not_folded(self, world, study):
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        path = next((study.folder / "uploads").iterdir())
+        path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+        with pytest.raises(StudyError, match="was altered"):
+            study.finish()
+
+
+class TestUnseen:
+    def test_what_no_reference_row_shows_has_no_say(self, world, study):
+        """A flag that is never up in the reference rows must not turn predictions at random."""
+        from predbayes.study.result.conclude import without_unseen_inputs
+        from predbayes.study.result.model import CalibratedModel
+
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        study.finish()
+        model = CalibratedModel.load(study.result_folder(1) / "model")
+        inputs = world.kit.inputs.clone()
+        inputs[:, -1] = 0
+        deaf = without_unseen_inputs(model.predictor, inputs)
+        flagged = inputs.clone()
+        flagged[:, -1] = 1
+        same = deaf.predict(inputs).log_probs, deaf.predict(flagged).log_probs
+        assert torch.equal(*same)
+        assert torch.equal(same[0], model.predictor.predict(inputs).log_probs)
+        assert not torch.equal(same[0], model.predictor.predict(flagged).log_probs)
+
+
+class TestStatus:
+    def test_it_says_who_is_in_and_what_is_next(self, world, study):
+        study.add(world.file("Alpha"))
+        found = status_of(study)
+        assert {site.site: site.state for site in found.sites}["Alpha"] == "in"
+        assert found.next.startswith("1 more sites")
+        study.add(world.file("Beta"))
+        assert status_of(study).next == "predbayes study finish"
+        study.finish()
+        assert status_of(study).next == "results/1/report.html"
+        study.withdraw("Alpha")
+        found = status_of(study)
+        assert {site.site: site.state for site in found.sites}["Alpha"] == "withdrawn"
+        assert not found.results[0].current
+        json.dumps(found.as_dict())
+
+
+class TestKinds:
+    def test_a_regression_comes_back_in_its_unit(self, tmp_path):
+        world = make_world(tmp_path, regression=True, own="linear-regression")
+        study = world.begin()
+        for site in SITES[:3]:
+            study.add(world.file(site))
+        _, result = study.finish()
+        scores = result.student.scores
+        # Noise of 3 cm was drawn; in standard units it is about a third.
+        assert 2 < scores.metrics["rmse"].value < 6
+        assert 8 < scores.metrics["width_95"].value < 30
+        assert result.coverage is not None
+        assert sum(result.coverage.pit) == result.num_scored == 40
+
+    def test_weights_are_read_with_the_plans_network(self, tmp_path):
+        from predbayes.study.site.training import make_upload
+
+        world = make_world(tmp_path, kind="weights")
+        study = world.begin()
+        rng = torch.Generator().manual_seed(0)
+        for site in SITES[:2]:
+            inputs = torch.randn(80, world.kit.plan.num_inputs, generator=rng)
+            targets = (inputs[:, 0] > 0).long()
+            path = tmp_path / f"{site}.safetensors"
+            make_upload(world.kit, site, (inputs, targets)).save(path, world.key(site))
+            assert study.add(path).kind == "weights"
+        _, result = study.finish()
+        assert result.student.scores is not None
+
+    def test_without_evaluate_rows_scores_are_cross_fitted(self, tmp_path):
+        world = make_world(tmp_path, evaluate=0)
+        study = world.begin()
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        _, result = study.finish()
+        assert (result.scored_on, result.num_scored) == ("cross-fitted", 60)
+        assert study.verify(rebuild=True) == []
+
+    def test_too_few_rows_to_judge_are_said_in_words(self, tmp_path):
+        world = make_world(tmp_path, evaluate=10)
+        study = world.begin()
+        for site in SITES[:2]:
+            study.add(world.file(site))
+        _, result = study.finish()
+        assert not result.can_judge
+        assert "cannot be judged" in result.verdict
+        report = (study.result_folder(1) / "report.html").read_text()
+        assert "cannot be judged" in report

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import string
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbayes.errors import PlanError
+from predbayes.study.kit.draft import draft, round_outward, study_name
+from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.text import dump
+from predbayes.study.tables.coding import read_frame, table_problems, target_problems
+
+NUM_ROWS = 400
+
+
+@pytest.fixture
+def table():
+    """A table with one column of every kind, each cell as text."""
+    draw = np.random.default_rng(0)
+    rows = np.arange(NUM_ROWS)
+    weight = draw.uniform(41.3, 118.7, NUM_ROWS).round(1).astype(str)
+    pulse = draw.uniform(41.3, 118.7, NUM_ROWS).round(1).astype(str)
+    return pd.DataFrame(
+        {
+            "row": (rows + 1).astype(str),
+            "patient": [f"P{row:04d}" for row in rows],
+            "weight": np.where(draw.random(NUM_ROWS) < 0.1, "", weight),
+            "pulse": pulse,
+            "smoker": draw.integers(0, 2, NUM_ROWS).astype(str),
+            "ward": draw.choice(["W10", "W9", "W2"], NUM_ROWS),
+            "street": draw.choice([f"street {i}" for i in range(40)], NUM_ROWS),
+            "device": "A",
+            "note": "",
+            "grade": draw.integers(1, 6, NUM_ROWS).astype(str),
+            "stay": draw.exponential(10, NUM_ROWS).round(2).astype(str),
+            "outcome": draw.choice(["ill", "well"], NUM_ROWS),
+        },
+        dtype=object,
+    )
+
+
+def of(table, target="outcome", **options):
+    return draft(table, name="ward", target=target, file="ward.csv", **options)
+
+
+class TestColumns:
+    def test_each_kind_is_recognised(self, table):
+        columns = of(table).plan.columns
+        assert list(columns) == ["weight", "pulse", "smoker", "ward", "grade", "stay"]
+        kinds = {name: column.type for name, column in columns.items()}
+        assert kinds["weight"] == kinds["pulse"] == kinds["grade"] == kinds["stay"] == "number"
+        assert columns["smoker"].categories == ("0", "1")
+
+    def test_categories_come_in_natural_order_with_other(self, table):
+        ward = of(table).plan.columns["ward"]
+        assert ward.categories == ("W2", "W9", "W10")
+        assert ward.other
+
+    def test_missing_cells_are_flagged_and_others_imputed(self, table):
+        columns = of(table).plan.columns
+        assert [columns[name].missing for name in ("weight", "pulse")] == ["flag", "impute"]
+
+    @pytest.mark.parametrize(
+        ("column", "why"),
+        [
+            ("row", "it numbers the rows"),
+            ("patient", "all its words differ"),
+            ("street", "40 different words are too many"),
+            ("device", "the same in every row"),
+            ("note", "it has no value"),
+        ],
+    )
+    def test_what_is_left_out_is_told(self, table, column, why):
+        drafted = of(table)
+        assert column not in drafted.plan.columns
+        (note,) = [note for note in drafted.notes if note.startswith(f"{column}: left out, ")]
+        assert why in note
+
+    def test_a_column_without_a_name_is_left_out(self, table):
+        drafted = of(table.rename(columns={"pulse": ""}))
+        assert "" not in drafted.plan.columns
+        assert any("a column without a name: left out" in note for note in drafted.notes)
+
+    def test_a_mark_for_missing_values_does_not_make_a_number_a_word(self, table):
+        table.loc[:19, "pulse"] = "?"
+        drafted = of(table)
+        assert drafted.plan.columns["pulse"].type == "number"
+        assert any(note.startswith("pulse: 20 cells are no numbers") for note in drafted.notes)
+
+    def test_a_mark_among_words_is_told(self, table):
+        table.loc[:19, "ward"] = "?"
+        assert any("ward: '?' became a category" in note for note in of(table).notes)
+
+    def test_numbers_that_may_be_codes_are_told(self, table):
+        assert any(note.startswith("grade: few whole numbers") for note in of(table).notes)
+
+    def test_the_target_in_disguise_is_told(self, table):
+        table["discharge"] = (table["stay"].astype(float) + 0.5).astype(str)
+        notes = of(table, "stay").notes
+        assert any(note.startswith("discharge: follows the target") for note in notes)
+        assert not any(note.startswith("pulse: follows") for note in notes)
+
+
+@given(
+    ends=st.lists(
+        st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2, unique=True
+    )
+)
+def test_a_range_holds_what_was_seen(ends):
+    least, greatest = sorted(ends)
+    low, high = round_outward(least, greatest)
+    assert -np.inf < low <= least < greatest <= high < np.inf
+
+
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [
+        ((29, 77), (20, 80)),
+        ((126, 564), (100, 600)),
+        ((0.03, 0.97), (0, 1)),
+        ((-2.6, 6.2), (-3, 7)),
+        ((20, 80), (20, 80)),
+        ((0.31, 0.34), (0.31, 0.34)),
+    ],
+)
+def test_ends_of_a_range_are_round(seen, ends):
+    assert round_outward(*map(float, seen)) == ends
+
+
+class TestTarget:
+    def test_words_are_classes(self, table):
+        target = of(table).plan.target
+        assert (target.task, target.classes) == ("classification", ("ill", "well"))
+
+    def test_few_whole_numbers_are_classes_in_order_and_doubted(self, table):
+        table["grade"] = table["grade"].replace({"1": "10", "2": "2.0"})
+        drafted = of(table, "grade")
+        assert drafted.plan.target.classes == ("2", "3", "4", "5", "10")
+        assert any(note.startswith("grade: taken for 5 classes") for note in drafted.notes)
+        assert not target_problems(drafted.plan, table)
+
+    def test_other_numbers_are_a_regression(self, table):
+        target = of(table, "stay").plan.target
+        assert (target.task, target.classes) == ("regression", None)
+
+    @pytest.mark.parametrize(
+        ("column", "said"),
+        [
+            ("device", "is the same in every row"),
+            ("note", "has no labels"),
+            ("patient", "400 different words: too many for classes"),
+            ("outcme", "no column 'outcme'; did you mean 'outcome'?"),
+        ],
+    )
+    def test_what_cannot_be_predicted_is_refused(self, table, column, said):
+        with pytest.raises(PlanError) as error:
+            of(table, column)
+        assert said in str(error.value)
+
+    def test_there_must_be_something_to_predict_from(self, table):
+        with pytest.raises(
+            PlanError, match="no column to predict 'outcome' from: device: left out"
+        ):
+            of(table[["device", "outcome"]])
+
+
+class TestReference:
+    def test_three_labels_in_ten_are_set_aside(self, table):
+        table.loc[:19, "outcome"] = ""
+        reference = of(table).plan.reference
+        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (266, 114, 20)
+
+    def test_few_labels_are_not_divided(self, table):
+        """100 rows are the fewest on which calibration is judged; 300 cross-fitted are better."""
+        drafted = of(table[:300])
+        reference = drafted.plan.reference
+        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (300, 0, 0)
+        assert any("cross-fitted" in note for note in drafted.notes)
+
+    def test_counts_may_be_given(self, table):
+        reference = of(table, labelled=50, evaluate=200).plan.reference
+        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (50, 200, 150)
+        reference = of(table, labelled=50).plan.reference
+        assert (reference.labelled, reference.evaluate, reference.unlabelled) == (50, 0, 350)
+
+    def test_counts_that_do_not_fit_are_refused(self, table):
+        with pytest.raises(PlanError, match="390 labelled and 20 evaluation rows do not fit the"):
+            of(table, labelled=390, evaluate=20)
+
+    def test_what_no_table_tells_is_asked_for(self, table):
+        notes = " ".join(of(table, "stay").notes)
+        for word in ("source", "licence", "legal_basis", "unit of each number", "unit of stay"):
+            assert word in notes
+
+
+cells = st.one_of(
+    st.just(""),
+    st.sampled_from(
+        ["0", "1", "2.5", "1e300", "1e3", "007", "1.0", "-1e300", "x", "y", "W10", "?", "3.0"]
+    ),
+    st.text(string.printable, max_size=3).map(str.strip),
+)
+
+
+@given(
+    columns=st.lists(st.lists(cells, min_size=6, max_size=6), min_size=1, max_size=4),
+    target=st.lists(st.sampled_from(["7", "7.0", "1e3", "b", ""]), min_size=6, max_size=6),
+)
+def test_a_draft_fits_its_table_or_says_why_not(columns, target):
+    """The one thing it leaves to the user are cells in a column of numbers that are none."""
+    frame = pd.DataFrame({f"c{i}": c for i, c in enumerate(columns)} | {"y": target}, dtype=object)
+    try:
+        drafted = draft(frame, name="x", target="y", file="x.csv")
+    except PlanError:
+        return  # no labels, or no column that is good for anything
+    assert Plan.loads(dump(drafted.plan)) == drafted.plan
+    told = {note.partition(":")[0] for note in drafted.notes if "no number" in note}
+    problems = [*table_problems(drafted.plan, frame), *target_problems(drafted.plan, frame)]
+    assert {problem.column for problem in problems} <= told
+
+
+def test_a_table_with_types_gives_the_plan_of_the_same_table_as_text(table, tmp_path):
+    table.to_csv(tmp_path / "ward.csv", index=False)
+    typed = pd.read_csv(tmp_path / "ward.csv")
+    assert pd.api.types.is_numeric_dtype(typed["pulse"])
+    assert of(typed).plan == of(read_frame(tmp_path / "ward.csv")).plan
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("heart", "heart"), ("Zürich, 2024", "Z-rich- 2024"), ("_ä", "study")]
+)
+def test_a_study_is_named_after_its_file(text, name):
+    assert study_name(text) == name

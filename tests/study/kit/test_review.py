@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.exchange.upload import Upload
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.seeding import generator
+from predbayes.study.kit.review import check, num_parameters, upload_bytes
+from predbayes.study.plan.models import site_network
+from predbayes.study.plan.schema import Plan
+
+NUM_ROWS = 600
+TODAY = datetime.date(2030, 6, 15)
+
+
+def tables(**sections):
+    """A plan without any fault, changed section by section."""
+    whole = {
+        "format": 1,
+        "name": "ward",
+        "target": {"name": "outcome", "task": "classification", "classes": ["ill", "well"]},
+        "columns": {
+            "pulse": {"type": "number", "range": [0, 200]},
+            "ward": {"type": "category", "categories": ["a", "b"]},
+        },
+        "reference": {
+            "file": "rows.csv",
+            "source": "us",
+            "licence": "CC0",
+            "legal_basis": "consent",
+            "labelled": 200,
+            "evaluate": 200,
+            "unlabelled": 200,
+        },
+    }
+    return {
+        name: whole.get(name, {}) | sections[name] if name in sections else whole[name]
+        for name in {**whole, **sections}
+    }
+
+
+def regression(**target):
+    return {"name": "stay", "task": "regression", "classes": None, **target}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "pulse": draw.uniform(40, 120, NUM_ROWS).round(1),
+            "ward": draw.choice(["a", "b"], NUM_ROWS),
+            "outcome": draw.choice(["ill", "well"], NUM_ROWS),
+            "stay": draw.exponential(10, NUM_ROWS),
+        }
+    )
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def edit(folder):
+    """Change some columns of the reference rows."""
+
+    def edited(**columns):
+        frame = pd.read_csv(folder / "rows.csv").assign(**columns)
+        frame.to_csv(folder / "rows.csv", index=False)
+
+    return edited
+
+
+@pytest.fixture
+def said(folder):
+    def advice(severity, freezing=False, **sections):
+        plan = Plan.model_validate(tables(**sections))
+        found = check(plan, folder, freezing=freezing, today=TODAY)
+        assert all("\n" not in one.text for one in found)
+        return [one.text for one in found if one.severity == severity]
+
+    return advice
+
+
+def test_a_good_plan_needs_no_advice(folder):
+    plan = Plan.model_validate(tables())
+    assert check(plan, folder, freezing=True) == []
+
+
+def test_everything_is_said_at_once_errors_first(folder):
+    plan = Plan.model_validate(
+        tables(
+            reference={"file": "nowhere.csv", "licence": ""},
+            rules={"quorum": 1, "deadline": datetime.date(2020, 1, 1)},
+            pool={"own": "netwrk"},
+            learner={"holdout": 0.0},
+        )
+    )
+    found = check(plan, folder, today=TODAY)
+    severities = [one.severity for one in found]
+    assert severities == ["error"] * 3 + ["warning"] * 3
+
+
+class TestProvenance:
+    def test_what_is_empty_is_a_warning_until_sites_hold_the_rows(self, said):
+        reference = {"source": "", "legal_basis": " "}
+        for severity, freezing in (("warning", False), ("error", True)):
+            (text,) = said(severity, freezing, reference=reference)
+            assert "fill in source, legal_basis;" in text
+
+
+class TestReferenceFile:
+    @pytest.mark.parametrize(
+        ("file", "text"),
+        [("", "file is empty"), ("x.csv", "cannot read"), ("x.xls", "is not read; save")],
+    )
+    def test_a_file_that_cannot_be_read_is_an_error(self, said, file, text):
+        (found,) = said("error", reference={"file": file})
+        assert text in found
+
+    def test_every_problem_of_the_table_is_an_error(self, said, edit):
+        edit(pulse=[999.0] * 3 + [60.5] * (NUM_ROWS - 3), outcome=["dead"] + ["ill"] * 599)
+        found = said("error", columns={"ward": {"type": "number"}, "age": {"type": "number"}})
+        assert found == [
+            "rows.csv: pulse: 3 values outside 0 to 200 (lines 2, 3, 4)",
+            "rows.csv: ward: 600 values that cannot be read as a finite number "
+            "(lines 2, 3, 4, 5, 6 and 595 more)",
+            "rows.csv: age: the column is missing",
+            "rows.csv: outcome: 1 value in none of the plan's classes (line 2)",
+        ]
+
+    def test_words_that_become_other_are_a_warning(self, said, edit):
+        edit(ward=["c"] + ["a", "b"] * 299 + ["a"])
+        (text,) = said("warning")
+        assert "ward: 1 value in none of the plan's categories (line 2)" in text
+
+    @pytest.mark.parametrize(
+        ("counts", "severity", "text"),
+        [
+            ({"unlabelled": 201}, "error", "add up to 601 rows, but rows.csv has 600"),
+            ({"unlabelled": 199}, "warning", "1 of the 600 rows of rows.csv have no role"),
+            ({"labelled": 401, "unlabelled": 0}, "error", "add up to 601 rows"),
+        ],
+    )
+    def test_counts_must_fit_the_file(self, said, counts, severity, text):
+        assert any(text in found for found in said(severity, reference=counts))
+
+    def test_there_must_be_as_many_labels_as_planned(self, said, edit):
+        edit(outcome=["ill", "well"] * 199 + [None] * 202)
+        (text,) = said("error")
+        assert "400 rows are to have labels, but 398 of rows.csv have one in 'outcome'" in text
+
+    def test_without_labels_no_target_is_needed(self, said):
+        counts = {"labelled": 0, "evaluate": 0, "unlabelled": 600}
+        assert said("error", reference=counts, target={"name": "unknown"}) == []
+
+    def test_a_constant_column_teaches_nothing(self, said, edit):
+        edit(pulse=61.5, ward="a")
+        assert [text.partition(":")[0] for text in said("warning")] == ["pulse", "ward"]
+
+    def test_a_class_without_a_row_and_one_with_few(self, said, edit):
+        edit(outcome=["ill"] * 590 + ["well"] * 10)
+        found = said("warning", target={"classes": ["ill", "well", "dead"]})
+        assert len(found) == 2
+        assert "10 rows have the label 'well', of which about 3 will be labelled" in found[0]
+        assert "no row has the label 'dead'" in found[1]
+
+    def test_a_target_that_does_not_vary_is_an_error(self, said, edit):
+        edit(stay=3.25)
+        (text,) = said("error", target=regression())
+        assert "'stay' is the same in every reference row" in text
+
+
+class TestSizes:
+    @pytest.mark.parametrize(
+        ("labelled", "unlabelled", "few"), [(100, 99, True), (100, 100, False)]
+    )
+    def test_too_few_inputs_to_distil_from(self, said, labelled, unlabelled, few):
+        reference = {"labelled": labelled, "unlabelled": unlabelled, "evaluate": 300}
+        found = [t for t in said("warning", reference=reference) if "to distil from" in t]
+        assert len(found) == few
+
+    def test_more_columns_need_more_inputs(self, said):
+        words = [f"word {i}" for i in range(40)]
+        columns = {"ward": {"type": "category", "categories": ["a", "b", *words]}}
+        (text,) = said("warning", columns=columns)
+        assert "400 rows to distil from are few for 44 network inputs" in text
+        assert "440 would do" in text
+
+    def test_no_rows_at_all_are_an_error(self, said):
+        counts = {"labelled": 0, "evaluate": 0, "unlabelled": 0}
+        assert any("there are no reference rows" in t for t in said("error", reference=counts))
+
+    def test_predictions_are_as_large_as_their_upload(self):
+        for precision, dtype in (("float32", torch.float32), ("float16", torch.float16)):
+            plan = Plan.model_validate(tables(upload={"precision": precision}))
+            probs = Categorical(torch.full((NUM_ROWS, 2), 0.5).log())
+            upload = Upload.of_predictions(probs, num_rows=9, dtype=dtype)
+            assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
+
+    def test_predictions_of_numbers_too(self):
+        plan = Plan.model_validate(tables(target=regression()))
+        zeros, ones = torch.zeros(NUM_ROWS), torch.ones(NUM_ROWS)
+        upload = Upload.of_predictions(Gaussian(zeros, ones, ones), num_rows=9)
+        assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
+
+    @pytest.mark.parametrize("target", [{}, regression()])
+    def test_weights_are_as_large_as_their_upload(self, target):
+        plan = Plan.model_validate(tables(target=target, upload={"kind": "weights"}))
+        network = site_network(plan)
+        samples = WeightSamples.concat(
+            [WeightSamples.of(network.create(generator(0))) for _ in range(6)]
+        )
+        upload = Upload.of_weights(samples, num_rows=9)
+        assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
+        assert upload_bytes(plan) == 4 * 6 * num_parameters(plan)
+
+    @pytest.mark.parametrize(
+        ("width", "max_bytes", "severity", "text"),
+        [
+            (1500, 2_000_000_000, None, ""),
+            (2500, 2_000_000_000, "warning", "are 150 MB for each site, too much to mail"),
+            (2500, 100_000_000, "error", "are 150 MB for each site, above max_bytes"),
+            (9500, 9_000_000_000, "warning", "over Flower the coordinator needs 7 GB of memory"),
+        ],
+    )
+    def test_messages_that_are_too_large(self, said, width, max_bytes, severity, text):
+        sections = {
+            "model": {"hidden": [width, width]},
+            "upload": {"kind": "weights", "max_bytes": max_bytes},
+        }
+        found = [t for s in ("error", "warning") for t in said(s, **sections) if "upload:" in t]
+        assert len(found) == (severity is not None)
+        assert all(text in one for one in found)
+        assert found == [t for t in said(severity or "error", **sections) if "upload:" in t]
+
+
+class TestLabels:
+    def test_with_few_labels_auto_is_the_mixture(self, said):
+        reference = {"labelled": 29, "unlabelled": 371}
+        (text,) = [t for t in said("warning", reference=reference) if "mixture" in t]
+        assert "with 29 labelled rows nothing can be chosen" in text
+        assert not said("warning", reference=reference, pool={"method": "mixture"})
+
+    def test_beta_needs_labels(self, said):
+        reference = {"labelled": 0, "unlabelled": 400}
+        assert any("beta" in t for t in said("error", reference=reference, pool={"method": "beta"}))
+
+    def test_calibration_is_judged_on_the_rows_that_are_scored(self, said):
+        """Evaluate rows if there are any, else labelled ones, cross-fitted."""
+        for counts, judged in (((300, 100), True), ((300, 99), False), ((100, 0), True)):
+            labelled, evaluate = counts
+            unlabelled = NUM_ROWS - labelled - evaluate
+            reference = {"labelled": labelled, "evaluate": evaluate, "unlabelled": unlabelled}
+            found = [t for t in said("warning", reference=reference) if "calibration" in t]
+            assert bool(found) is not judged
+
+    def test_what_chance_alone_would_show_is_told(self, said):
+        reference = {"evaluate": 25, "unlabelled": 375}
+        (text,) = said("warning", reference=reference)
+        assert "has an ECE of about 0.18 then (.09 with 100" in text
+        (text,) = said("warning", reference=reference, target=regression())
+        assert "known to ±9 points only" in text
+
+    def test_the_scale_of_a_number_comes_from_labels_or_from_the_plan(self, said):
+        reference = {"labelled": 0, "unlabelled": 400}
+        (text,) = said("error", reference=reference, target=regression())
+        assert "its centre and scale come from labelled rows" in text
+        given = regression(centre=9.5, scale=8.0)
+        assert said("error", reference=reference, target=given) == []
+
+
+class TestRules:
+    def test_a_deadline_that_is_over(self, said):
+        assert said("error", rules={"deadline": TODAY}) == []
+        (text,) = said("error", rules={"deadline": TODAY - datetime.timedelta(days=1)})
+        assert "the deadline 2030-06-14 is over" in text
+
+    def test_a_quorum_of_one(self, said):
+        (text,) = said("warning", rules={"quorum": 1})
+        assert "one site's model" in text
+
+    def test_the_own_learner_must_exist_for_the_task(self, said):
+        for own in ("none", "network", "logistic-regression"):
+            assert said("error", pool={"own": own}) == []
+        (text,) = said("error", pool={"own": "logistic-regresion"})
+        assert "did you mean 'logistic-regression'?" in text
+        assert said("error", pool={"own": "logistic-regression"}, target=regression())
+
+    def test_without_a_holdout_nobody_can_compare(self, said):
+        (text,) = said("warning", learner={"holdout": 0.0})
+        assert "no site can compare" in text
+
+    def test_very_many_categories(self, said):
+        words = ["a", "b", *(f"word {i}" for i in range(49))]
+        found = said("warning", columns={"ward": {"type": "category", "categories": words}})
+        assert any("ward: 51 categories are as many network inputs" in text for text in found)
+
+    def test_an_optional_column_should_be_flagged(self, said):
+        ward = {"type": "category", "categories": ["a", "b"], "optional": True}
+        (text,) = said("warning", columns={"ward": ward | {"missing": "impute"}})
+        assert "optional, but imputed silently" in text
+        assert said("warning", columns={"ward": ward | {"missing": "flag"}}) == []

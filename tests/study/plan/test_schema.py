@@ -1,0 +1,310 @@
+"""The plan, and its TOML: what is written loads back equal, whatever is in it."""
+
+from __future__ import annotations
+
+import datetime
+import string
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbayes.errors import PlanError
+from predbayes.study.plan.schema import (
+    Category,
+    Frozen,
+    Learner,
+    Model,
+    Number,
+    Plan,
+    Pool,
+    Reference,
+    Rules,
+    Target,
+    UploadRules,
+)
+from predbayes.study.plan.text import dump
+
+TEXT = """
+format = 1
+name = "Heart 2024"
+
+[target]
+name = "disease"
+task = "classification"
+classes = ["no", "yes"]
+
+[columns]
+age = { type = "number", unit = "years", range = [18, 100] }
+sex = { type = "category", categories = ["f", "m"], missing = "flag" }
+
+[reference]
+labelled = 30
+"""
+
+finite = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([1e-300, -0.0, 5e-324, 1e16, 1e22, 120.0]),
+)
+positive = st.floats(min_value=5e-324, allow_infinity=False)
+counts = st.integers(0, 10**20)
+some = st.integers(1, 10**9)
+awkward = st.sampled_from(['"', "'", "\\", "a.b", "#", "=", '"""', "\r\n", "\t", "\x00\x7f", "é"])
+texts = st.one_of(
+    st.text(max_size=8), st.lists(st.one_of(awkward, st.text()), max_size=4).map("".join)
+)
+words = texts.filter(str.strip)
+
+
+def distinct(least):
+    return st.lists(words, min_size=least, max_size=4, unique=True).map(tuple)
+
+
+missing = st.sampled_from(["refuse", "impute", "flag"])
+numbers = st.builds(
+    Number,
+    type=st.just("number"),
+    unit=texts,
+    range=st.none() | st.tuples(finite, finite).filter(lambda ends: ends[0] < ends[1]),
+    missing=missing,
+    optional=st.booleans(),
+    centre=finite,
+    scale=positive,
+)
+drafted = numbers.map(lambda column: column.model_copy(update={"centre": None, "scale": None}))
+categories = st.builds(
+    Category,
+    type=st.just("category"),
+    categories=distinct(1),
+    other=st.booleans(),
+    missing=missing,
+    optional=st.booleans(),
+)
+targets = st.one_of(
+    st.builds(Target, name=texts, task=st.just("classification"), classes=distinct(2)),
+    st.builds(
+        Target,
+        name=texts,
+        task=st.just("regression"),
+        unit=texts,
+        transform=st.sampled_from(["none", "log"]),
+        centre=finite,
+        scale=positive,
+    ),
+)
+
+
+@st.composite
+def plans(draw):
+    frozen = draw(st.booleans())
+    target = draw(targets)
+    column = st.one_of(numbers, categories) if frozen else st.one_of(numbers, drafted, categories)
+    kind = draw(st.sampled_from(["predictions", "weights"]))
+    names = ["network"] if kind == "weights" else ["network", "any"]
+    return Plan(
+        format=1,
+        name=draw(st.text(string.ascii_letters + string.digits, min_size=1, max_size=64)),
+        description=draw(texts),
+        seed=draw(counts),
+        target=target,
+        columns=draw(
+            st.dictionaries(
+                texts.filter(lambda t: t != target.name), column, min_size=1, max_size=4
+            )
+        ),
+        reference=draw(
+            st.builds(
+                Reference,
+                file=texts,
+                source=texts,
+                licence=texts,
+                legal_basis=texts,
+                labelled=counts,
+                evaluate=counts,
+                unlabelled=counts,
+            )
+        ),
+        model=draw(st.builds(Model, hidden=st.lists(some, max_size=3).map(tuple))),
+        learner=draw(
+            st.builds(
+                Learner,
+                name=st.sampled_from(names),
+                preset=st.sampled_from(["paper", "tuned"]),
+                num_epochs=some,
+                min_steps=counts,
+                holdout=st.floats(0, 1, exclude_max=True),
+            )
+        ),
+        upload=UploadRules(kind=kind, max_bytes=draw(some)),
+        pool=draw(st.builds(Pool, own=texts, floor=st.floats(max_value=-5e-324, min_value=-1e308))),
+        rules=draw(st.builds(Rules, quorum=some, deadline=st.none() | st.dates(), min_cell=some)),
+        frozen=draw(st.builds(Frozen, inputs_digest=texts, labels_digest=texts, version=texts))
+        if frozen
+        else None,
+    )
+
+
+class TestToml:
+    @given(plan=plans())
+    def test_what_is_written_loads_back_equal_and_in_the_same_order(self, plan):
+        again = Plan.loads(dump(plan))
+        assert again == plan
+        assert list(again.columns) == list(plan.columns)
+        assert again.digest() == plan.digest()
+
+    @given(plan=plans())
+    def test_windows_line_endings_change_nothing(self, plan):
+        assert Plan.loads(dump(plan).replace("\n", "\r\n")) == plan
+
+    def test_every_rule_shows_and_says_what_it_does(self):
+        text = dump(Plan.loads(TEXT))
+        tables = tomllib.loads(text)
+        for section in ("model", "learner", "upload", "pool", "rules"):
+            kind = Plan.model_fields[section].annotation
+            assert set(kind.model_fields) - set(tables[section]) <= {"deadline", "num_epochs"}
+        lines = text[text.index("[model]") :].splitlines()
+        settings = [line for line in lines if " = " in line]
+        assert len(settings) >= 20
+        assert all("  # " in line for line in settings)
+        assert "\n# deadline = " in text
+        assert "\n# num_epochs = " in text
+
+    def test_a_column_is_one_line_without_noise(self):
+        lines = dump(Plan.loads(TEXT)).splitlines()
+        assert (
+            'age = { type = "number", unit = "years", range = [18, 100], missing = "refuse" }'
+        ) in lines
+        assert (
+            'sex = { type = "category", categories = ["f", "m"], other = true, missing = "flag" }'
+        ) in lines
+
+    def test_every_section_is_explained(self):
+        lines = dump(Plan.loads(TEXT)).splitlines()
+        headings = [index for index, line in enumerate(lines) if line.startswith("[")]
+        assert len(headings) == 8
+        assert all(lines[index - 1].startswith("# ") for index in headings)
+
+    def test_lines_of_a_description_stay_lines(self):
+        plan = Plan.loads(TEXT).model_copy(update={"description": 'One.\n"Two" \\ three.\n'})
+        assert 'description = """\nOne.\n\\"Two\\" \\\\ three.\n"""' in dump(plan)
+
+
+class TestDigest:
+    def test_layout_changes_nothing(self):
+        sections = TEXT.strip().split("\n\n")
+        turned = "\n\n\n".join([sections[0], *sections[:0:-1]]).replace(" = ", "  =   ")
+        moved = Plan.loads("# a comment\n" + turned.replace("[reference]", "[reference]\nfile='x'"))
+        assert moved.digest() == Plan.loads(TEXT).digest()
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ('["no", "yes"]', '["yes", "no"]'),
+            ("[18, 100]", "[18, 101]"),
+            ("labelled = 30", "labelled = 31"),
+            ('"flag"', '"impute"'),
+            ("Heart 2024", "Heart 2025"),
+        ],
+    )
+    def test_content_changes_it(self, old, new):
+        assert Plan.loads(TEXT.replace(old, new)).digest() != Plan.loads(TEXT).digest()
+
+    def test_the_order_of_columns_changes_it(self):
+        age, sex = [line for line in TEXT.splitlines() if "type" in line]
+        turned = TEXT.replace(age, "x").replace(sex, age).replace("\nx\n", f"\n{sex}\n")
+        assert set(Plan.loads(turned).columns) == {"age", "sex"}
+        assert Plan.loads(turned).digest() != Plan.loads(TEXT).digest()
+
+    def test_the_fingerprint_is_eight_words(self):
+        assert [len(word) for word in Plan.loads(TEXT).fingerprint.split("-")] == [5] * 8
+
+
+class TestWidths:
+    def test_inputs_are_numbers_words_other_and_flags(self):
+        plan = Plan.loads(TEXT)
+        assert [column.width for column in plan.columns.values()] == [1, 4]
+        assert (plan.num_inputs, plan.num_outputs) == (5, 2)
+        assert plan.columns["age"].model_copy(update={"missing": "flag"}).width == 2
+
+
+def problem(text):
+    with pytest.raises(PlanError) as error:
+        Plan.loads(text)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+class TestErrors:
+    def test_everything_is_said_at_once(self):
+        found = problem(
+            TEXT.replace("format = 1", "format = 2")
+            .replace("[18, 100]", "[100, 18]")
+            .replace('task = "c', 'task = "k')
+            .replace("labelled", "labeled")
+        )
+        assert "format: input should be 1" in found
+        assert "columns.age: range must be [least, greatest]" in found
+        assert "target.task: input should be 'classification' or 'regression'" in found
+        assert "reference: no key 'labeled'; did you mean 'labelled'?" in found
+
+    @pytest.mark.parametrize("name", ["number", "category", "columns", "age"])
+    def test_a_column_is_named_whatever_its_name(self, name):
+        found = problem(TEXT.replace("age = {", f"{name} = {{ rnge = 3,"))
+        assert f"columns.{name}: no key 'rnge'; did you mean 'range'?" in found
+
+    @pytest.mark.parametrize(
+        ("old", "new", "said"),
+        [
+            ('type = "number"', 'type = "nmber"', "columns.age.type: must be 'number' or"),
+            ('type = "number", ', "", "columns.age.type: must be 'number' or 'category'"),
+            ('["f", "m"]', '["f", "f"]', "columns.sex.categories: must be distinct"),
+            ('["f", "m"]', '["f", " "]', "columns.sex.categories: must be distinct and not empty"),
+            ("age = {", "disease = {", "the target 'disease' is also one of the columns"),
+            ("age = {", '"a\\nb" = { x = 1,', "columns.a b: no key 'x'"),
+            ("[18, 100]", "[18, nan]", "columns.age.range.1: must be a finite number"),
+            ("labelled = 30", 'labelled = "30"', "reference.labelled: input should be a valid int"),
+            ("labelled = 30", "labelled = -1", "reference.labelled: input should be greater"),
+            ('classes = ["no", "yes"]', "", "classes are for a classification, which needs them"),
+            ("[reference]", "[pool]\nfloor = 0.0\n[reference]", "pool.floor: input should be less"),
+            ("[reference]", "[reference", "is not TOML"),
+            ("labelled = 30", f"labelled = {'9' * 5000}", "is not TOML"),
+            ("labelled = 30", f"x = {'[' * 5000}", "is not TOML"),
+            ("Heart 2024", "../Heart", "name: string should match"),
+            (
+                "[reference]",
+                '[learner]\nname = "any"\n[upload]\nkind = "weights"\n[reference]',
+                "with learner 'any' sites can only send predictions",
+            ),
+            (
+                "[reference]",
+                '[frozen]\ninputs_digest = ""\nlabels_digest = ""\nversion = ""\n[reference]',
+                "is frozen, but age have no centre and scale",
+            ),
+        ],
+    )
+    def test_one_line_says_where_and_what(self, old, new, said):
+        assert old in TEXT
+        assert said in problem(TEXT.replace(old, new))
+
+    def test_units_are_not_for_classes(self):
+        assert "unit and transform are for a regression" in problem(
+            TEXT.replace('task = "c', 'unit = "kg"\ntask = "c')
+        )
+
+    def test_files_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(PlanError, match=r"cannot read .*: No such file"):
+            Plan.load(tmp_path / "plan.toml")
+        (tmp_path / "plan.toml").write_bytes(TEXT.replace("years", "größe").encode("latin-1"))
+        with pytest.raises(PlanError, match=r"plan\.toml is not UTF-8 text"):
+            Plan.load(tmp_path / "plan.toml")
+
+    def test_a_byte_order_mark_is_no_content(self, tmp_path):
+        (tmp_path / "plan.toml").write_bytes(TEXT.encode("utf-8-sig"))
+        assert Plan.load(tmp_path / "plan.toml") == Plan.loads(TEXT)
+
+
+def test_a_deadline_is_a_day():
+    plan = Plan.loads(TEXT + "\n[rules]\ndeadline = 2030-01-31\n")
+    assert plan.rules.deadline == datetime.date(2030, 1, 31)
+    assert "rules.deadline" in problem(TEXT + '\n[rules]\ndeadline = "soon"\n')

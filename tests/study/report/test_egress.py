@@ -1,0 +1,453 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+import torch
+from torch import nn
+
+from predbayes.errors import MissingPackageError, StudyError
+from predbayes.exchange.signing import SigningKey, fingerprint
+from predbayes.exchange.upload import Upload, UploadInfo
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.seeding import generator
+from predbayes.study.plan.models import site_network
+from predbayes.study.plan.schema import Plan
+from predbayes.study.report.egress import (
+    MOST_ARRAYS,
+    MOST_LAYERS,
+    SURE,
+    DataSummary,
+    in_order,
+    layer_lines,
+    render_egress,
+)
+from tests.study.report.test_report import NASTY, POLICY, ROOT, Page
+from tests.study.samples import classification_plan, regression_plan
+
+KEY = "lusab-babad-gutih-tugad-mudof-sakat-dufun-pobad"
+NUM_SAMPLES = 3
+NUM_SURE = 7
+COUNTS = tuple(float(count) for count in range(20, 30))
+ONE_PAGE = 3600  # characters; a printed A4 page has room for a little more
+
+
+def changed(plan: Plan, **sections: dict[str, object]) -> Plan:
+    """A plan with other settings in some of its sections."""
+    parts = {name: getattr(plan, name).model_copy(update=s) for name, s in sections.items()}
+    return plan.model_copy(update=parts)
+
+
+def sent(plan: Plan, upload: Upload, site: str = "Bergen") -> Upload:
+    return upload.from_site(site).for_plan(plan.digest(), "random-forest")
+
+
+def class_upload(plan: Plan, counts: tuple[float, ...] | None = COUNTS) -> Upload:
+    """Probabilities of which a few are nearly one."""
+    num_rows, num_classes = plan.reference.num_rows, plan.num_outputs
+    logits = torch.rand(num_rows, num_classes, generator=generator(0, "logits"))
+    logits[:NUM_SURE, 0] += 2 * math.log(num_classes / (1 - SURE))
+    predictive = Categorical(logits.log_softmax(-1))
+    upload = Upload.of_predictions(
+        predictive, num_rows=245, class_rows=counts, dtype=plan.upload.dtype
+    )
+    return sent(plan, upload)
+
+
+def number_upload(plan: Plan) -> Upload:
+    mean, var = torch.randn(2, plan.reference.num_rows, generator=generator(0, "mean"))
+    predictive = Gaussian(mean, var**2 + 0.3, var**2)
+    return sent(plan, Upload.of_predictions(predictive, num_rows=245))
+
+
+def weights_upload(plan: Plan, module: nn.Module | None = None) -> Upload:
+    net = site_network(plan).create(generator(0, "net")) if module is None else module
+    samples = WeightSamples.concat([WeightSamples.of(net)] * NUM_SAMPLES)
+    counts = COUNTS if plan.classification else None
+    return sent(plan, Upload.of_weights(samples, num_rows=245, class_rows=counts))
+
+
+def deep_network() -> nn.Module:
+    """Ten blocks in two halves, with running means: 70 arrays."""
+    blocks = [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(10)]
+    net = nn.ModuleDict({"low": nn.Sequential(*blocks[:5]), "high": nn.Sequential(*blocks[5:])})
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, 0.25)
+    return net
+
+
+CLASSES, NUMBERS = classification_plan(), changed(regression_plan(), upload={"kind": "predictions"})
+WEIGHTS = regression_plan()
+HALF = changed(CLASSES, upload={"precision": "float16"})
+CLASS_WEIGHTS = changed(CLASSES, upload={"kind": "weights"})
+MANUAL = changed(CLASSES, upload={"release": "manual"})
+UPLOADS = {
+    "classes": (CLASSES, class_upload(CLASSES)),
+    "classes, half precision": (HALF, class_upload(HALF)),
+    "classes, no counts": (CLASSES, class_upload(CLASSES, counts=None)),
+    "numbers": (NUMBERS, number_upload(NUMBERS)),
+    "weights": (WEIGHTS, weights_upload(WEIGHTS)),
+    "weights, classes": (CLASS_WEIGHTS, weights_upload(CLASS_WEIGHTS)),
+    "weights, many arrays": (CLASS_WEIGHTS, weights_upload(CLASS_WEIGHTS, deep_network())),
+}
+SUMMARY = DataSummary(308, 245, 60, 3, "random-forest")
+
+
+def size_of(upload: Upload) -> int:
+    return sum(array.nbytes for array in upload.arrays.values()) + 616
+
+
+def rendered(
+    plan: Plan, upload: Upload, *, data: DataSummary = SUMMARY, released: bool = True
+) -> str:
+    return render_egress(
+        plan,
+        upload,
+        num_bytes=size_of(upload),
+        key_fingerprint=KEY,
+        data=data,
+        released=released,
+    )
+
+
+def text_of(name: str) -> str:
+    return Page(rendered(*UPLOADS[name])).text
+
+
+@pytest.fixture(scope="module", params=UPLOADS)
+def egress(request):
+    """A plan, an upload, and the page about it."""
+    plan, upload = UPLOADS[request.param]
+    return plan, upload, rendered(plan, upload)
+
+
+class TestEveryPage:
+    def test_is_well_formed(self, egress):
+        assert {"main", "table", "footer"} <= set(Page(egress[2]).tags)
+
+    def test_can_make_no_request(self, egress):
+        html = egress[2]
+        page = Page(html)
+        assert ("content", POLICY) in page.attributes
+        assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+        assert not re.search(r"https?://|@import|url\(", html)
+        assert not {name for name, _ in page.attributes if name.startswith("on")}
+        assert not {name for name, _ in page.attributes if name in ("src", "href", "action")}
+
+    def test_same_upload_same_bytes(self, egress):
+        plan, upload, html = egress
+        backwards = dict(reversed(upload.arrays.items()))
+        assert rendered(plan, dataclasses.replace(upload, arrays=backwards)) == html
+
+    def test_every_array_is_named_with_type_shape_and_bytes(self, egress):
+        _, upload, html = egress
+        text = Page(html).text
+        for name, array in upload.arrays.items():
+            dtype = str(array.dtype).removeprefix("torch.")
+            shape = " × ".join(f"{n:,}" for n in array.shape)
+            found = re.search(rf"\b{re.escape(name)} .*?\b{dtype},? {shape},? ([\d,]+)", text)
+            assert found, name
+            assert found[1] == f"{array.nbytes:,}"
+
+    def test_sizes_add_up_to_the_file(self, egress):
+        _, upload, html = egress
+        rows = re.findall(r"<tr.*?</tr>", html.partition("</table>")[0], re.S)[1:]
+        *parts, whole = [int(re.findall(r">([\d,]+)<", row)[-1].replace(",", "")) for row in rows]
+        assert sum(parts) == whole == size_of(upload)
+
+    def test_every_field_of_the_header_is_shown(self, egress):
+        plan, upload, html = egress
+        text, info = Page(html).text, upload.info
+        for value in (info.site, info.plan, info.learner, f"{info.kind}, format 1"):
+            assert value in text
+        assert f"{info.num_rows} (those trained on)" in text
+        for name, count in zip(plan.target.classes or (), info.class_rows or (), strict=False):
+            assert f"{name}: {count:.0f}" in text
+
+    def test_has_the_digests_and_the_words_to_compare(self, egress):
+        plan, upload, html = egress
+        text = Page(html).text
+        assert f"{upload.digest()} {fingerprint(upload.digest())}" in text
+        assert plan.fingerprint in text
+        assert f"Signed with key {KEY}" in text
+
+    def test_has_two_lines_to_sign(self, egress):
+        page = Page(egress[2])
+        assert "Name Date Signature Data manager Data-protection officer" in page.text
+
+    def test_says_who_sees_it_and_how_it_is_taken_back(self, egress):
+        text = Page(egress[2]).text
+        assert "The coordinator sees this file as it is" in text
+        assert "Members see in report.html" in text
+        assert "The public report shows nothing of a single site" in text
+        assert "On withdrawal the coordinator deletes its bytes" in text
+        assert "Results already given out remain" in text
+
+    def test_promises_neither_secrecy_nor_privacy(self, egress):
+        text = Page(egress[2]).text
+        assert "Nothing is encrypted" in text
+        assert "no differential privacy" in text
+        assert "membership inference" in text
+
+
+def test_bytes_do_not_depend_on_the_process():
+    program = (
+        "import sys\n"
+        "from tests.study.report.test_egress import UPLOADS, rendered\n"
+        "for plan, upload in UPLOADS.values():\n"
+        "    sys.stdout.buffer.write(rendered(plan, upload).encode())\n"
+    )
+    settings = {"PYTHONHASHSEED": "7", "PYTHONPATH": ROOT}
+    out = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | settings, capture_output=True, check=True
+    ).stdout
+    here = "".join(rendered(plan, upload) for plan, upload in UPLOADS.values()).encode()
+    assert hashlib.sha256(out).digest() == hashlib.sha256(here).digest()
+
+
+def test_a_file_that_was_written_and_read_has_the_same_page(tmp_path):
+    for number, (plan, upload) in enumerate(UPLOADS.values()):
+        path: Path = tmp_path / f"{number}.safetensors"
+        upload.save(path, SigningKey.generate())
+        assert rendered(plan, Upload.load(path)) == rendered(plan, upload)
+
+
+# Nothing of a row
+
+
+def test_no_row_can_come_in():
+    """What the page is made from holds counts, names, and what leaves anyway."""
+    hints = get_type_hints(render_egress)
+    assert hints == {
+        "plan": Plan,
+        "upload": Upload,
+        "num_bytes": int,
+        "key_fingerprint": str,
+        "data": DataSummary,
+        "released": bool,
+        "return": str,
+    }
+    assert set(inspect.signature(render_egress).parameters) == set(hints) - {"return"}
+    fields = get_type_hints(DataSummary)
+    assert {name for name, kind in fields.items() if kind is not int} == {"learner"}
+    assert fields["learner"] is str
+
+
+def test_of_the_values_only_the_ends_are_shown():
+    plan, upload = UPLOADS["numbers"]
+    mean = torch.linspace(-1.111, 2.222, plan.reference.num_rows)
+    mean[17] = 1.23456
+    upload = dataclasses.replace(upload, arrays={**upload.arrays, "mean": mean})
+    text = Page(rendered(plan, upload)).text
+    assert "−1.11 to 2.22" in text
+    assert "1.23" not in text
+
+
+# What leaves, and what it could reveal
+
+
+def test_probabilities_are_explained_for_every_reference_row():
+    text = text_of("classes")
+    assert "probabilities that the site’s model gives to each of the 10 classes" in text
+    assert "one line for each of the 1,000 reference rows" in text
+
+
+def test_how_sure_the_model_is_can_be_read():
+    for name in ("classes", "classes, half precision"):
+        assert f"more than 99 % sure of a class for {NUM_SURE} of 1,000" in text_of(name)
+    assert "% sure" not in text_of("numbers")
+
+
+def test_numbers_are_in_standard_units_that_the_page_explains():
+    text = text_of("numbers")
+    assert "a mean of 0 is 6.20 days, and one unit is 4.10 days" in text
+    assert text.index("mean value") < text.index("epistemic_var how") < text.index("noise_var how")
+    plan = changed(NUMBERS, target={"transform": "log"})
+    text = Page(rendered(plan, number_upload(plan))).text
+    assert "standard units of the logarithm: a mean of 0 is 6.20, and" in text
+
+
+def test_weights_are_said_to_be_the_model_and_to_reveal_more():
+    for name in ("weights", "weights, classes", "weights, many arrays"):
+        text = text_of(name)
+        assert f"as {NUM_SAMPLES} samples of the weights" in text
+        assert "The model does leave" in text
+        assert "More than predictions would" in text
+        assert "model inversion" in text
+        assert "memorised" in text
+    for name in ("classes", "numbers"):
+        text = text_of(name)
+        assert "Not the model itself: it stays here" in text
+        assert "model inversion" not in text
+
+
+def test_running_means_are_said_to_be_averages_over_rows():
+    assert "Averages over rows" in text_of("weights, many arrays")
+    assert "Averages over rows" not in text_of("weights")
+
+
+def test_counts_that_are_too_small_are_said_not_to_be_sent_and_who_does_without():
+    text = text_of("classes, no counts")
+    assert "not sent, because some class has fewer than 5 rows" in text
+    assert "For all sites the pool then does without" in text
+    assert "tells that some class is rare" in text
+    assert not re.search(r"\b0: \d", text)
+    plan = changed(CLASSES, pool={"method": "mixture"}, rules={"min_cell": 11})
+    text = Page(rendered(plan, class_upload(plan, counts=None))).text
+    assert "fewer than 11 rows. The plan’s pool, mixture, does not need them." in text
+    assert "not sent" not in text_of("classes")
+    assert "Rows of each class" not in text_of("numbers")
+
+
+def test_a_field_that_the_page_does_not_know_is_shown_all_the_same(monkeypatch):
+    """Nothing may leave unseen because a later format has more in its header."""
+    plan, upload = UPLOADS["classes"]
+    dump = UploadInfo.model_dump
+
+    def more(self, **options):
+        return {**dump(self, **options), "shoe_size": [43, "<b>"]}
+
+    monkeypatch.setattr(UploadInfo, "model_dump", more)
+    assert 'shoe_size [43, "<b>"]' in Page(rendered(plan, upload)).text
+
+
+@pytest.mark.parametrize(
+    ("summary", "words"),
+    [
+        (SUMMARY, "the 60 rows held out and the 3 rows without digit: the model never saw them"),
+        (DataSummary(305, 245, 60, 0, "x"), "the 60 rows held out: the model never saw them"),
+        (DataSummary(246, 245, 0, 1, "x"), "the 1 row without digit: the model never saw them"),
+        (DataSummary(245, 245, 0, 0, "x"), "No row was held out: the model saw all of them"),
+    ],
+)
+def test_rows_that_were_not_used_are_counted(summary, words):
+    text = Page(rendered(*UPLOADS["classes"], data=summary)).text
+    assert words in text
+    assert f"The site’s table has {summary.num_rows} rows." in text
+
+
+def test_the_title_has_the_study_and_the_site():
+    html = rendered(*UPLOADS["classes"])
+    assert "<title>Digits of five post offices: egress report of Bergen</title>" in html
+    assert "What leaves Bergen Egress report · study Digits of five post offices" in Page(html).text
+
+
+@pytest.mark.parametrize(
+    ("plan", "released", "words"),
+    [
+        (CLASSES, True, "Released The plan asks for automatic release"),
+        (MANUAL, True, "Approved The plan asks for manual release"),
+        (MANUAL, False, "Held back until approved: predbayes site approve FILE The plan asks for"),
+        (CLASSES, False, "Held back until approved: predbayes site approve FILE Nothing leaves"),
+    ],
+)
+def test_whether_it_may_leave_stands_first(plan, released, words):
+    text = Page(rendered(plan, class_upload(plan), released=released)).text
+    assert words in text[: text.index("Meaning")]
+    assert ("Held back" in text) != released
+
+
+def test_text_of_others_stays_text():
+    target = {"name": NASTY, "classes": (NASTY, *"123456789")}
+    plan = changed(CLASSES, target=target)
+    data = dataclasses.replace(SUMMARY, learner=NASTY)
+    html = rendered(plan, class_upload(plan), data=data)
+    assert "script" not in Page(html).tags
+    assert Page(html).text.count(NASTY) >= 3
+
+
+# Room
+
+
+@pytest.mark.parametrize("name", ["classes", "classes, no counts", "numbers", "weights"])
+def test_predictions_and_a_small_network_have_no_more_text_than_one_page_holds(name):
+    html = rendered(*UPLOADS[name])
+    assert len(Page(html).text) <= ONE_PAGE
+    assert '<section class="annex">' not in html
+
+
+def test_many_arrays_are_shown_by_layers_and_named_at_the_end():
+    plan, upload = UPLOADS["weights, many arrays"]
+    assert len(upload.arrays) > MOST_ARRAYS
+    first, _, annex = rendered(plan, upload).partition('<section class="annex">')
+    assert not [name for name in upload.arrays if name in first]
+    assert [name for name in upload.arrays if f"<code>{name}</code>" not in annex] == []
+
+
+def test_layers_are_as_fine_as_there_is_room_for():
+    def names(module: nn.Module) -> list[str]:
+        return [line.name for line in layer_lines(in_order(WeightSamples.of(module).arrays()))]
+
+    few = nn.Sequential(*[nn.Linear(2, 2) for _ in range(MOST_LAYERS)])
+    assert names(few) == [str(k) for k in range(MOST_LAYERS)]
+    assert names(nn.Sequential(*few, nn.Linear(2, 2))) == ["the network"]
+    assert names(deep_network()) == ["high", "low"]
+
+
+def test_layers_come_in_the_order_of_their_numbers():
+    module = nn.Sequential(*[nn.Linear(2, 2) for _ in range(11)])
+    layers = [name.split(".")[0] for name in in_order(WeightSamples.of(module).arrays())]
+    assert layers == [f"parameter/{k}" for k in range(11) for _ in range(2)]
+
+
+def test_an_array_without_numbers_has_no_ends():
+    module = nn.Linear(2, 2)
+    module.register_buffer("none", torch.zeros(0))
+    html = rendered(CLASS_WEIGHTS, weights_upload(CLASS_WEIGHTS, module))
+    assert "buffer/none numbers of the network float32 3 × 0 0 –" in Page(html).text
+
+
+# Refusals
+
+
+def test_counts_that_do_not_add_up_are_refused():
+    with pytest.raises(StudyError, match="are not all rows of the site"):
+        DataSummary(300, 245, 60, 3, "network")
+
+
+def test_an_upload_of_another_plan_is_refused():
+    with pytest.raises(StudyError, match="not what the plan 'Length of stay' asks for"):
+        rendered(NUMBERS, UPLOADS["classes"][1])
+    with pytest.raises(StudyError, match="not what the plan"):
+        rendered(CLASSES, weights_upload(CLASS_WEIGHTS).for_plan(CLASSES.digest()))
+
+
+def test_counts_of_another_upload_are_refused():
+    with pytest.raises(StudyError, match="counts 245 rows, and 244 were trained on"):
+        rendered(*UPLOADS["classes"], data=DataSummary(244, 244, 0, 0, "network"))
+
+
+def test_an_upload_without_a_sender_is_refused():
+    plan, upload = UPLOADS["classes"]
+    with pytest.raises(StudyError, match="which site"):
+        rendered(plan, upload.from_site(""))
+
+
+def test_a_file_smaller_than_its_arrays_is_refused():
+    with pytest.raises(StudyError, match="a file of 12 bytes does not hold this upload"):
+        render_egress(
+            *UPLOADS["classes"], num_bytes=12, key_fingerprint=KEY, data=SUMMARY, released=True
+        )
+
+
+def test_an_array_that_has_no_meaning_is_refused():
+    plan, upload = UPLOADS["numbers"]
+    stray = dataclasses.replace(upload, arrays={**upload.arrays, "ages": torch.zeros(3)})
+    with pytest.raises(StudyError, match="an array 'ages', which is no prediction"):
+        rendered(plan, stray)
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingPackageError, match=r"jinja2.*predbayes\[study\]"):
+        rendered(*UPLOADS["classes"])

@@ -1,0 +1,531 @@
+"""Sums over a site's rows: that they add up, tell of no few rows, and become part of a study."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+
+import pytest
+import torch
+
+from predbayes.errors import DataError, StudyError, UploadError
+from predbayes.exchange.upload import BinSums, Evaluation, Sums, Upload, UploadInfo
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import accuracy, brier, nll
+from predbayes.seeding import generator
+from predbayes.study.coordinator.state import AcceptedEvaluation
+from predbayes.study.coordinator.status import status_of
+from predbayes.study.coordinator.study import Study
+from predbayes.study.plan.schema import Plan
+from predbayes.study.report.report import render_card, render_report
+from predbayes.study.result.evaluation import (
+    NUM_BINS,
+    at_sites,
+    check_evaluation,
+    evaluation_upload,
+    metric_names,
+    scores_of,
+    sum_up,
+)
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.scoring import row_values, score
+from tests.study.samples import (
+    classification_plan,
+    classification_result,
+    regression_plan,
+    regression_result,
+)
+from tests.study.world import SITES, make_world
+
+MODEL = "a" * 64
+
+
+def plan_of(target, min_cell=5):
+    return Plan.loads(f"""
+format = 1
+name = "sums"
+target = {{ name = "outcome", {target} }}
+reference = {{}}
+[columns]
+x = {{ type = "number" }}
+[rules]
+min_cell = {min_cell}
+""")
+
+
+CLASSES = plan_of('task = "classification", classes = ["a", "b", "c"]')
+NUMBER = plan_of('task = "regression", unit = "cm", centre = 170.0, scale = 10.0')
+LOG = plan_of('task = "regression", transform = "log", centre = 2.0, scale = 0.5')
+
+
+def draw(plan, num_rows, seed=0):
+    """Predictions and targets that agree more or less."""
+    rng = generator(seed, "draw")
+    if plan.classification:
+        logits = 1.5 * torch.randn(num_rows, plan.num_outputs, generator=rng)
+        predictive = Categorical(logits.log_softmax(-1))
+        return predictive, torch.multinomial(predictive.moments(), 1, generator=rng)[:, 0]
+    mean, noise = torch.randn(2, num_rows, generator=rng)
+    return Gaussian(mean, torch.full_like(mean, 0.5)), mean + 0.7 * noise
+
+
+def sent(plan, site, num_rows, seed=0):
+    return evaluation_upload(plan, site, *draw(plan, num_rows, seed), MODEL)
+
+
+class TestSums:
+    def test_means_are_the_metrics_themselves(self):
+        predictive, targets = draw(CLASSES, 80)
+        found = scores_of(80, sum_up(CLASSES, predictive, targets, MODEL).metrics).metrics
+        assert found["nll"].value == pytest.approx(nll(predictive, targets), rel=1e-5)
+        assert found["accuracy"].value == accuracy(predictive, targets)
+        assert found["brier"].value == pytest.approx(brier(predictive, targets), rel=1e-5)
+
+    @pytest.mark.parametrize("plan", [CLASSES, NUMBER, LOG])
+    def test_sums_of_sites_add_up_to_the_metrics_of_all_rows(self, plan):
+        sizes = (20, 35, 60)
+        parts = [draw(plan, size, seed) for seed, size in enumerate(sizes)]
+        infos = [
+            evaluation_upload(plan, site, *part, MODEL).info
+            for site, part in zip(SITES, parts, strict=False)
+        ]
+        pooled = at_sites(plan, infos).pooled
+        targets = torch.cat([y for _, y in parts])
+        natural = torch.cat([p.natural() for p, _ in parts])
+        everything = parts[0][0].from_natural(natural)
+        expected = score(plan, everything, targets, rng=generator(0, "draws"))
+        assert pooled.num_rows == sum(sizes)
+        assert pooled.metrics.keys() == expected.metrics.keys() == metric_names(plan)
+        for name, estimate in expected.metrics.items():
+            assert pooled.metrics[name].value == pytest.approx(estimate.value, rel=2e-5)
+
+    @pytest.mark.parametrize("plan", [CLASSES, NUMBER])
+    def test_intervals_are_about_those_of_the_bootstrap(self, plan):
+        predictive, targets = draw(plan, 400)
+        found = scores_of(400, sum_up(plan, predictive, targets, MODEL).metrics).metrics
+        expected = score(plan, predictive, targets, rng=generator(0, "draws")).metrics
+        for name in metric_names(plan):
+            if name == "width_95":
+                continue  # all are equally wide
+            width = expected[name].high - expected[name].low
+            assert found[name].low == pytest.approx(expected[name].low, abs=0.15 * width)
+            assert found[name].high == pytest.approx(expected[name].high, abs=0.15 * width)
+
+    def test_the_order_of_sites_is_irrelevant(self):
+        infos = [sent(CLASSES, site, 30, seed).info for seed, site in enumerate(SITES)]
+        assert at_sites(CLASSES, infos) == at_sites(CLASSES, infos[::-1])
+        assert [s.site for s in at_sites(CLASSES, infos).sites] == sorted(SITES)
+
+    def test_the_same_rows_give_the_same_upload(self):
+        assert sent(NUMBER, "Basel", 50).digest() == sent(NUMBER, "Basel", 50).digest()
+
+    def test_without_evaluations_there_is_nothing_to_show(self):
+        assert at_sites(CLASSES, []) is None
+
+    def test_it_says_which_model_plan_and_site_it_is_of_and_nothing_else(self):
+        upload = sent(CLASSES, "Basel", 50)
+        info = upload.info
+        assert (info.kind, info.site, info.plan) == ("evaluation", "Basel", CLASSES.digest())
+        assert (info.num_rows, info.class_rows, info.learner) == (50, None, "")
+        assert info.evaluation.model == MODEL
+        assert not upload.arrays
+
+
+class TestSuppression:
+    def test_of_fewer_rows_than_min_cell_nothing_is_sent(self):
+        assert sent(CLASSES, "Basel", 5)
+        with pytest.raises(DataError, match="4 held-out rows are fewer than 5"):
+            sent(CLASSES, "Basel", 4)
+        with pytest.raises(DataError, match="1 held-out rows are fewer than 2"):
+            sent(plan_of('task = "regression"', min_cell=1), "Basel", 1)
+
+    def test_bins_are_sent_only_if_none_is_small(self):
+        confident = Categorical(torch.tensor([[0.95, 0.03, 0.02]] * 40).log())
+        targets = torch.zeros(40, dtype=torch.long)
+        bins = sum_up(CLASSES, confident, targets, MODEL).bins
+        assert bins.rows == (0,) * 9 + (40,)
+        assert bins.hits == (0,) * 9 + (40,)
+        assert bins.confidence[-1] == pytest.approx(38.0)
+        one_other = torch.cat([confident.log_probs, torch.full((1, 3), 1 / 3).log()])
+        mixed = sum_up(CLASSES, Categorical(one_other), torch.zeros(41, dtype=torch.long), MODEL)
+        assert mixed.bins is None
+
+    def test_sums_have_six_digits_and_counts_all_of_theirs(self):
+        found = sum_up(CLASSES, *draw(CLASSES, 1000), MODEL)
+        for name in ("nll", "brier"):
+            for value in (found.metrics[name].total, found.metrics[name].squares):
+                assert float(f"{value:.6g}") == value
+        assert found.metrics["accuracy"].total == int(found.metrics["accuracy"].total)
+
+    def test_in_public_there_is_no_sum_of_fewer_than_three_sites(self):
+        infos = [sent(CLASSES, site, 60, seed).info for seed, site in enumerate(SITES)]
+        assert at_sites(CLASSES, infos[:3]).public
+        assert not at_sites(CLASSES, infos[:2]).public
+
+    def test_nor_a_share_that_tells_of_a_few_rows(self):
+        sure = Categorical(torch.tensor([[0.98, 0.01, 0.01]] * 20).log())
+
+        def info(site, wrong):
+            targets = torch.tensor([1] * wrong + [0] * (20 - wrong))
+            return evaluation_upload(CLASSES, site, sure, targets, MODEL).info
+
+        assert at_sites(CLASSES, [info(site, 0) for site in SITES]).public  # none is wrong
+        few = [info(site, int(site == "Beta")) for site in SITES]
+        assert not at_sites(CLASSES, few).public
+
+    def test_pooled_bins_have_the_band_of_a_calibrated_model(self):
+        sure = Categorical(torch.tensor([[0.8, 0.1, 0.1]] * 50).log())
+        targets = torch.tensor([0] * 40 + [1] * 10)
+        infos = [evaluation_upload(CLASSES, s, sure, targets, MODEL).info for s in SITES[:4]]
+        (found,) = at_sites(CLASSES, infos).bins
+        assert (found.count, found.accuracy) == (200, 0.8)
+        assert found.confidence == pytest.approx(0.8)
+        assert found.null_low < 0.8 < found.null_high
+        assert found.null_high - found.null_low == pytest.approx(0.11, abs=0.01)  # 3.92 std
+
+
+class TestWire:
+    def test_uploads_without_an_evaluation_have_the_digests_that_they_had(self):
+        info = UploadInfo(kind="counts", num_rows=7)
+        assert "evaluation" not in info.model_dump_json()
+        header = (
+            '{"format_version":1,"kind":"counts","num_rows":7,"class_rows":null,'
+            '"site":"","plan":"","learner":""}'
+        )
+        assert Upload.of_count(7).digest() == hashlib.sha256(header.encode()).hexdigest()
+
+    def test_an_evaluation_is_of_its_kind_alone(self):
+        evaluation = sum_up(CLASSES, *draw(CLASSES, 20), MODEL)
+        with pytest.raises(ValueError, match="an evaluation is of kind evaluation"):
+            UploadInfo(kind="predictions", num_rows=20, evaluation=evaluation)
+        with pytest.raises(ValueError, match="an evaluation is of kind evaluation"):
+            UploadInfo(kind="evaluation", num_rows=20)
+
+    @pytest.mark.parametrize("plan", [CLASSES, NUMBER])
+    def test_it_is_read_as_it_was_written(self, plan, tmp_path):
+        upload = sent(plan, "Basel", 50)
+        upload.save(tmp_path / "it.safetensors")
+        loaded = Upload.load(tmp_path / "it.safetensors")
+        assert loaded.info == upload.info
+        assert loaded.digest() == upload.digest()
+
+
+class TestRefusal:
+    """What a coordinator does not believe, or may not have."""
+
+    def changed(self, plan, num_rows=50, **fields):
+        info = sent(plan, "Basel", 50).info
+        evaluation = info.evaluation.model_copy(update=fields)
+        return info.model_copy(update={"evaluation": evaluation, "num_rows": num_rows})
+
+    def with_sums(self, plan, name, total, squares):
+        metrics = dict(sent(plan, "Basel", 50).info.evaluation.metrics)
+        return self.changed(plan, metrics=metrics | {name: Sums(total=total, squares=squares)})
+
+    @pytest.mark.parametrize("plan", [CLASSES, NUMBER, LOG])
+    @pytest.mark.parametrize("num_rows", [5, 7, 50, 3000])
+    def test_what_an_honest_site_sends_is_taken(self, plan, num_rows):
+        for seed in range(5):
+            check_evaluation(plan, sent(plan, "Basel", num_rows, seed).info)
+
+    def test_few_rows(self):
+        with pytest.raises(UploadError, match="fewer rows than 5"):
+            check_evaluation(CLASSES, self.changed(CLASSES, num_rows=4))
+
+    def test_metrics_of_another_task(self):
+        info = sent(NUMBER, "Basel", 50).info
+        with pytest.raises(UploadError, match="its metrics are not accuracy, brier, nll"):
+            check_evaluation(CLASSES, info)
+
+    @pytest.mark.parametrize(
+        ("name", "total", "squares"),
+        [
+            ("nll", -1.0, 1.0),
+            ("nll", 40.0, 1.0),  # less than 40² / 50
+            ("nll", 1e9, 1e300),
+            ("accuracy", 51.0, 51.0),
+            ("accuracy", -1.0, 1.0),
+            ("accuracy", 20.5, 20.5),
+            ("accuracy", 20.0, 21.0),
+            ("brier", 101.0, 1e3),
+        ],
+    )
+    def test_sums_that_no_rows_have(self, name, total, squares):
+        with pytest.raises(UploadError, match=f"its sums of {name} cannot be those of 50 rows"):
+            check_evaluation(CLASSES, self.with_sums(CLASSES, name, total, squares))
+
+    @pytest.mark.parametrize(
+        ("name", "total"), [("rmse", -1.0), ("rmse", 1e35), ("coverage_95", 60.0), ("nll", 1e9)]
+    )
+    def test_sums_that_no_rows_of_a_regression_have(self, name, total):
+        with pytest.raises(UploadError, match=f"its sums of {name}"):
+            check_evaluation(NUMBER, self.with_sums(NUMBER, name, total, 1e300))
+
+    def test_bins_that_are_small_or_do_not_add_up(self):
+        hits = int(sent(CLASSES, "Basel", 50).info.evaluation.metrics["accuracy"].total)
+
+        def bins(rows, right, confidence, length=NUM_BINS):
+            empty = (0,) * (length - len(rows))
+            sums = tuple(map(float, (*confidence, *empty)))
+            return BinSums(rows=(*rows, *empty), hits=(*right, *empty), confidence=sums)
+
+        check_evaluation(CLASSES, self.changed(CLASSES, bins=bins((50,), (hits,), (30.0,))))
+        for wrong, why in (
+            (bins((46, 4), (hits, 0), (30.0, 2.0)), "fewer than 5 rows"),
+            (bins((49,), (hits,), (30.0,)), "do not add up"),
+            (bins((50,), (hits + 1,), (30.0,)), "do not add up"),
+            (bins((50,), (hits,), (51.0,)), "do not add up"),
+            (bins((50,), (hits,), (30.0,), length=9), "not those of the plan"),
+        ):
+            with pytest.raises(UploadError, match=why):
+                check_evaluation(CLASSES, self.changed(CLASSES, bins=wrong))
+        info = sent(NUMBER, "Basel", 50).info
+        evaluation = info.evaluation.model_copy(update={"bins": bins((50,), (9,), (30.0,))})
+        with pytest.raises(UploadError, match="not those of the plan"):
+            check_evaluation(NUMBER, info.model_copy(update={"evaluation": evaluation}))
+
+    def test_class_counts(self):
+        info = sent(CLASSES, "Basel", 50).info.model_copy(update={"class_rows": (20.0, 20.0, 10.0)})
+        with pytest.raises(UploadError, match="counts no classes"):
+            check_evaluation(CLASSES, info)
+
+    @pytest.mark.parametrize("value", ["NaN", "Infinity", '"1"', "true", "null"])
+    def test_what_is_no_finite_number_is_no_sum(self, value):
+        text = sent(CLASSES, "Basel", 50).info.model_dump_json()
+        changed = re.sub(r'"total":[-0-9.e]+', f'"total":{value}', text, count=1)
+        assert changed != text
+        with pytest.raises(ValueError, match="total"):
+            UploadInfo.model_validate_json(changed)
+
+    def test_names_that_the_format_does_not_know(self):
+        for model in (Sums, BinSums, Evaluation):
+            with pytest.raises(ValueError, match=r"Extra inputs"):
+                model.model_validate({"canary": 1})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def model(world):
+    """The model of a study of three sites, which every study here begins with."""
+    return begin(world, "first")[1]
+
+
+def begin(world, name):
+    """A study with a result of three sites; made once, then copied."""
+    first = world.root / "first"
+    if not first.exists():
+        study = world.begin("first")
+        for site in SITES[:3]:
+            study.add(world.file(site))
+        study.finish()
+    if name != "first":
+        shutil.copytree(first, world.root / name)
+    study = Study(world.root / name)
+    return study, study.state().results[-1].model
+
+
+def evaluation_file(world, site, model, *, seed=0, num_rows=60, key=None):
+    plan = world.kit.plan
+    upload = evaluation_upload(plan, site, *draw(plan, num_rows, seed), model)
+    path = world.root / f"{site}-evaluation.safetensors"
+    upload.save(path, key or world.key(site))
+    return path
+
+
+def weights(study, number):
+    return (study.result_folder(number) / "model" / "model.safetensors").read_bytes()
+
+
+class TestStudy:
+    def test_an_evaluation_makes_a_new_result_of_the_same_model(self, world):
+        study, model = begin(world, "new-result")
+        before = study.state().results[0]
+        accepted = study.add(evaluation_file(world, "Alpha", model))
+        assert isinstance(accepted, AcceptedEvaluation)
+        assert (accepted.site, accepted.num_rows, accepted.model) == ("Alpha", 60, model)
+        assert study.state().current is None
+        assert status_of(study).next == "predbayes study finish"
+        recorded, result = study.finish()
+        assert (recorded.number, recorded.outcome) == (2, before.outcome)
+        assert recorded.uploads == before.uploads
+        assert weights(study, 1) == weights(study, 2)
+        assert CalibratedModel.load(study.result_folder(2) / "model").number == 2
+        assert [s.site for s in result.at_sites.sites] == ["Alpha"]
+        assert result.at_sites.pooled.num_rows == 60
+        assert study.result(1).at_sites is None
+        assert study.finish()[0].number == 2
+        assert study.verify(rebuild=True) == []
+
+    def test_adding_twice_is_adding_once(self, world, model):
+        study, _ = begin(world, "twice")
+        path = evaluation_file(world, "Alpha", model)
+        assert study.add(path) is not None
+        assert study.add(path) is None
+        assert len(study.state().evaluations) == 1
+
+    def test_a_newer_one_replaces_the_older_which_does_not_come_back(self, world, model):
+        study, _ = begin(world, "newer")
+        old = evaluation_file(world, "Alpha", model, seed=0)
+        kept = world.root / "kept.safetensors"
+        kept.write_bytes(old.read_bytes())
+        first = study.add(old)
+        second = study.add(evaluation_file(world, "Alpha", model, seed=1, num_rows=70))
+        names = {path.stem for path in (study.folder / "uploads").iterdir()}
+        assert second.digest in names
+        assert first.digest not in names
+        assert study.verify() == []
+        with pytest.raises(UploadError, match="sent a newer evaluation"):
+            study.add(kept)
+        _, result = study.finish()
+        assert result.at_sites.pooled.num_rows == 70
+
+    def test_withdrawing_deletes_a_sites_evaluations_as_well(self, world, model):
+        study, _ = begin(world, "withdrawing")
+        study.add(evaluation_file(world, "Alpha", model))
+        alone = study.add(evaluation_file(world, "Delta", model, seed=3))  # who sent nothing else
+        study.finish()
+        study.withdraw("Alpha")
+        state = study.state()
+        assert [accepted.site for accepted in state.evaluations.values()] == ["Delta"]
+        assert len(list((study.folder / "uploads").iterdir())) == 2 + 1
+        _, result = study.finish()
+        assert result.at_sites is None  # it is another model now
+        assert study.withdraw("Delta") == alone.digest
+        assert study.withdraw("Delta") == alone.digest
+        assert not study.state().evaluations
+        assert study.verify() == []
+        with pytest.raises(UploadError, match="no admitted site 'Delta'"):
+            study.add(evaluation_file(world, "Delta", model, seed=3))
+
+    def test_an_evaluation_of_another_model_is_not_shown(self, world, model):
+        study, _ = begin(world, "another-model")
+        study.add(evaluation_file(world, "Alpha", model))
+        study.add(world.file("Delta"))
+        recorded, result = study.finish()
+        assert recorded.model != model
+        assert recorded.evaluations == ()
+        assert result.at_sites is None
+        assert study.state().current is not None
+
+    def test_a_model_that_is_no_result_is_refused(self, world):
+        study = world.begin("no-result")
+        with pytest.raises(UploadError, match="no result of this study"):
+            study.add(evaluation_file(world, "Alpha", MODEL))
+
+    def test_strangers_and_altered_files_are_refused(self, world, model):
+        study, _ = begin(world, "strangers")
+        with pytest.raises(UploadError, match="not signed with the key that Alpha"):
+            study.add(evaluation_file(world, "Alpha", model, key=world.key("Beta")))
+        path = evaluation_file(world, "Alpha", model)
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b'num_rows\\":60', b'num_rows\\":61'))
+        assert path.read_bytes() != content
+        with pytest.raises(UploadError, match="altered on the way"):
+            study.add(path)
+        assert study.state().evaluations == {}
+
+    def test_an_evaluation_with_arrays_is_refused(self, world, model):
+        study, _ = begin(world, "arrays")
+        info = evaluation_upload(world.kit.plan, "Alpha", *draw(world.kit.plan, 60), model).info
+        path = world.root / "arrays.safetensors"
+        Upload(info, {"rows": torch.zeros(3)}).save(path, world.key("Alpha"))
+        with pytest.raises(UploadError, match="sums alone"):
+            study.add(path)
+
+    def test_an_altered_evaluation_is_found(self, world, model):
+        study, _ = begin(world, "altered")
+        accepted = study.add(evaluation_file(world, "Alpha", model))
+        path = study.folder / "uploads" / f"{accepted.digest}.safetensors"
+        path.write_bytes(path.read_bytes() + b" ")
+        assert study.verify() == [f"uploads/{path.name} was altered"]
+        with pytest.raises(StudyError, match="the upload of Alpha was altered"):
+            study.finish()
+
+    def test_a_result_that_was_altered_is_not_carried_on(self, world, model):
+        study, _ = begin(world, "carried-on")
+        study.add(evaluation_file(world, "Alpha", model))
+        path = study.result_folder(1) / "result.json"
+        path.write_text(path.read_text().replace('"withdrawn": 0', '"withdrawn": 3'))
+        with pytest.raises(StudyError, match="result 1 was altered"):
+            study.finish()
+
+    def test_the_ledger_of_a_study_without_evaluations_has_none(self, world, model):
+        text = (world.root / "first" / "ledger.jsonl").read_text()
+        assert "evaluat" not in json.dumps([json.loads(line) for line in text.splitlines()])
+
+    def test_a_warm_student_stays_where_it_came_from(self, world):
+        study, _ = begin(world, "warm")
+        study.add(world.file("Delta"))
+        warm, _ = study.finish(warm=True)
+        study.add(evaluation_file(world, "Alpha", warm.model))
+        again, result = study.finish(warm=True)
+        assert (again.number, again.start, again.outcome) == (3, 1, warm.outcome)
+        assert result.student.start == 1
+        assert weights(study, 2) == weights(study, 3)
+        assert study.verify(rebuild=True) == []
+
+
+class TestReport:
+    @pytest.fixture(params=["classes", "number"])
+    def told(self, request):
+        plan, result = (
+            (classification_plan(), classification_result)
+            if request.param == "classes"
+            else (regression_plan(), regression_result)
+        )
+        infos = [sent(plan, site, 60, seed).info for seed, site in enumerate(SITES)]
+        found = at_sites(plan, infos).model_copy(update={"public": True})
+        return plan, result(plan).model_copy(update={"at_sites": found})
+
+    def test_members_see_every_site_and_all_together(self, told):
+        plan, result = told
+        page = render_report(plan, result, public=False)
+        assert "At the sites" in page
+        for site in SITES:
+            assert f">{site}<" in page
+        assert ">300<" in page  # rows of all
+
+    def test_the_public_sees_all_together_and_no_site(self, told):
+        plan, result = told
+        page = render_report(plan, result, public=True)
+        assert "5 sites tried the model" in page
+        assert ">300<" in page
+        assert not any(site in page for site in SITES)
+
+    def test_or_nothing_where_that_would_tell_too_much(self, told):
+        plan, result = told
+        hidden = result.at_sites.model_copy(update={"public": False})
+        shown = result.model_copy(update={"at_sites": hidden})
+        page = render_report(plan, shown, public=True)
+        assert "too few sites or rows to be shown" in page
+        assert ">300<" not in page
+        assert ">300<" in render_report(plan, shown, public=False)
+
+    def test_without_evaluations_nothing_is_said(self):
+        plan = classification_plan()
+        page = render_report(plan, classification_result(plan), public=False)
+        assert "At the sites" not in page
+        assert "sums" not in page
+
+    def test_calibration_at_the_sites_is_a_table_for_members(self):
+        plan = classification_plan()
+        sure = Categorical((torch.eye(10)[:1].expand(50, 10) * 7 + 0.3).log_softmax(-1))
+        targets = torch.zeros(50, dtype=torch.long)
+        infos = [evaluation_upload(plan, s, sure, targets, MODEL).info for s in SITES]
+        result = classification_result(plan).model_copy(update={"at_sites": at_sites(plan, infos)})
+        assert "Calibration at the sites" in render_report(plan, result, public=False)
+        assert "Calibration at the sites" not in render_report(plan, result, public=True)
+
+    def test_the_card_names_no_site(self, told):
+        page = render_card(*told)
+        assert not any(site in page for site in SITES)
+
+    def test_every_metric_of_a_task_is_known(self):
+        for plan in (CLASSES, NUMBER, LOG):
+            assert row_values(plan, *draw(plan, 5)).keys() == metric_names(plan)

@@ -1,0 +1,474 @@
+"""Taking the model home: the adjustment, the comparison, and what is advised."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.errors import StudyError
+from predbayes.learning.local import NetworkPredictor
+from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.metrics import nll
+from predbayes.seeding import generator
+from predbayes.study.plan.models import student_network
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes.study.result.schema import Estimate
+from predbayes.study.site.adopt import (
+    COMPARISON_FILE,
+    MIN_TO_COMPARE,
+    PRIOR_ROWS,
+    PRIOR_STD,
+    adopt,
+    advise,
+    cross_fitted,
+    evaluated_rows,
+    fit_adjustment,
+    fit_intercept,
+    fit_shift_scale,
+    losses,
+)
+from predbayes.study.site.training import Holdout, SiteRows, split_rows
+from predbayes.study.tables.coding import code_table
+
+PLAN = """
+format = 1
+name = "home"
+target = {{ name = "outcome", {target} }}
+reference = {{}}
+model = {{ hidden = [4] }}
+[columns]
+age = {{ type = "number", centre = 60.0, scale = 10.0 }}
+ward = {{ type = "category", categories = ["1", "2"], missing = "flag" }}
+"""
+TARGETS = {
+    "classes": 'task = "classification", classes = ["no", "yes", "perhaps"]',
+    "number": 'task = "regression", unit = "days", centre = 12.0, scale = 4.0',
+    "log": 'task = "regression", unit = "days", transform = "log", centre = 2.0, scale = 0.5',
+}
+SHIFTS = {"classes": Intercept(shifts=(1.0, -0.5, -0.5))}
+SHIFTS |= dict.fromkeys(("number", "log"), ShiftScale(shift=0.4, var_factor=2.0))
+
+
+def make_model(kind="classes"):
+    plan = Plan.loads(PLAN.format(target=TARGETS[kind]))
+    network = student_network(plan)
+    samples = WeightSamples.of(network.create(generator(0, "home")))
+    return CalibratedModel(plan, NetworkPredictor(network, samples, inverse_temperature=0.9))
+
+
+def make_rows(model, num_rows=200, truth=None):
+    """Rows whose targets are drawn from the model, adjusted as a site's may be."""
+    rng = generator(1, "rows")
+    inputs = torch.randn(num_rows, model.plan.num_inputs, generator=rng)
+    predictive = model.predictive(inputs)
+    predictive = predictive if truth is None else truth.apply(predictive)
+    if isinstance(predictive, Categorical):
+        targets = torch.multinomial(predictive.moments(), 1, generator=rng)[:, 0]
+    else:
+        noise = torch.randn(num_rows, generator=rng)
+        targets = predictive.mean + predictive.var.sqrt() * noise
+    return SiteRows(inputs, targets)
+
+
+def make_own(model, rows, predictive=None, site="Basel"):
+    """What a site's own model says of its held-out rows; by default what the global one says."""
+    held_out = split_rows(model.plan, site, len(rows.targets))[1]
+    said = model.predictive(rows.inputs) if predictive is None else predictive
+    return Holdout(held_out, said[held_out], rows.digest(), model.plan.digest())
+
+
+def interval(value, half):
+    return Estimate(value=value, low=value - half, high=value + half)
+
+
+class TestIntercept:
+    def penalised(self, predictive, targets, shifts):
+        adjusted = Intercept(shifts=tuple(shifts)).apply(predictive)
+        prior = sum(shift**2 for shift in shifts) / (2 * PRIOR_STD**2)
+        return float(-adjusted.log_prob(targets).sum()) + prior
+
+    def random(self, num_classes=3, num_rows=30):
+        rng = generator(2, "intercept")
+        logits = 2 * torch.randn(num_rows, num_classes, generator=rng, dtype=torch.float64)
+        targets = torch.randint(num_classes, (num_rows,), generator=rng)
+        return Categorical(logits.log_softmax(-1)), targets
+
+    def test_of_even_odds_it_is_the_sites_log_odds(self):
+        even = Categorical(torch.full((50, 2), 0.5, dtype=torch.float64).log())
+        targets = torch.tensor([1] * 35 + [0] * 15)
+        no, yes = fit_intercept(even, targets, prior_std=1e8).shifts
+        assert yes - no == pytest.approx(math.log(35 / 15), abs=1e-9)
+
+    def test_of_even_probabilities_it_is_the_centred_log_frequencies(self):
+        even = Categorical(torch.full((60, 3), 1 / 3, dtype=torch.float64).log())
+        counts = torch.tensor([30, 20, 10])
+        targets = torch.arange(3).repeat_interleave(counts)
+        expected = counts.double().log()
+        expected = (expected - expected.mean()).tolist()
+        assert fit_intercept(even, targets, prior_std=1e8).shifts == pytest.approx(expected)
+
+    def test_it_is_where_the_penalised_loss_is_least(self):
+        predictive, targets = self.random()
+        best = fit_intercept(predictive, targets).shifts
+        least = self.penalised(predictive, targets, best)
+        for direction in np.eye(3):
+            for size in (-0.01, 0.01):
+                moved = [b + size * d for b, d in zip(best, direction, strict=True)]
+                assert self.penalised(predictive, targets, moved) > least
+
+    def test_the_adopted_model_is_never_worse_on_its_rows_than_the_global_one(self):
+        predictive, targets = self.random()
+        best = fit_intercept(predictive, targets).shifts
+        zero = (0.0, 0.0, 0.0)
+        assert self.penalised(predictive, targets, best) < self.penalised(predictive, targets, zero)
+        adopted = Intercept(shifts=best).apply(predictive)
+        assert nll(adopted, targets) < nll(predictive, targets)
+
+    def test_shifts_sum_to_zero(self):
+        assert sum(fit_intercept(*self.random(5)).shifts) == pytest.approx(0.0, abs=1e-12)
+
+    def test_more_rows_outweigh_the_prior_and_few_do_not(self):
+        even = Categorical(torch.full((1000, 2), 0.5, dtype=torch.float64).log())
+        gaps = []
+        for num_rows in (4, 40, 1000):
+            targets = (torch.arange(num_rows) % 4 > 0).long()  # three of four
+            no, yes = fit_intercept(even[:num_rows], targets).shifts
+            gaps.append(yes - no)
+        assert gaps == sorted(gaps)
+        assert gaps[0] < 0.8 * math.log(3)
+        assert gaps[-1] == pytest.approx(math.log(3), rel=0.01)
+
+    def test_a_site_with_one_class_gets_finite_shifts(self):
+        even = Categorical(torch.full((500, 3), 1 / 3).log())
+        shifts = fit_intercept(even, torch.zeros(500, dtype=torch.long)).shifts
+        assert shifts[0] > 2
+        assert shifts[1] == pytest.approx(shifts[2])
+        assert max(map(abs, shifts)) < 10
+
+    def test_where_predictions_are_saturated_and_wrong_it_still_finds_the_least(self):
+        logits = torch.tensor([[60.0, 0.0]] * 20 + [[0.0, 60.0]] * 10, dtype=torch.float64)
+        predictive = Categorical(logits.log_softmax(-1))
+        targets = torch.cat([torch.ones(20), torch.zeros(10)]).long()
+        best = fit_intercept(predictive, targets).shifts
+        least = self.penalised(predictive, targets, best)
+        for gap in np.linspace(-80, 80, 161):
+            assert self.penalised(predictive, targets, (-gap / 2, gap / 2)) >= least - 1e-6
+
+
+class TestShiftScale:
+    def penalised(self, predictive, targets, shift, factor):
+        adjusted = ShiftScale(shift=shift, var_factor=factor).apply(predictive)
+        prior = 0.5 * shift**2 / factor + 0.5 * PRIOR_ROWS * (1 / factor + math.log(factor))
+        return float(-adjusted.log_prob(targets).sum()) + prior
+
+    def random(self, num_rows=40):
+        rng = generator(3, "shift")
+        mean, noise = torch.randn(2, num_rows, generator=rng, dtype=torch.float64)
+        var = 0.2 + torch.rand(num_rows, generator=rng, dtype=torch.float64)
+        return Gaussian(mean, var), mean + 0.5 + 1.5 * noise
+
+    def test_the_shift_is_the_mean_residual_shrunk(self):
+        predictive = Gaussian(torch.zeros(20), torch.full((20,), 0.25))
+        targets = torch.linspace(0, 2, 20)
+        found = fit_shift_scale(predictive, targets)
+        assert found.shift == pytest.approx(1.0 * 20 / (20 + 0.25), rel=1e-6)
+
+    def test_the_factor_is_the_mean_squared_residual_shrunk_to_one(self):
+        predictive = Gaussian(torch.zeros(20), torch.full((20,), 0.5))
+        targets = torch.tensor([1.0, -1.0] * 10)
+        found = fit_shift_scale(predictive, targets)
+        assert found.shift == pytest.approx(0.0, abs=1e-9)
+        assert found.var_factor == pytest.approx((20 * 2 + PRIOR_ROWS) / (20 + PRIOR_ROWS))
+
+    def test_it_is_where_the_penalised_loss_is_least(self):
+        predictive, targets = self.random()
+        best = fit_shift_scale(predictive, targets)
+        least = self.penalised(predictive, targets, best.shift, best.var_factor)
+        for shift, factor in ((0.01, 1.0), (-0.01, 1.0), (0.0, 1.02), (0.0, 0.98)):
+            moved = best.shift + shift, best.var_factor * factor
+            assert self.penalised(predictive, targets, *moved) > least
+        assert least < self.penalised(predictive, targets, 0.0, 1.0)
+
+    def test_without_residuals_nothing_moves_but_the_spread_shrinks(self):
+        predictive = Gaussian(torch.ones(8), torch.ones(8))
+        found = fit_shift_scale(predictive, torch.ones(8))
+        assert found.shift == 0
+        assert found.var_factor == pytest.approx(PRIOR_ROWS / (8 + PRIOR_ROWS))
+
+
+class TestCrossFitting:
+    @pytest.mark.parametrize("kind", TARGETS)
+    def test_a_rows_own_target_has_no_part_in_its_prediction(self, kind):
+        model = make_model(kind)
+        rows = make_rows(model, 30)
+        predictive = model.predictive(rows.inputs)
+        changed = rows.targets.clone()
+        changed[7] = (changed[7] + 1) % 3
+        before = cross_fitted(predictive, rows.targets, rng=generator(0, "parts"))
+        after = cross_fitted(predictive, changed, rng=generator(0, "parts"))
+        same = [torch.equal(before[i].natural(), after[i].natural()) for i in _each(30)]
+        assert same[7]
+        assert 1 <= sum(same) <= 3 + 1  # its part alone
+        fitted = fit_adjustment(predictive, rows.targets).apply(predictive)
+        assert nll(before, rows.targets) > nll(fitted, rows.targets)
+
+    def test_rows_keep_their_order(self):
+        predictive = Gaussian(torch.arange(25.0), torch.ones(25))
+        adjusted = cross_fitted(predictive, torch.arange(25.0), rng=generator(0, "parts"))
+        assert adjusted.mean.tolist() == pytest.approx(range(25))
+
+    def test_two_rows_are_enough(self):
+        predictive = Gaussian(torch.zeros(2), torch.ones(2))
+        adjusted = cross_fitted(predictive, torch.tensor([0.0, 1.0]), rng=generator(0, "parts"))
+        assert adjusted.mean.tolist() == [0.5, 0.0]  # half of the other row's residual
+
+
+def _each(num_rows):
+    return [torch.tensor([index]) for index in range(num_rows)]
+
+
+class TestAdvice:
+    BETTER, SAME, WORSE = interval(-0.1, 0.05), interval(0.01, 0.05), interval(0.1, 0.05)
+
+    def minus(self, nll, error=None):
+        found = {"nll": nll, "error": error or self.SAME}
+        return {"adopted": found, "global": found}
+
+    def test_a_model_that_is_better_is_advised(self):
+        choice, words = advise(40, self.minus(self.BETTER), self.SAME)
+        assert choice == "adopted"
+        assert "it is better than your own" in words
+
+    def test_a_model_that_cannot_be_told_from_the_own_is_advised_and_said_to_be(self):
+        choice, words = advise(40, self.minus(self.SAME), self.SAME)
+        assert choice == "adopted"
+        assert "cannot be told from your own" in words
+        assert "minus yours: +0.010, 95 % interval -0.040 to +0.060" in words
+
+    def test_a_model_worse_than_the_own_beyond_its_interval_is_never_advised(self):
+        for change in (self.BETTER, self.SAME, self.WORSE):
+            choice, words = advise(40, self.minus(self.WORSE), change)
+            assert choice == "own"
+            assert "it is better alone" in words
+
+    def test_nor_one_that_errs_more_beyond_its_interval(self):
+        choice, words = advise(40, self.minus(self.SAME, self.WORSE), self.SAME)
+        assert choice == "own"
+        assert "errs more" in words
+
+    def test_the_global_model_is_advised_only_where_adopting_harms_it(self):
+        assert advise(40, self.minus(self.SAME), self.WORSE)[0] == "global"
+        assert advise(40, None, self.WORSE)[0] == "global"
+        assert advise(40, None, self.SAME)[0] == "adopted"
+
+    def test_of_too_few_rows_it_is_said_that_nothing_can_be_told(self):
+        choice, words = advise(MIN_TO_COMPARE - 1, self.minus(self.BETTER), self.BETTER)
+        assert choice == "own"
+        assert "9 held-out rows are too few" in words
+        assert advise(0, {}, self.BETTER)[0] == "own"
+
+    def test_without_the_own_model_it_is_said_that_it_was_not_compared(self):
+        choice, words = advise(40, None, self.BETTER)
+        assert choice == "adopted"
+        assert "adopted model minus the global one's, cross-validated: -0.100" in words
+        assert "Your own model was not compared" in words
+
+    def test_advice_is_one_line(self):
+        for minus in (None, self.minus(self.SAME)):
+            for num_rows in (3, 30):
+                assert "\n" not in advise(num_rows, minus, self.SAME)[1]
+
+
+class TestAdopting:
+    @pytest.mark.parametrize("kind", TARGETS)
+    def test_a_site_that_differs_gets_its_difference_back(self, kind):
+        model = make_model(kind)
+        rows = make_rows(model, 4000, SHIFTS[kind])
+        found = adopt(model, "Basel", rows, make_own(model, rows))
+        fitted = found.model.adjustment
+        if kind == "classes":
+            assert fitted.shifts == pytest.approx(SHIFTS[kind].shifts, abs=0.1)
+        else:
+            assert fitted.shift == pytest.approx(0.4, abs=0.1)
+            assert fitted.var_factor == pytest.approx(2.0, rel=0.1)
+        comparison = found.comparison
+        assert comparison.adopted_minus_global.high < 0
+        assert comparison.choice == "adopted"
+        assert comparison.minus_own["global"]["nll"] == interval(0.0, 0.0)
+        assert comparison.minus_own["adopted"]["nll"].high < 0
+        scores = {name: s.metrics["nll"].value for name, s in comparison.scores.items()}
+        assert scores["adopted"] < scores["global"] == scores["own"]
+
+    @pytest.mark.parametrize("kind", TARGETS)
+    def test_where_alone_is_better_alone_is_advised(self, kind):
+        model = make_model(kind)
+        rows = make_rows(model, 400)
+        if kind == "classes":
+            sure = torch.nn.functional.one_hot(rows.targets, 3).double() + 0.1
+            own = Categorical.from_moments(sure)
+        else:
+            own = Gaussian(rows.targets, torch.full_like(rows.targets, 0.01))
+        found = adopt(model, "Basel", rows, make_own(model, rows, own)).comparison
+        assert found.choice == "own"
+        assert found.minus_own["adopted"]["nll"].low > 0
+
+    def test_it_is_deterministic(self):
+        model = make_model()
+        rows = make_rows(model)
+        first, second = (adopt(model, "Basel", rows, make_own(model, rows)) for _ in range(2))
+        assert first.comparison == second.comparison
+        assert first.model.adjustment == second.model.adjustment
+
+    def test_the_held_out_rows_of_the_comparison_are_those_of_training(self):
+        model = make_model()
+        rows = make_rows(model, 100)
+        found = adopt(model, "Basel", rows, make_own(model, rows)).comparison
+        held_out = split_rows(model.plan, "Basel", 100)[1]
+        assert (found.num_rows, found.num_held_out) == (100, 20)
+        told = losses(model.plan, model.predictive(rows.inputs)[held_out], rows.targets[held_out])
+        assert found.scores["global"].metrics["nll"].value == pytest.approx(
+            float(told["nll"].mean())
+        )
+        assert found.scores["global"].num_rows == 20
+
+    def test_a_site_without_its_own_predictions_can_adopt(self):
+        model = make_model()
+        found = adopt(model, "Basel", make_rows(model, 50), None).comparison
+        assert set(found.scores) == {"adopted", "global"}
+        assert found.minus_own == {}
+        assert found.choice in ("adopted", "global")
+
+    def test_two_rows_are_enough_to_be_told_that_they_are_too_few(self):
+        model = make_model()
+        rows = make_rows(model, 2)
+        found = adopt(model, "Basel", rows, make_own(model, rows)).comparison
+        assert (found.num_held_out, found.scores, found.choice) == (0, {}, "own")
+
+    def test_what_was_adopted_is_not_adopted_again(self):
+        model = make_model()
+        rows = make_rows(model, 50)
+        adopted = adopt(model, "Basel", rows, None).model
+        with pytest.raises(StudyError, match="was adopted before"):
+            adopt(adopted, "Basel", rows, None)
+
+    def test_other_rows_than_were_trained_on_are_refused(self):
+        model = make_model()
+        rows = make_rows(model, 50)
+        own = make_own(model, rows)
+        other = SiteRows(rows.inputs + 1, rows.targets)
+        with pytest.raises(StudyError, match="not those that `predbayes site train` saw"):
+            adopt(model, "Basel", other, own)
+        with pytest.raises(StudyError, match="not those that `predbayes site train` saw"):
+            adopt(model, "Bern", rows, own)  # who holds out other rows
+        with pytest.raises(StudyError, match="of another plan"):
+            adopt(model, "Basel", rows, dataclasses.replace(own, plan_digest="0" * 64))
+
+    def test_rows_to_evaluate_on_are_those_held_out_or_all(self):
+        model = make_model()
+        rows = make_rows(model, 50)
+        held_out = split_rows(model.plan, "Basel", 50)[1]
+        inputs, targets = evaluated_rows(model.plan, "Basel", rows, make_own(model, rows))
+        assert torch.equal(inputs, rows.inputs[held_out])
+        assert torch.equal(targets, rows.targets[held_out])
+        assert len(evaluated_rows(model.plan, "Basel", rows, None, everything=True)[1]) == 50
+        with pytest.raises(StudyError, match="holds no row out"):
+            evaluated_rows(model.plan, "Basel", make_rows(model, 4), None)
+
+
+class TestAdoptedModel:
+    @pytest.fixture
+    def frame(self):
+        return pd.DataFrame({"age": ["50", "61", "72.5"], "ward": ["1", "", "2"]})
+
+    @pytest.fixture(params=TARGETS)
+    def adopted(self, request):
+        return dataclasses.replace(make_model(request.param), adjustment=SHIFTS[request.param])
+
+    def test_it_predicts_the_same_after_saving(self, adopted, frame, tmp_path):
+        adopted.save(tmp_path)
+        loaded = CalibratedModel.load(tmp_path)
+        assert loaded.adjustment == adopted.adjustment
+        pd.testing.assert_frame_equal(loaded.predict(frame), adopted.predict(frame))
+
+    def test_its_predictions_are_the_adjusted_ones(self, adopted, frame):
+        came = dataclasses.replace(adopted, adjustment=None).predict(frame)
+        told = adopted.predict(frame)
+        if adopted.plan.classification:
+            odds = came.iloc[:, :3].to_numpy() * np.exp(adopted.adjustment.shifts)
+            expected = odds / odds.sum(1, keepdims=True)
+            np.testing.assert_allclose(told.iloc[:, :3].to_numpy(), expected, rtol=1e-5)
+            return
+        log = adopted.plan.target.transform == "log"
+        medians = [np.log(f["median"]) if log else f["median"] for f in (came, told)]
+        widths = [
+            np.log(f["high"]) - m if log else f["high"] - m
+            for f, m in zip((came, told), medians, strict=True)
+        ]
+        np.testing.assert_allclose(
+            medians[1] - medians[0], 0.4 * adopted.plan.target.scale, rtol=1e-4
+        )
+        np.testing.assert_allclose(widths[1] / widths[0], math.sqrt(2.0), rtol=1e-4)
+
+    def test_onnx_says_the_same(self, adopted, frame, tmp_path):
+        adopted.export_onnx(tmp_path / "model.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+        codes = code_table(adopted.plan, frame).numpy()
+        outputs = session.run(None, {"codes": codes})
+        told = adopted.predict(frame)
+        if adopted.plan.classification:
+            np.testing.assert_allclose(outputs[0], told.iloc[:, :3].to_numpy(), atol=1e-5)
+        else:
+            np.testing.assert_allclose(np.stack(outputs, 1), told.to_numpy(), rtol=1e-4)
+        described = session.get_modelmeta().custom_metadata_map
+        assert json.loads(described["adjustment"])["kind"] == adopted.adjustment.kind
+
+    def test_it_has_the_weights_of_the_model_as_it_came(self, adopted, tmp_path):
+        came = dataclasses.replace(adopted, adjustment=None)
+        assert adopted.weights_digest() == came.weights_digest()
+        came.save(tmp_path)
+        header = json.loads((tmp_path / "model.json").read_text())
+        assert header["weights_digest"] == came.weights_digest()
+        assert "adjustment" not in header  # so that older versions read it
+
+    def test_an_adjustment_of_another_target_is_refused(self, tmp_path):
+        for kind, wrong in (
+            ("classes", ShiftScale(shift=0.0, var_factor=1.0)),
+            ("classes", Intercept(shifts=(0.5, -0.5))),
+            ("number", Intercept(shifts=(0.0,))),
+        ):
+            with pytest.raises(StudyError, match="not of the plan's target"):
+                dataclasses.replace(make_model(kind), adjustment=wrong)
+
+    def test_a_file_with_a_wrong_adjustment_is_refused_in_one_line(self, tmp_path):
+        model = dataclasses.replace(make_model(), adjustment=SHIFTS["classes"])
+        model.save(tmp_path)
+        path = tmp_path / "model.json"
+        good = json.loads(path.read_text())
+        for wrong in (
+            {"kind": "intercept", "shifts": [0.0, 0.0]},
+            {"kind": "intercept", "shifts": [0.0, 0.0, "1"]},
+            {"kind": "shift-scale", "shift": 0.0, "var_factor": -1.0},
+            {"kind": "code"},
+        ):
+            path.write_text(json.dumps(good | {"adjustment": wrong}))
+            with pytest.raises(StudyError) as refused:
+                CalibratedModel.load(tmp_path)
+            assert "\n" not in str(refused.value)
+
+    def test_saving_an_adoption_writes_what_was_compared(self, tmp_path):
+        model = make_model()
+        rows = make_rows(model, 60)
+        adoption = adopt(model, "Basel", rows, make_own(model, rows))
+        adoption.save(tmp_path / "adopted")
+        told = json.loads((tmp_path / "adopted" / COMPARISON_FILE).read_text())
+        assert told["choice"] == adoption.comparison.choice
+        assert CalibratedModel.load(tmp_path / "adopted").adjustment == adoption.model.adjustment

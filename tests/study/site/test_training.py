@@ -1,0 +1,222 @@
+"""A site's part: the same rows give the same upload, and only what the plan names leaves."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.errors import DataError, PlanError, StudyError, TrainingError
+from predbayes.exchange.upload import Declared, Upload
+from predbayes.seeding import generator
+from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.training import (
+    EGRESS_FILE,
+    HELD_BACK,
+    Holdout,
+    SiteRows,
+    Training,
+    split_rows,
+)
+from predbayes.study.tables.coding import encode
+from tests.study.world import make_world
+
+HOLDOUT = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.25\nname = 'any'\n"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), learner=HOLDOUT)
+
+
+def frame(num_rows=60, classes=("red", "green", "blue"), seed=0):
+    rng = generator(seed, "frame")
+    x = 10 * torch.randn(num_rows, generator=rng)
+    kind = [classes[index % len(classes)] for index in range(num_rows)]
+    return pd.DataFrame({"x": x.numpy().round(2), "y": [1.5] * num_rows, "kind": kind})
+
+
+def training(world, out, *, site="Alpha", learner="logistic-regression"):
+    return Training(world.kit, site, world.key(site), Approvals(out.parent), out, learner)
+
+
+class TestRows:
+    def test_rows_without_a_target_are_left_out_and_counted(self, world):
+        table = frame()
+        table.loc[[3, 5], "kind"] = ""
+        rows = SiteRows.of(world.kit.plan, table)
+        assert (len(rows.targets), rows.num_dropped) == (58, 2)
+        expected = encode(world.kit.plan, table.drop(index=[3, 5]))
+        assert torch.equal(rows.inputs, expected)
+
+    def test_a_table_without_targets_is_refused(self, world):
+        table = frame()
+        table["kind"] = ""
+        with pytest.raises(DataError, match="0 rows have a kind"):
+            SiteRows.of(world.kit.plan, table)
+
+    def test_the_holdout_is_a_share_that_depends_on_site_and_plan_only(self, world):
+        plan = world.kit.plan
+        trained, held_out = split_rows(plan, "Alpha", 60)
+        assert (len(trained), len(held_out)) == (45, 15)
+        assert sorted([*trained.tolist(), *held_out.tolist()]) == list(range(60))
+        assert torch.equal(split_rows(plan, "Alpha", 60)[1], held_out)
+        assert not torch.equal(split_rows(plan, "Beta", 60)[1], held_out)
+
+    def test_held_out_rows_do_not_reach_the_upload(self, world, tmp_path):
+        """Changing their labels changes nothing that leaves."""
+        rows = SiteRows.of(world.kit.plan, frame())
+        _, held_out = split_rows(world.kit.plan, "Alpha", len(rows.targets))
+        changed = rows.targets.clone()
+        changed[held_out] = (changed[held_out] + 1) % 3
+        other = SiteRows(rows.inputs, changed)
+        one = training(world, tmp_path / "one").run(rows)
+        two = training(world, tmp_path / "two").run(other)
+        assert one.upload.digest() == two.upload.digest()
+
+
+class TestTraining:
+    def test_the_same_rows_give_the_same_upload(self, world, tmp_path):
+        rows = SiteRows.of(world.kit.plan, frame())
+        for learner in ("network", "random-forest"):
+            one = training(world, tmp_path / f"one-{learner}", learner=learner).run(rows)
+            two = training(world, tmp_path / f"two-{learner}", learner=learner).run(rows)
+            assert one.path.read_bytes() == two.path.read_bytes()
+
+    def test_a_study_takes_it(self, world, tmp_path):
+        study = world.begin("takes")
+        trained = training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, frame()))
+        accepted = study.add(trained.path)
+        assert (accepted.site, accepted.num_rows) == ("Alpha", 45)
+
+    def test_training_again_only_finds_what_is_there(self, world, tmp_path):
+        rows = SiteRows.of(world.kit.plan, frame())
+        first = training(world, tmp_path / "out", learner="network").run(rows)
+        told = []
+        again = training(world, tmp_path / "out", learner="network").run(
+            rows, lambda done, total: told.append(done)
+        )
+        assert again.again
+        assert not told
+        assert again.upload.digest() == first.upload.digest()
+
+    def test_other_rows_are_trained_on_anew(self, world, tmp_path):
+        training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, frame()))
+        other = SiteRows.of(world.kit.plan, frame(seed=1))
+        assert not training(world, tmp_path / "out").run(other).again
+
+    def test_a_damaged_upload_is_made_anew(self, world, tmp_path):
+        rows = SiteRows.of(world.kit.plan, frame())
+        first = training(world, tmp_path / "out").run(rows)
+        first.path.write_bytes(b"junk")
+        again = training(world, tmp_path / "out").run(rows)
+        assert not again.again
+        assert Upload.load(again.path).digest() == first.upload.digest()
+
+    def test_what_leaves_is_named_in_the_header_and_nothing_else(self, world, tmp_path):
+        trained = training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, frame()))
+        declared = Declared.read(trained.path)
+        assert set(declared.arrays) == {"log_probs"}
+        told = declared.info.model_dump(exclude_defaults=True)
+        assert set(told) == {"kind", "num_rows", "class_rows", "site", "plan", "learner"}
+
+    def test_small_counts_are_not_sent(self, world, tmp_path):
+        table = frame(classes=("red",) * 20 + ("green", "blue"))
+        trained = training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, table))
+        assert trained.upload.info.class_rows is None
+        page = trained.egress.read_text()
+        assert "min_cell" in page or "fewer than" in page or "below" in page
+
+    def test_a_site_of_one_class_takes_part(self, world, tmp_path):
+        rows = SiteRows.of(world.kit.plan, frame(classes=("red",)))
+        for learner in ("logistic-regression", "network"):
+            trained = training(world, tmp_path / learner, learner=learner).run(rows)
+            log_probs = trained.upload.predictive().log_probs
+            assert bool((log_probs.argmax(1) == 0).all())
+            assert bool(log_probs.isfinite().all())
+
+    def test_an_estimator_of_an_installed_package(self, world, tmp_path):
+        name = "sklearn.naive_bayes:GaussianNB"
+        trained = training(world, tmp_path / "out", learner=name).run(
+            SiteRows.of(world.kit.plan, frame())
+        )
+        assert trained.upload.info.learner == "sklearn.naive_bayes.GaussianNB"
+
+    def test_code_that_is_not_installed_is_refused(self, world, tmp_path, monkeypatch):
+        (tmp_path / "mine.py").write_text("raise SystemExit('ran')")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(PlanError, match="not installed"):
+            training(world, tmp_path / "out", learner="mine:Learner").run(
+                SiteRows.of(world.kit.plan, frame())
+            )
+
+    def test_where_the_plan_names_the_learner_the_site_does_not(self, tmp_path):
+        world = make_world(tmp_path / "world")
+        with pytest.raises(TrainingError, match="leave --learner out"):
+            training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, frame()))
+
+
+class TestRelease:
+    @pytest.fixture
+    def held(self, tmp_path):
+        return make_world(tmp_path / "world", learner=HOLDOUT, upload="release = 'manual'\n")
+
+    def test_nothing_is_signed_before_the_officer_says_yes(self, held, tmp_path):
+        rows = SiteRows.of(held.kit.plan, frame())
+        out = tmp_path / "out"
+        trained = training(held, out).run(rows)
+        assert not trained.released
+        assert trained.path == out / HELD_BACK
+        assert not (out / "Alpha.safetensors").exists()
+        assert Declared.read(trained.path).signature is None
+
+        approvals = Approvals(tmp_path)
+        assert approvals.record("upload", trained.upload.digest(), "A. Officer")
+        assert not approvals.record("upload", trained.upload.digest(), "A. Officer")
+        released = training(held, out).run(rows)
+        assert released.released
+        assert released.again
+        assert not (out / HELD_BACK).exists()
+        assert held.begin().add(released.path).site == "Alpha"
+
+    def test_a_yes_for_another_upload_is_none_for_this(self, held, tmp_path):
+        out = tmp_path / "out"
+        first = training(held, out).run(SiteRows.of(held.kit.plan, frame()))
+        Approvals(tmp_path).record("upload", first.upload.digest(), "A. Officer")
+        other = training(held, out).run(SiteRows.of(held.kit.plan, frame(seed=1)))
+        assert not other.released
+        assert not (out / "Alpha.safetensors").exists()
+
+    def test_the_page_is_there_before_the_yes(self, held, tmp_path):
+        trained = training(held, tmp_path / "out").run(SiteRows.of(held.kit.plan, frame()))
+        page = (tmp_path / "out" / EGRESS_FILE).read_text()
+        assert trained.upload.digest() in page.replace("\n", "").replace(" ", "") or (
+            trained.upload.digest() in page
+        )
+
+
+class TestHoldout:
+    def test_own_predictions_on_held_out_rows_stay_at_the_site(self, world, tmp_path):
+        rows = SiteRows.of(world.kit.plan, frame())
+        training(world, tmp_path / "out").run(rows)
+        kept = Holdout.load(tmp_path / "out")
+        _, held_out = split_rows(world.kit.plan, "Alpha", 60)
+        assert torch.equal(kept.rows, held_out)
+        assert len(kept.predictive) == 15
+        assert kept.data_digest == rows.digest()
+        assert kept.plan_digest == world.kit.digest
+
+    def test_before_training_there_are_none(self, tmp_path):
+        with pytest.raises(StudyError, match="site train"):
+            Holdout.load(tmp_path)
+
+
+class TestApprovals:
+    def test_they_are_by_digest_and_kind(self, tmp_path):
+        approvals = Approvals(tmp_path)
+        assert not approvals.given("plan", "ab")
+        approvals.record("plan", "ab", "B. Officer")
+        assert approvals.given("plan", "ab")
+        assert not approvals.given("upload", "ab")
+        line = json.loads((tmp_path / "approvals.jsonl").read_text())
+        assert line["entry"]["data"]["by"] == "B. Officer"

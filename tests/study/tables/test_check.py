@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbayes.study.plan.schema import Plan
+from predbayes.study.tables.check import site_problems
+from predbayes.study.tables.mapping import SiteFile
+
+CANARY = "Kanarienvogel"
+NUM_ROWS = 300
+PLAN = """
+format = 1
+name = "ward"
+[target]
+name = "outcome"
+task = "classification"
+classes = ["no", "yes", "perhaps"]
+[columns]
+age = { type = "number", unit = "years", range = [18, 100] }
+sex = { type = "category", categories = ["female", "male"], other = false }
+chol = { type = "number", unit = "mg/dl", range = [80, 700], missing = "flag" }
+ward = { type = "category", categories = ["surgery", "burns"], missing = "flag", optional = true }
+[reference]
+"""
+
+
+@pytest.fixture
+def plan():
+    return Plan.loads(PLAN)
+
+
+def rows(num=NUM_ROWS, **columns):
+    draw = np.random.default_rng(0)
+    table = {
+        "age": draw.uniform(30, 80, num).round(6).astype(str),
+        "sex": draw.choice(["male", "female"], num),
+        "chol": draw.uniform(150, 300, num).round(1).astype(str),
+        "ward": draw.choice(["surgery", "burns"], num),
+        "outcome": draw.choice(["no", "yes", "perhaps"], num),
+    }
+    return pd.DataFrame(table | columns)
+
+
+@pytest.fixture
+def check(plan, tmp_path):
+    def check(table, text="", plan=plan):
+        path = tmp_path / "rows.csv"
+        table.to_csv(path, index=False)
+        return site_problems(plan, SiteFile.loads(f"format = 1\nname = 'B'\n{text}"), path)
+
+    return check
+
+
+def changed(lines, **cells):
+    """A table in which some lines of its file are other."""
+    table = rows()
+    for column, cell in cells.items():
+        table.loc[[line - 2 for line in lines], column] = cell
+    return table
+
+
+def texts(findings):
+    return [finding.text for finding in findings]
+
+
+class TestErrors:
+    def test_a_table_that_fits_has_no_findings(self, check):
+        checked = check(rows())
+        assert checked.findings == ()
+        assert checked.summary == (
+            "300 rows, 4 of 4 columns found",
+            "missing values: none",
+            "240 rows to train on, 60 held out",
+        )
+
+    def test_everything_is_said_at_once_errors_first(self, check):
+        table = changed([4, 9], age="17", sex="x", chol="?", ward="kitchen", outcome="maybe")
+        table.loc[2, "age"] = "16"
+        checked = check(table)
+        columns = [text.split(":")[0] for text in texts(checked.errors)]
+        assert columns == ["age", "sex", "chol", "outcome"]
+        assert [text.split(":")[0] for text in texts(checked.warnings)] == ["ward"]
+        assert checked.findings == (*checked.errors, *checked.warnings)
+        assert all(
+            "2 values" in text and "(lines 4, 9)" in text for text in texts(checked.findings)
+        )
+
+    def test_a_missing_column_is_said_with_the_likely_one(self, check):
+        checked = check(rows().rename(columns={"chol": "Cholesterin"}))
+        assert texts(checked.errors) == [
+            'chol: the column is missing; write column = "Cholesterin" for chol in site.toml'
+        ]
+        checked = check(rows().rename(columns={"outcome": "Ausgang"}).drop(columns="chol"))
+        assert 'write column = "Ausgang" under [target] in site.toml' in checked.errors[1].text
+        assert 'write column = "your name for it" for chol' in checked.errors[0].text
+
+    def test_a_code_that_recurs_is_proposed_as_missing(self, check):
+        checked = check(changed(range(10, 16), chol="0"))
+        assert texts(checked.errors) == [
+            "chol: 6 values outside 80 to 700 (lines 10, 11, 12, 13, 14 and 1 more); "
+            'perhaps write missing = ["0"] for chol in site.toml'
+        ]
+        assert not check(
+            changed(range(10, 16), chol="0"), "[columns]\nchol = { missing = ['0'] }"
+        ).errors
+
+    def test_a_unit_is_proposed_and_mends_it(self, check):
+        table = rows()
+        table["chol"] = (table["chol"].astype(float) / 38.67).round(2)
+        [error] = check(table).errors
+        assert "perhaps write factor = 38.67 for chol in site.toml" in error.text
+        assert not check(table, "[columns]\nchol = { factor = 38.67 }").errors
+
+    def test_a_decimal_comma_and_a_point_too_many_are_explained(self, check):
+        [error] = check(changed([3], age="33,5")).errors
+        assert 'write decimal = "," under [file] in site.toml' in error.text
+        commas = rows().map(lambda cell: cell.replace(".", ","))
+        commas.loc[1, "age"] = "33.5"
+        [error] = check(commas, "[file]\ndecimal = ','").errors
+        assert "age: 1 value with a point, in a file that has decimal commas (line 3)" in error.text
+        assert error.values == ("33.5",)
+
+    def test_rows_without_a_value_that_the_plan_needs(self, check):
+        [error] = check(changed([5], sex="")).errors
+        assert error.text.startswith("sex: 1 value missing (line 5); the plan takes no row without")
+        assert error.values == ()
+
+    def test_recodes_must_lead_to_the_plans_words(self, check):
+        text = f"[columns]\nsex = {{ recode = {{ male = '{CANARY}' }} }}"
+        [first, *_] = check(rows(), text).errors
+        assert first.text == (
+            "sex: 1 word that site.toml recodes to is not in the plan, which has female, male"
+        )
+
+    def test_names_in_the_site_file_that_nobody_has(self, check):
+        checked = check(rows(), "[columns]\nchl = {}\nage = { column = 'Age' }")
+        assert "[columns]: no column of the plan 'chl'; did you mean 'chol'?" in texts(
+            checked.errors
+        )
+        assert "age: no column in the file 'Age'; did you mean 'age'?" in texts(checked.errors)
+
+    def test_too_few_rows(self, check):
+        checked = check(rows(1))
+        assert "outcome: known in 1 row, too few to train on" in texts(checked.errors)
+
+
+class TestWarnings:
+    def test_words_that_become_other(self, check):
+        [warning] = check(changed([2, 3, 4], ward=CANARY)).warnings
+        assert warning.text.startswith(
+            "ward: 3 values in none of the plan's categories (lines 2, 3, 4), so `other`; recode"
+        )
+
+    def test_columns_that_tell_nothing(self, check):
+        checked = check(rows(sex="male", chol="", ward=["burns"] + [""] * (NUM_ROWS - 1)))
+        assert texts(checked.warnings) == [
+            "sex: the same in every row that has it; is it the right column?",
+            "chol: missing in all rows",
+            "ward: missing in more than half of the rows",
+            "ward: the same in every row that has it; is it the right column?",
+        ]
+        assert checked.summary[1] == "missing values: chol 300, ward 299"
+
+    def test_an_optional_column_may_be_absent(self, check):
+        assert texts(check(rows().drop(columns="ward")).findings) == [
+            "ward: the table does not have it; the plan does without"
+        ]
+
+    def test_rows_without_a_target_are_counted(self, check):
+        checked = check(changed(range(2, 52), outcome=""))
+        assert "outcome: missing in 50 rows, which are not trained on" in texts(checked.warnings)
+        assert checked.summary[2] == "200 rows to train on, 50 held out"
+
+    def test_small_classes_are_told_without_their_count(self, check):
+        table = rows(outcome=["no"] * 150 + ["yes"] * 147 + ["perhaps"] * 3)
+        [warning] = check(table).warnings
+        assert "fewer than 5 rows are of the class 'perhaps'" in warning.text
+        assert "3" not in warning.text
+        assert "147" not in " ".join((warning.text, *check(table).summary))
+
+    def test_classes_that_are_not_there(self, check):
+        [warning] = check(rows(outcome=["no", "yes"] * 150)).warnings
+        assert warning.text == "outcome: no row is of the class 'perhaps'"
+        [warning] = check(rows(outcome="no")).warnings
+        assert "all rows are of one class, 'no'" in warning.text
+
+    def test_few_rows_to_train_on_or_hold_out(self, check):
+        warnings = texts(check(rows(40)).warnings)
+        assert warnings[0].startswith("32 rows to train on")
+        assert warnings[1].startswith("8 rows held out")
+
+    def test_repeated_rows(self, check):
+        table = pd.concat([rows(), rows().iloc[[0, 7]]])
+        [warning] = check(table).warnings
+        assert warning.text.startswith(
+            "2 rows the same as an earlier row in all columns of the plan (lines 302, 303)"
+        )
+
+    def test_codes_that_match_nothing(self, check):
+        [warning] = check(rows(), f"[columns]\nchol = {{ missing = ['{CANARY}', '-9'] }}").warnings
+        assert warning.text == "chol: 2 codes of site.toml are in no cell; look at the spelling"
+
+    def test_a_regression_that_is_constant(self, check, plan):
+        tables = plan.model_dump() | {"target": {"name": "outcome", "task": "regression"}}
+        number = Plan.model_validate(tables)
+        [warning] = check(rows(outcome="7.5"), plan=number).warnings
+        assert warning.text == "outcome: the same in every row; is it the right column?"
+
+
+class TestSecrecy:
+    @pytest.mark.parametrize("column", ["age", "sex", "chol", "ward", "outcome"])
+    @pytest.mark.parametrize("value", [CANARY, "-73519.25", "73519,25", "7.351.925,5"])
+    @pytest.mark.parametrize("count", [1, 4, 20])
+    def test_no_text_has_a_value_and_values_have_it(self, check, column, value, count):
+        checked = check(changed(range(2, 2 + count), **{column: value}))
+        shown = " ".join((*texts(checked.findings), *checked.summary, repr(checked)))
+        assert value not in shown
+        assert any(finding.values == (value,) for finding in checked.findings)
+
+    def test_at_most_five_different_values_are_kept(self, check):
+        table = rows()
+        table.loc[:19, "ward"] = [f"w{i // 2}" for i in range(20)]
+        [warning] = check(table).warnings
+        assert warning.values == ("w0", "w1", "w2", "w3", "w4")
+
+    def test_values_are_as_they_are_in_the_file(self, check):
+        [error] = check(changed([2], chol="2.5"), "[columns]\nchol = { factor = 2 }").errors[:1]
+        assert "2.5" in error.values

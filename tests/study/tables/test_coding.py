@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.errors import DataError, PlanError
+from predbayes.study.plan.schema import Plan
+from predbayes.study.tables.coding import (
+    Encoder,
+    Problem,
+    code_table,
+    code_targets,
+    encode,
+    examine,
+    read_frame,
+    table_problems,
+    target_problems,
+    untransform,
+)
+
+PLAN = """
+format = 1
+name = "tables"
+
+[target]
+name = "outcome"
+task = "classification"
+classes = ["no", "1"]
+
+[columns]
+age = { type = "number", unit = "years", range = [18, 100], centre = 60.0, scale = 10.0 }
+weight = { type = "number", missing = "impute", centre = 70.0, scale = 20.0 }
+pressure = { type = "number", missing = "flag", optional = true, centre = 120.0, scale = 20.0 }
+ward = { type = "category", categories = ["1", "2", "intensive care"], missing = "flag" }
+sex = { type = "category", categories = ["f", "m"], other = false }
+
+[reference]
+"""
+FULL = "age,weight,pressure,ward,sex,outcome\n60,70,120,1,f,no\n70,,,,m,1\n50,90,100,burns,m,\n"
+
+
+@pytest.fixture
+def plan():
+    return Plan.loads(PLAN)
+
+
+def regression(**target):
+    tables = Plan.loads(PLAN).model_dump()
+    return Plan.model_validate(
+        tables | {"target": {"name": "outcome", "task": "regression", **target}}
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="rows.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def frame(write):
+    return read_frame(write(FULL))
+
+
+def rows(num, **columns):
+    given = {"age": 50, "weight": 70, "pressure": 120, "ward": "1", "sex": "f", **columns}
+    return pd.DataFrame({k: v if isinstance(v, list) else [v] * num for k, v in given.items()})
+
+
+class TestReading:
+    def test_every_cell_is_stripped_text_and_the_index_its_line(self, write):
+        frame = read_frame(write("a, b \n 1 ,NA\n\n,x\n"))
+        assert frame.to_dict("list") == {"a": ["1", ""], "b": ["NA", "x"]}
+        assert list(frame.index) == [2, 4]
+        assert frame.index.name == "line"
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            FULL.encode(),
+            b"\xef\xbb\xbf" + FULL.encode(),
+            FULL.replace("\n", "\r\n").encode(),
+            FULL.rstrip("\n").encode(),
+            FULL.replace("50,90", '"50","90"').encode(),
+        ],
+        ids=["plain", "byte order mark", "windows", "no last newline", "quoted"],
+    )
+    def test_how_it_was_saved_changes_nothing(self, write, frame, content):
+        pd.testing.assert_frame_equal(read_frame(write(content)), frame)
+
+    def test_a_cell_over_two_lines_does_not_shift_the_count(self, write):
+        frame = read_frame(write('a,b\n"x\ny",1\nz,2\n'))
+        assert list(frame.index) == [2, 4]
+
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            (b"", "does not begin with a line of column names"),
+            (b"\n1,2\n", "does not begin with a line of column names"),
+            (b"a,b\n", "rows.csv has no rows"),
+            (b"a,b,a\n1,2,3\n", "columns 1 and 3 have the same name"),
+            (b"a,b\n1,2\n1\n1,2,3\n", "2 lines have another number of cells .* 2 .lines 3, 4."),
+            (b"a;b\n1;2\n", "not separated by commas"),
+            (b'a,b\n1,2\n"1"x,2\n', "line 3 is not CSV"),
+            (b'a,b\n1,"2\n', "not CSV"),
+            ("a,b\nä,1\n".encode("latin-1"), "not UTF-8"),
+            ("a,b\n1,2\n".encode("utf-16"), "not UTF-8"),
+            (b"a,b\n1,\x002\n", "not text"),
+        ],
+    )
+    def test_what_is_no_table_is_refused_in_one_line(self, write, content, says):
+        with pytest.raises(DataError, match=says) as caught:
+            read_frame(write(content))
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["rows.txt", "rows.tsv", "rows.xlsx", "rows"])
+    def test_another_suffix_says_what_to_do(self, write, name):
+        with pytest.raises(DataError, match=r"save the table as \.csv"):
+            read_frame(write(FULL, name))
+
+    @pytest.mark.parametrize("name", ["none.csv", "none.parquet"])
+    def test_a_file_that_is_not_there(self, tmp_path, name):
+        with pytest.raises(DataError, match=r"cannot read .*No such file"):
+            read_frame(tmp_path / name)
+
+    def test_parquet_gives_the_codes_of_the_same_csv(self, plan, frame, tmp_path):
+        numbers = {name: pd.to_numeric(frame[name]) for name in ("age", "weight", "pressure")}
+        typed = frame.assign(**numbers).set_index("sex")  # an index is a column in the file
+        typed.to_parquet(tmp_path / "rows.parquet")
+        read = read_frame(tmp_path / "rows.parquet")
+        assert read["age"].dtype.kind == "i"
+        assert list(read.index) == [2, 3, 4]
+        torch.testing.assert_close(
+            code_table(plan, read), code_table(plan, frame), rtol=0, atol=0, equal_nan=True
+        )
+
+    def test_a_file_that_is_not_parquet(self, write):
+        with pytest.raises(DataError, match="not a Parquet file"):
+            read_frame(write(FULL, "rows.parquet"))
+
+
+class TestCodes:
+    def test_are_numbers_and_indices_and_nan_where_missing(self, plan, frame):
+        nan = torch.nan
+        expected = [[60, 70, 120, 0, 0], [70, nan, nan, nan, 1], [50, 90, 100, 3, 1]]
+        torch.testing.assert_close(
+            code_table(plan, frame), torch.tensor(expected).double(), equal_nan=True
+        )
+
+    def test_do_not_depend_on_the_order_or_number_of_columns(self, plan, frame):
+        names = list(frame.columns)
+        random.Random(0).shuffle(names)
+        shuffled, plain = (
+            code_table(plan, table).nan_to_num(-9)
+            for table in (frame[names].assign(extra="x"), frame)
+        )
+        assert torch.equal(shuffled, plain)
+
+    @pytest.mark.parametrize(
+        "ward",
+        [1, 1.0, "1", " 1 ", "1.0", np.float32(1), np.int8(1)],
+        ids=lambda ward: f"{type(ward).__name__} {ward}",
+    )
+    def test_an_integer_is_its_category_however_it_is_written(self, plan, ward):
+        assert float(code_table(plan, rows(2, ward=[ward, ward]))[0, 3]) == 0
+
+    def test_words_match_exactly(self, plan):
+        frame = rows(3, ward=["Intensive care", "intensive care", "intensive  care"])
+        assert code_table(plan, frame)[:, 3].tolist() == [3, 2, 3]
+
+    @pytest.mark.parametrize("dtype", ["Int64", "Float64", "float64", "string", "object"])
+    def test_missing_is_missing_in_every_type_of_column(self, plan, dtype):
+        text = dtype in ("string", "object")
+        cells = pd.array(["1", None] if text else [1, None], dtype=dtype)
+        codes = code_table(plan, rows(2).assign(weight=cells, ward=cells))
+        assert codes[:, [1, 3]].nan_to_num(-1).tolist() == [[1, 0], [-1, -1]]
+
+    @pytest.mark.parametrize(
+        "cell", ["1,5", "1.000,5", "inf", "nan", "NA", "1_000", "1e999", "0x10", "١", "?", "1 2"]
+    )
+    def test_only_plain_numbers_are_numbers(self, plan, cell):
+        (problem,) = table_problems(plan, rows(2, weight=["70", cell]))
+        assert ("decimal comma" in problem.what) == ("," in cell)
+        assert (problem.column, problem.lines, problem.count) == ("weight", (3,), 1)
+
+    @pytest.mark.parametrize(
+        ("cell", "number"), [("1", 1), ("-1.5", -1.5), ("+.5", 0.5), ("2.", 2), ("1e-3", 1e-3)]
+    )
+    def test_numbers_are_read_to_the_last_bit(self, plan, cell, number):
+        frame = rows(2, weight=[cell, "0.1234567890123456789"])
+        assert code_table(plan, frame)[:, 1].tolist() == [number, 0.1234567890123456789]
+
+    def test_infinity_in_a_typed_column_is_refused(self, plan):
+        with pytest.raises(DataError, match="weight: 1 value that cannot be read"):
+            code_table(plan, rows(2, weight=[70.0, np.inf]))
+
+    def test_clipping_takes_the_end_of_the_range_and_notes_it(self, plan):
+        frame = rows(4, age=[17.9, 18, 100, 1e300])
+        examined = examine(plan, frame, outside="clip")
+        assert examined.codes[:, 0].tolist() == [18, 18, 100, 100]
+        assert not examined.problems
+        assert examined.oddities == (Problem("age", "outside 18 to 100", (2, 5), 2),)
+
+    def test_words_that_become_other_are_odd_and_no_problem(self, plan, frame):
+        examined = examine(plan, frame)
+        assert not examined.problems
+        assert [str(odd) for odd in examined.oddities] == [
+            "ward: 1 value in none of the plan's categories (line 4)"
+        ]
+
+
+class TestProblems:
+    def test_everything_is_said_at_once_by_column_and_line(self, plan, write):
+        path = write('age,weight,ward,sex\n17,x,1,f\n,"1,5",1,q\n101,70,,\n')
+        with pytest.raises(DataError) as caught:
+            code_table(plan, read_frame(path))
+        assert str(caught.value) == (
+            "the table does not fit the plan: "
+            "age: 2 values outside 18 to 100 (lines 2, 4); age: 1 value missing (line 3); "
+            "weight: 1 value that cannot be read as a finite number (line 2); "
+            "weight: 1 value with a decimal comma, where a point is needed (line 3); "
+            "sex: 1 value in none of the plan's categories (line 3); "
+            "sex: 1 value missing (line 4)"
+        )
+
+    def test_a_missing_column_is_one_problem_unless_optional(self, plan, frame):
+        without = frame.drop(columns=["age", "pressure"])
+        assert table_problems(plan, without) == [Problem("age", "the column is missing")]
+        assert bool(code_table(plan, without.assign(age=50))[:, 2].isnan().all())
+
+    def test_an_optional_column_may_be_there_without_a_single_value(self, plan):
+        optional = {
+            **plan.columns,
+            "age": plan.columns["age"].model_copy(update={"optional": True}),
+        }
+        plan = plan.model_copy(update={"columns": optional})
+        assert not table_problems(plan, rows(3, age=["", "", ""]))
+        assert table_problems(plan, rows(3, age=["", "50", ""]))[0].lines == (2, 4)
+
+    def test_a_column_that_is_there_twice(self, plan, frame):
+        twice = pd.concat([frame, frame[["age", "outcome"]]], axis=1)
+        assert "age: several columns" in str(table_problems(plan, twice)[0])
+        assert "outcome: several columns" in str(target_problems(plan, twice)[0])
+
+    def test_five_lines_are_listed_and_the_others_counted(self, plan):
+        (problem,) = table_problems(plan, rows(17, age=-1))
+        assert str(problem).endswith(
+            "17 values outside 18 to 100 (lines 2, 3, 4, 5, 6 and 12 more)"
+        )
+
+    def test_lines_are_those_of_the_file_after_rows_were_taken_out(self, plan, write):
+        frame = read_frame(write("age,weight,ward,sex\n" + "50,,,f\n" * 9 + "7,,,f\n"))
+        (problem,) = table_problems(plan, frame.iloc[[9, 3]])
+        assert problem.lines == (11,)
+
+    def test_no_message_ever_repeats_a_cell(self, plan, write):
+        canary = "c4n4ry"
+        files = [
+            "age,weight,ward,sex,outcome\n" + f"{canary},{canary},{canary},{canary},{canary}\n",
+            f"{canary},{canary}\n1,2\n",  # no header: its first row is one
+            f"age,weight\n{canary}\n",
+            f'age,weight\n"{canary}"{canary},1\n',
+            f"age,weight\n{canary}\0,1\n",
+            f"{canary};x\n1;2\n",
+        ]
+        for content in files:
+            with pytest.raises(DataError) as caught:
+                code_table(plan, read_frame(write(content)))
+            assert canary not in str(caught.value)
+        with pytest.raises(DataError, match="classes") as caught:
+            code_targets(plan, read_frame(write(files[0])))
+        assert canary not in str(caught.value)
+
+
+class TestTargets:
+    def test_classes_are_their_index_and_an_empty_label_is_nan(self, plan, frame):
+        assert code_targets(plan, frame).nan_to_num(-1).tolist() == [0, 1, -1]
+
+    def test_a_typed_number_matches_its_class(self, plan):
+        frame = pd.DataFrame({"outcome": [1.0, np.nan]})
+        assert code_targets(plan, frame).nan_to_num(-1).tolist() == [1, -1]
+
+    def test_unknown_classes_and_a_missing_column_are_refused(self, plan):
+        with pytest.raises(DataError, match=r"outcome: 2 values in none .* \(lines 2, 3\)"):
+            code_targets(plan, pd.DataFrame({"outcome": ["No", "yes", "no"]}))
+        with pytest.raises(DataError, match="outcome: the column is missing"):
+            code_targets(plan, pd.DataFrame({"age": [1]}))
+
+    @pytest.mark.parametrize("transform", ["none", "log"])
+    @pytest.mark.parametrize("units", [{}, {"centre": 2.0, "scale": 3.0}])
+    def test_untransform_is_the_inverse_and_monotone(self, transform, units):
+        plan = regression(transform=transform, **units)
+        values = [0.25, 1.0, 7.0, 1e3]
+        coded = code_targets(plan, pd.DataFrame({"outcome": values}))
+        torch.testing.assert_close(untransform(plan, coded), torch.tensor(values).double())
+        assert bool((coded.diff() > 0).all())
+
+    def test_standard_units_are_of_the_transformed_target(self):
+        plan = regression(transform="log", centre=2.0, scale=4.0)
+        coded = code_targets(plan, pd.DataFrame({"outcome": ["1", ""]}))
+        assert coded.nan_to_num(-1).tolist() == [-0.5, -1]
+
+    def test_a_logarithm_needs_positive_numbers(self):
+        frame = pd.DataFrame({"outcome": ["1", "0", "-2", ""]})
+        with pytest.raises(DataError, match=r"2 values not positive, .* \(lines 3, 4\)"):
+            code_targets(regression(transform="log"), frame)
+        assert not target_problems(regression(), frame)
+
+
+class TestEncoder:
+    def test_by_hand(self, plan, frame):
+        expected = [
+            [0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0],
+            [1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1],
+            [-1, 1, -1, 0, 0, 0, 0, 1, 0, 0, 1],
+        ]
+        inputs = encode(plan, frame)
+        assert inputs.dtype == torch.float32
+        assert torch.equal(inputs, torch.tensor(expected).float())
+        assert inputs.shape[1] == plan.num_inputs
+
+    def test_arithmetic_is_in_float64(self, plan):
+        columns = {"age": {"type": "number", "centre": 1e9, "scale": 1.0}}
+        plan = Plan.model_validate(plan.model_dump() | {"columns": columns})
+        assert encode(plan, pd.DataFrame({"age": ["1000000001"]})).item() == 1
+
+    def test_inputs_are_finite_for_any_cell(self, plan):
+        inputs = encode(plan, rows(2, weight=["1e308", "-1e308"]))
+        assert bool(inputs.isfinite().all())
+
+    def test_a_row_is_encoded_alone_as_among_others(self, plan, frame):
+        together = encode(plan, frame)
+        alone = torch.cat([encode(plan, frame.iloc[[row]]) for row in range(3)])
+        assert torch.equal(together, alone)
+
+    def test_a_plan_without_centres_cannot_encode_but_can_code(self, frame):
+        draft = Plan.loads(PLAN.replace(", centre = 60.0, scale = 10.0", ""))
+        assert code_table(draft, frame).shape == (3, 5)
+        with pytest.raises(PlanError, match=r"age has no centre and scale yet: run .*freeze"):
+            Encoder(draft)

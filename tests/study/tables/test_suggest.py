@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbayes.errors import DataError
+from predbayes.study.plan.schema import Plan
+from predbayes.study.tables.coding import table_problems, target_problems
+from predbayes.study.tables.mapping import FileForm, SiteFile, read_raw, read_site_table
+from predbayes.study.tables.suggest import sniff, suggest
+from predbayes.study.tables.vocabulary import CONVERSIONS, concepts_of, name_likeness
+from tests.study.messy import NUM_ROWS, SITE, write_kit, write_messy
+
+CANARY = "Kanarienvogel"
+PLAN = """
+format = 1
+name = "ward"
+[target]
+name = "outcome"
+task = "classification"
+classes = ["no", "yes"]
+[columns]
+age = { type = "number", unit = "years", range = [18, 100] }
+sex = { type = "category", categories = ["female", "male"], other = false }
+chol = { type = "number", unit = "mg/dl", range = [80, 700], missing = "flag" }
+ward = { type = "category", categories = ["surgery", "intensive care"], optional = true }
+[reference]
+"""
+
+
+@pytest.fixture
+def plan():
+    return Plan.loads(PLAN)
+
+
+def rows(num=60, **columns):
+    draw = np.random.default_rng(0)
+    table = {
+        "age": draw.integers(30, 80, num).astype(str),
+        "sex": draw.choice(["male", "female"], num),
+        "chol": draw.integers(150, 300, num).astype(str),
+        "ward": draw.choice(["surgery", "intensive care"], num),
+        "outcome": draw.choice(["no", "yes"], num),
+    }
+    return pd.DataFrame(table | columns)
+
+
+@pytest.fixture
+def drafted(plan, tmp_path):
+    def drafted(table, **options):
+        path = tmp_path / "rows.csv"
+        table.to_csv(path, index=False, **options)
+        suggestion = suggest(plan, path, "Basel")
+        site = SiteFile.loads(suggestion.sitefile_text)
+        return site, suggestion, read_site_table(plan, site, path)
+
+    return drafted
+
+
+class TestForm:
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+    @pytest.mark.parametrize("decimal", [".", ","])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+    def test_every_form_is_found(self, tmp_path, delimiter, decimal, encoding):
+        table = pd.DataFrame({"Größe": [1.5, 2.25, 3.0], "b": ["x", "y", "z"], "c": [1, 2, 3]})
+        path = tmp_path / "t.csv"
+        table.to_csv(path, index=False, sep=delimiter, decimal=decimal, encoding=encoding)
+        found = sniff(path)
+        told = "utf-8" if encoding == "utf-8-sig" else encoding
+        assert found == FileForm(delimiter=delimiter, decimal=decimal, encoding=told)
+        assert list(read_raw(found, path).columns) == ["Größe", "b", "c"]
+
+    def test_any_bytes_have_some_encoding(self, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_bytes(b"a;b\n\x81;1\n")
+        assert sniff(path).encoding == "latin-1"
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("ours", "theirs"),
+        [
+            ("chol", "CHOL"),
+            ("chol", "Chol [mmol/l]"),
+            ("heart_rate", "Heart Rate"),
+            ("größe", "Groesse (cm)"),
+            ("age", "Alter"),
+            ("sex", "Geschlecht"),
+            ("chol", "Gesamt-Cholesterin [mg/dl]"),
+            ("creatinine", "S-Kreatinin (µmol/l)"),
+        ],
+    )
+    def test_the_same_name_in_another_spelling_or_language_is_sure(self, ours, theirs):
+        assert name_likeness(ours, theirs) >= 0.9
+
+    @pytest.mark.parametrize(("ours", "theirs"), [("age", "sex"), ("chol", "ward"), ("a", "b")])
+    def test_others_are_not_alike(self, ours, theirs):
+        assert name_likeness(ours, theirs) < 0.6
+
+    def test_the_longest_synonym_decides(self):
+        assert concepts_of("Nüchternblutzucker") == {"fasting glucose"}
+        assert concepts_of("LDL-Cholesterin") == {"ldl"}
+
+
+class TestColumns:
+    def test_a_table_in_the_plans_terms_needs_nothing(self, drafted):
+        site, suggestion, _ = drafted(rows())
+        assert site.columns == {}
+        assert suggestion.notes == ()
+        assert suggestion.sitefile_text.count("taken as it is") == 4
+
+    def test_renamed_columns_are_found_each_once(self, plan, drafted):
+        names = {"age": "Alter (Jahre)", "sex": "Geschlecht", "chol": "S-Cholesterin"}
+        site, _, frame = drafted(rows().rename(columns=names))
+        assert {name: entry.column for name, entry in site.columns.items()} == names
+        assert not table_problems(plan, frame)
+
+    def test_what_only_its_values_tell_is_to_be_checked(self, drafted):
+        site, suggestion, _ = drafted(rows().rename(columns={"chol": "Laborwert 17"}))
+        assert site.columns["chol"].column == "Laborwert 17"
+        assert "chol: found by its values alone: is it this column?" in suggestion.notes
+
+    def test_values_that_fit_two_columns_decide_nothing(self, drafted):
+        table = rows().rename(columns={"chol": "Wert 1"})
+        table["Wert 2"] = table["Wert 1"]
+        site, suggestion, _ = drafted(table)
+        assert "chol" not in site.columns
+        assert "chol: no column of the file looks like it; write its name" in suggestion.notes
+        assert '# chol = { column = "" }' in suggestion.sitefile_text
+
+    def test_an_optional_column_may_be_absent(self, plan, drafted):
+        _, suggestion, frame = drafted(rows().drop(columns="ward"))
+        assert "ward: no column of the file looks like it; the plan does without" in (
+            suggestion.notes
+        )
+        assert not table_problems(plan, frame)
+
+    def test_columns_that_are_not_used_are_named(self, drafted):
+        _, suggestion, _ = drafted(rows(remark="", number=[str(i) for i in range(60)]))
+        assert suggestion.notes[-1] == "not used: remark, number"
+
+
+class TestUnits:
+    @pytest.mark.parametrize(
+        ("column", "unit", "span", "stated", "factor"),
+        [
+            ("chol", "mg/dl", (80, 700), (3.9, 7.7), 38.67),
+            ("chol", "mmol/l", (2, 18), (150, 300), 1 / 38.67),
+            ("glucose", "mg/dl", (40, 500), (4, 12), 18.016),
+            ("creatinine", "umol/l", (20, 1500), (0.5, 2.0), 88.42),
+            ("height", "cm", (100, 220), (1.5, 1.95), 100.0),
+            ("height", "m", (1, 2.2), (150, 195), 0.01),
+            ("weight", "kg", (30, 120), (130, 260), 0.45359237),
+        ],
+    )
+    def test_a_factor_is_proposed_where_values_are_out_of_range_by_it(
+        self, tmp_path, column, unit, span, stated, factor
+    ):
+        text = PLAN.replace("chol =", f"{column} =").replace("mg/dl", unit)
+        plan = Plan.loads(text.replace("[80, 700]", str(list(span))))
+        values = np.linspace(*stated, 60).round(2)
+        table = rows().drop(columns="chol").assign(**{column: values})
+        table.to_csv(tmp_path / "rows.csv", index=False)
+        suggestion = suggest(plan, tmp_path / "rows.csv", "Basel")
+        site = SiteFile.loads(suggestion.sitefile_text)
+        assert site.columns[column].factor == pytest.approx(factor, rel=1e-5)
+        assert any("taken for" in note for note in suggestion.notes)
+        assert not table_problems(plan, read_site_table(plan, site, tmp_path / "rows.csv"))
+
+    def test_fahrenheit_has_an_offset(self, tmp_path):
+        text = PLAN.replace("chol =", "temp =").replace("mg/dl", "C").replace("80, 700", "30, 45")
+        plan = Plan.loads(text)
+        table = rows().drop(columns="chol").assign(temp=np.linspace(95, 105, 60).round(1))
+        table.to_csv(tmp_path / "rows.csv", index=False)
+        site = SiteFile.loads(suggest(plan, tmp_path / "rows.csv", "B").sitefile_text)
+        frame = read_site_table(plan, site, tmp_path / "rows.csv")
+        assert float(frame["temp"].iloc[0]) == pytest.approx(35.0, abs=1e-3)
+
+    def test_every_conversion_has_its_way_back(self):
+        for one in CONVERSIONS:
+            back = one.inverse()
+            there = 7.0 * one.factor + one.offset
+            assert there * back.factor + back.offset == pytest.approx(7.0)
+
+    def test_a_stated_unit_that_is_the_plans_is_believed(self, drafted):
+        table = rows(chol=["5.2"] * 60).rename(columns={"chol": "Chol [mg/dl]"})
+        site, suggestion, _ = drafted(table)
+        assert site.columns["chol"].factor == 1.0
+        assert any("few of its values fit" in note for note in suggestion.notes)
+
+
+class TestCodes:
+    @pytest.mark.parametrize("code", ["0", "-9", "999", "9999", "-99"])
+    def test_numbers_out_of_range_that_recur_mean_missing(self, drafted, code):
+        table = rows()
+        table.loc[:9, "chol"] = code
+        site, _, frame = drafted(table)
+        assert site.columns["chol"].missing == (code,)
+        assert (frame["chol"] == "").sum() == 10
+
+    def test_numbers_in_range_are_values(self, drafted):
+        table = rows()
+        table.loc[:9, "chol"] = "99"
+        assert "chol" not in drafted(table)[0].columns
+
+    @pytest.mark.parametrize("word", ["NA", "?", "leer", "n/a", "k.A.", "unbekannt"])
+    def test_words_for_missing_are_found_in_any_column(self, plan, drafted, word):
+        table = rows()
+        table.loc[:2, "chol"] = table.loc[:2, "ward"] = word
+        site, _, frame = drafted(table)
+        assert site.missing.codes == (word,)
+        assert (frame["chol"] == "").sum() == (frame["ward"] == "").sum() == 3
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            (("m", "w"), ("male", "female")),
+            (("M", "F"), ("male", "female")),
+            (("männlich", "weiblich"), ("male", "female")),
+            (("Homme", "Femme"), ("male", "female")),
+            ((" MALE", "Female"), ("male", "female")),
+        ],
+    )
+    def test_words_for_sex_are_understood(self, plan, drafted, words, expected):
+        table = rows()
+        table["sex"] = np.where(np.arange(60) % 2, *words)
+        _, _, frame = drafted(table)
+        assert frame["sex"].tolist() == list(np.where(np.arange(60) % 2, *expected))
+
+    def test_codes_for_sex_are_not_guessed(self, drafted):
+        table = rows()
+        table["sex"] = np.where(np.arange(60) % 2, "1", "2")
+        site, suggestion, _ = drafted(table)
+        assert "sex" not in site.columns
+        assert any(note.startswith("sex: 2 words are not in the plan") for note in suggestion.notes)
+
+    @pytest.mark.parametrize("words", [("1", "0"), ("ja", "nein"), ("Yes", "NO"), ("oui", "non")])
+    def test_the_target_is_recoded_likewise(self, plan, drafted, words):
+        table = rows()
+        table["outcome"] = np.where(np.arange(60) % 3, *words)
+        site, _, frame = drafted(table)
+        assert not target_problems(plan, frame)
+        assert frame["outcome"].tolist() == list(np.where(np.arange(60) % 3, "yes", "no"))
+        assert site.target.recode[words[0]] == "yes"
+
+
+class TestSecrecy:
+    def test_every_value_in_the_draft_is_that_of_many_rows(self, tmp_path):
+        kit, path = write_kit(tmp_path), write_messy(tmp_path)
+        text = suggest(kit.plan, path, SITE).sitefile_text
+        raw = read_raw(sniff(path), path)
+        counts = Counter(cell for name in raw.columns for cell in raw[name])
+        draft = tomllib.loads(text)
+        entries = [*draft["columns"].values(), draft["target"]]
+        named = [code for e in entries for code in (*e.get("recode", ()), *e.get("missing", ()))]
+        assert len(named) > 10
+        for code in (*named, *draft["missing"]["codes"]):
+            assert counts[code] >= kit.plan.rules.min_cell
+        for cell, count in counts.items():
+            if count < kit.plan.rules.min_cell and len(cell) > 3:
+                assert cell not in text
+
+    @pytest.mark.parametrize("column", ["age", "sex", "chol", "ward", "outcome", "remark"])
+    @pytest.mark.parametrize("value", [CANARY, "-73519", "73519.25", "leer " + CANARY])
+    def test_a_value_of_few_rows_is_in_no_draft_and_no_note(self, drafted, column, value):
+        table = rows(remark="")
+        table.loc[:3, column] = value
+        _, suggestion, _ = drafted(table)
+        assert value not in suggestion.sitefile_text
+        assert not any(value in note for note in suggestion.notes)
+
+    @pytest.mark.parametrize(
+        ("column", "code"),
+        [("chol", "-9999"), ("sex", "weiblich"), ("ward", "unbekannt"), ("outcome", "nein")],
+    )
+    def test_even_a_code_that_is_understood_is_named_only_if_many_rows_have_it(
+        self, plan, drafted, column, code
+    ):
+        table = rows()
+        for num_rows in (plan.rules.min_cell - 1, plan.rules.min_cell):
+            table.loc[: num_rows - 1, column] = code
+            text = drafted(table)[1].sitefile_text
+            assert (code in text) == (num_rows == plan.rules.min_cell)
+
+    def test_a_word_of_many_rows_is_in_a_comment_and_in_no_note(self, drafted):
+        table = rows()
+        table.loc[:9, "ward"] = CANARY
+        _, suggestion, _ = drafted(table)
+        assert f'#     "{CANARY}" in 10 rows' in suggestion.sitefile_text
+        assert not any(CANARY in note for note in suggestion.notes)
+        assert (
+            "ward: 1 word is not in the plan: named in the draft; they become other"
+            in suggestion.notes
+        )
+
+    def test_remarks_are_never_named(self, drafted):
+        table = rows()
+        remark = f"{CANARY} called, call back on Monday"
+        table.loc[:9, "ward"] = remark
+        assert CANARY not in drafted(table)[1].sitefile_text
+
+    def test_words_with_quotes_and_line_breaks_stay_in_their_comment(self, drafted):
+        table = rows()
+        table.loc[:9, "ward"] = 'a"\n[target]'
+        site, _, _ = drafted(table)
+        assert site.target.column == ""
+
+
+def test_the_messy_table_is_understood_but_for_two_columns(tmp_path):
+    kit, path = write_kit(tmp_path), write_messy(tmp_path)
+    suggestion = suggest(kit.plan, path, SITE)
+    site = SiteFile.loads(suggestion.sitefile_text)
+    assert site.file == FileForm(delimiter=";", decimal=",", encoding="cp1252")
+    assert site.columns["chol"].factor == 38.67
+    frame = read_site_table(kit.plan, site, path)
+    assert len(frame) == NUM_ROWS
+    assert {problem.column for problem in table_problems(kit.plan, frame)} == {"trestbps"}
+    assert not target_problems(kit.plan, frame)
+
+
+class TestRegression:
+    @pytest.fixture
+    def plan(self):
+        target = '[target]\nname = "stay"\ntask = "regression"\nunit = "days"\n[columns]'
+        text = PLAN.split("[target]")[0] + target + PLAN.split("[columns]")[1]
+        return Plan.loads(text.replace("range = [80, 700], ", ""))
+
+    @pytest.fixture
+    def table(self):
+        return rows(stay=[f"{day}" for day in range(1, 61)]).drop(columns="outcome")
+
+    def test_a_code_far_from_all_values_is_missing_where_there_is_no_range(self, drafted, table):
+        table.loc[:9, "stay"] = "9999"
+        table.loc[10:19, "stay"] = "77"
+        site, suggestion, _ = drafted(table)
+        assert site.target.missing == ("9999",)
+        assert "stay: taken for missing: 9999" in suggestion.notes
+
+    def test_a_parquet_file_needs_no_form(self, plan, table, tmp_path):
+        table = table.assign(stay=table["stay"].astype(float)).rename(columns={"age": "Alter"})
+        table.to_parquet(tmp_path / "rows.parquet")
+        site = SiteFile.loads(suggest(plan, tmp_path / "rows.parquet", "B").sitefile_text)
+        assert site.file == FileForm()
+        assert site.columns["age"].column == "Alter"
+        assert not target_problems(plan, read_site_table(plan, site, tmp_path / "rows.parquet"))
+
+    def test_a_target_that_is_not_there_is_asked_for(self, drafted, table):
+        _, suggestion, _ = drafted(table.drop(columns="stay"))
+        assert "stay: no column of the file looks like it; write its name" in suggestion.notes
+        assert '# column = ""' in suggestion.sitefile_text
+
+    def test_units_between_which_no_factor_is_known_are_to_be_checked(self, drafted, table):
+        _, suggestion, _ = drafted(table.rename(columns={"stay": "stay [kg]"}))
+        assert "stay: the file has kg, the plan days: is a factor missing?" in suggestion.notes
+
+
+def test_a_file_that_is_not_there_is_refused_in_one_line(plan, tmp_path):
+    with pytest.raises(DataError, match="cannot read"):
+        suggest(plan, tmp_path / "rows.csv", "Basel")
