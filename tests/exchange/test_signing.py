@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import KeyFileError
-from predbayes.exchange.signing import PublicKey, SigningKey, fingerprint
+from predbayes.exchange.signing import _SMALL_ORDER, PublicKey, SigningKey, fingerprint
 
 DIGEST = "ab" * 32
 KEY = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-PRIME = 2**255 - 19
+PRIME = 2**255 - 19  # of the field; the curve is -x² + y² = 1 + d x² y²
+D = -121665 * pow(121666, -1, PRIME) % PRIME
 
 
 def encoded(y, sign=0):
@@ -33,12 +34,16 @@ def small_order_keys():
     y = 1 is neutral and y = -1 its half; y = 0 is half of that; and 2P has y = 0 where y² = -x²,
     which on the curve is d y⁴ + 2 y² - 1 = 0.
     """
-    d = -121665 * pow(121666, -1, PRIME) % PRIME
     heights = {1, PRIME - 1, 0}
-    for root in roots(1 + d):
-        heights.update(roots((root - 1) * pow(d, -1, PRIME)))
+    for root in roots(1 + D):
+        heights.update(roots((root - 1) * pow(D, -1, PRIME)))
     spellings = heights | {PRIME, PRIME + 1}  # of 0 and 1, not reduced
     return sorted(encoded(y, sign) for y in spellings for sign in (0, 1))
+
+
+def is_point(y):
+    """Whether some x makes y a point of the curve."""
+    return bool(roots((y * y - 1) * pow(D * y * y + 1, -1, PRIME)))
 
 
 def roots(square):
@@ -90,14 +95,15 @@ class TestPublicKeys:
         with pytest.raises(KeyFileError, match="anybody could sign"):
             PublicKey(text)
 
-    def test_numbers_that_are_no_point_are_refused(self):
-        refused = 0
-        for y in range(2, 102):
-            try:
-                PublicKey(encoded(y))
-            except KeyFileError:
-                refused += 1
-        assert 25 < refused < 75  # half of all numbers are no y of a point
+    def test_the_table_holds_these_and_no_other(self):
+        assert sorted(_SMALL_ORDER) == small_order_keys()
+
+    def test_a_number_that_is_no_point_verifies_nothing(self):
+        off_curve = [y for y in range(2, 40) if not is_point(y)]
+        assert len(off_curve) > 10  # half of all numbers are no y of a point
+        for y in off_curve:
+            assert not PublicKey(encoded(y)).verifies(DIGEST, KEY.sign(DIGEST))
+            assert not PublicKey(encoded(y)).verifies(DIGEST, encoded(1) + "00" * 32)
 
     @given(seed=st.binary(min_size=32, max_size=32))
     def test_every_made_key_is_sound(self, seed):
