@@ -35,7 +35,8 @@ from predbayes.study.result.scoring import Rows, row_values
 from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
 from predbayes.study.site.training import SiteRows, fit_site
 from predbayes.study.tables.coding import read_frame
-from predbayes.study.tables.mapping import SITE_FILE, SiteFile, read_site_table
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "four-hospitals" / "study.py"
 ADVISED = "advised"

@@ -55,6 +55,14 @@ def test_importing_the_package_imports_nothing_heavy():
     assert run_python(f"import sys, predbayes; print(sorted({heavy}))") == "[]"
 
 
+@pytest.mark.parametrize(
+    "module", ["exchange.signing", "exchange.strict", "study.plan.schema", "study.tables.sitefile"]
+)
+def test_schemas_need_no_arrays(module):
+    heavy = "{'torch', 'numpy', 'scipy', 'pandas'} & set(sys.modules)"
+    assert run_python(f"import sys, predbayes.{module}; print(sorted({heavy}))") == "[]"
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 class TestEverySource:
     def test_states_its_idea(self, path):

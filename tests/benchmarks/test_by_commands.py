@@ -26,7 +26,8 @@ from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.coding import code_table, code_targets, read_frame
-from predbayes.study.tables.mapping import SiteFile, read_site_table
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SiteFile
 
 
 def wines(num: int) -> pd.DataFrame:

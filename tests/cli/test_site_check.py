@@ -14,7 +14,8 @@ from predbayes.cli.site_check import check_command
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.study.kit.kit import Kit
 from predbayes.study.tables.coding import code_table, code_targets
-from predbayes.study.tables.mapping import SiteFile, read_site_table
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SiteFile
 from tests.study.messy import FILE, NUM_ROWS, SITE, messy_patients, write_kit, write_messy
 
 CANARY = "Kanarienvogel"

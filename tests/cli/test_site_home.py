@@ -27,7 +27,8 @@ from predbayes.study.site.adopt import COMPARISON_FILE
 from predbayes.study.site.approvals import Approvals
 from predbayes.study.site.training import HOLDOUT_FILE, HOME, SiteRows, split_rows
 from predbayes.study.tables.coding import read_frame
-from predbayes.study.tables.mapping import SiteFile, read_site_table
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SiteFile
 
 PLAN = """
 format = 1

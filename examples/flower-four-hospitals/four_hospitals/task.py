@@ -23,7 +23,7 @@ from predbayes.errors import DataError
 from predbayes.flower.simulation import lay_out
 from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.mapping import SiteFile
+from predbayes.study.tables.sitefile import SiteFile
 
 SITES = ("Cleveland", "Budapest", "Zürich", "Long Beach")  # in the order of the data's files
 NUM_REFERENCE = 200  # rows; as many as the plan asks for

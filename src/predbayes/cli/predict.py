@@ -52,7 +52,8 @@ def predict_command(
 def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table as it is, and in the plan's columns and units."""
     from predbayes.study.tables.coding import read_frame
-    from predbayes.study.tables.mapping import SiteFile, read_raw, read_site_table
+    from predbayes.study.tables.mapping import read_raw, read_site_table
+    from predbayes.study.tables.sitefile import SiteFile
 
     if site is None:
         frame = read_frame(data)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
     from predbayes.study.tables.check import SiteCheck
-    from predbayes.study.tables.mapping import SiteFile
+    from predbayes.study.tables.sitefile import SiteFile
 
 SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's own file.")]
 DEFAULT_SITE = Path("site.toml")
@@ -56,7 +56,7 @@ def check_command(
 
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
     from predbayes.errors import StudyError
-    from predbayes.exchange.upload import require_site_name
+    from predbayes.exchange.strict import require_site_name
     from predbayes.study.tables.suggest import suggest
 
     if site_file.exists():
@@ -90,7 +90,7 @@ def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) ->
 
 def _site(site_file: Path, again: str) -> SiteFile:
     """The site's own file, or none: then the table must have the plan's names and units."""
-    from predbayes.study.tables.mapping import SiteFile
+    from predbayes.study.tables.sitefile import SiteFile
 
     if site_file.exists():
         return SiteFile.load(site_file)

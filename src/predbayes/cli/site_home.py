@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from predbayes.study.result.schema import Scores
     from predbayes.study.site.adopt import Comparison
     from predbayes.study.site.training import Holdout, SiteRows
-    from predbayes.study.tables.mapping import SiteFile
+    from predbayes.study.tables.sitefile import SiteFile
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with model.json.")]
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")]

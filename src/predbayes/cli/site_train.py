@@ -15,7 +15,7 @@ from predbayes.cli.site_check import DEFAULT_SITE, SiteOption, quoted, site_opti
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
     from predbayes.study.site.training import Trained
-    from predbayes.study.tables.mapping import SiteFile
+    from predbayes.study.tables.sitefile import SiteFile
 
 _STOPPED = 130  # the exit code after Ctrl-C
 
@@ -26,7 +26,7 @@ def key_command(
 ) -> None:
     """Make a key: NAME.key stays here, NAME.pub goes out."""
     from predbayes.exchange.signing import SigningKey
-    from predbayes.exchange.upload import require_site_name
+    from predbayes.exchange.strict import require_site_name
 
     require_site_name(name)
     key = SigningKey.generate()
@@ -108,7 +108,7 @@ def train_command(
 def read_site(path: Path) -> SiteFile:
     """The site's own file, or how to come by one."""
     from predbayes.errors import StudyError
-    from predbayes.study.tables.mapping import SiteFile
+    from predbayes.study.tables.sitefile import SiteFile
 
     if not path.exists():
         raise StudyError(

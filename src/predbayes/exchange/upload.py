@@ -28,8 +28,6 @@ from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -42,6 +40,7 @@ from torch import Tensor
 
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.signing import PublicKey, SigningKey
+from predbayes.exchange.strict import SITE_PATTERN, Strict
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 
@@ -57,12 +56,6 @@ _DTYPES = {
     "F64": torch.float64,
     "I64": torch.int64,  # counters of batch normalisation
 }
-SITE_PATTERN = r"^[\w&&\P{DI}][[\w .-]&&\P{DI}]{0,63}$"
-"""What a site may be called, for it stands in ledgers, in reports and on terminals.
-
-Letters, digits and a few marks of any script, none of them invisible (DI: default ignorable).
-"""
-
 Spec = tuple[torch.dtype, tuple[int, ...]]
 """Type and shape of an array."""
 
@@ -70,12 +63,6 @@ Spec = tuple[torch.dtype, tuple[int, ...]]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 RowCount = Annotated[int, Field(ge=0)]
-
-
-class Strict(BaseModel):
-    """Plain data; wrong types and unknown names are refused."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
 class Sums(Strict):
@@ -350,19 +337,6 @@ def _from_arrays(arrays: Mapping[str, Tensor]) -> Predictive:
         case names:
             shown = printable(str(names))
             raise UploadError(f"arrays {shown} are not the predictions of any family")
-
-
-def require_site_name(name: str) -> None:
-    """Refuse a name that could mislead whoever reads it."""
-    try:
-        UploadInfo(kind="counts", num_rows=1, site=name)
-    except ValidationError:
-        name = ""
-    if not name:
-        raise UploadError(
-            "a site's name has at most 64 letters, digits, spaces, dots, hyphens and underscores, "
-            "and begins with a letter or digit"
-        )
 
 
 def _sort_metadata(path: Path) -> None:

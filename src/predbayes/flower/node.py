@@ -29,7 +29,8 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.site.approvals import Approvals
 from predbayes.study.site.training import SiteRows, Training
 from predbayes.study.store.files import RUN_LOCK, locked
-from predbayes.study.tables.mapping import SiteFile, read_site_table
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SiteFile
 
 Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
 """Makes a table in the plan's columns and units: of a plan, a site.toml and a path."""

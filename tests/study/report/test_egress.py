@@ -21,7 +21,7 @@ from predbayes.exchange.upload import Upload, UploadInfo
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.plan.models import site_network
+from predbayes.study.plan.models import site_network, upload_dtype
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import (
     MOST_ARRAYS,
@@ -59,7 +59,7 @@ def class_upload(plan: Plan, counts: tuple[float, ...] | None = COUNTS) -> Uploa
     logits[:NUM_SURE, 0] += 2 * math.log(num_classes / (1 - SURE))
     predictive = Categorical(logits.log_softmax(-1))
     upload = Upload.of_predictions(
-        predictive, num_rows=245, class_rows=counts, dtype=plan.upload.dtype
+        predictive, num_rows=245, class_rows=counts, dtype=upload_dtype(plan)
     )
     return sent(plan, upload)
 

@@ -6,7 +6,7 @@ import pytest
 
 from predbayes.study.plan.schema import Plan
 from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.mapping import SiteFile
+from predbayes.study.tables.sitefile import SiteFile
 
 CANARY = "Kanarienvogel"
 NUM_ROWS = 300

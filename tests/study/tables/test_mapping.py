@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from predbayes.errors import DataError, PlanError
 from predbayes.study.plan.schema import Plan
 from predbayes.study.tables.coding import code_table, code_targets
-from predbayes.study.tables.mapping import SiteFile, read_site_table, to_number, to_point
+from predbayes.study.tables.mapping import read_site_table, to_number, to_point
+from predbayes.study.tables.sitefile import SiteFile
 
 PLAN = """
 format = 1

@@ -10,7 +10,8 @@ import pytest
 from predbayes.errors import DataError
 from predbayes.study.plan.schema import Plan
 from predbayes.study.tables.coding import table_problems, target_problems
-from predbayes.study.tables.mapping import FileForm, SiteFile, read_raw, read_site_table
+from predbayes.study.tables.mapping import read_raw, read_site_table
+from predbayes.study.tables.sitefile import FileForm, SiteFile
 from predbayes.study.tables.suggest import sniff, suggest
 from predbayes.study.tables.vocabulary import CONVERSIONS, concepts_of, name_likeness
 from tests.study.messy import NUM_ROWS, SITE, write_kit, write_messy

@@ -18,7 +18,7 @@ from torch import Tensor
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.upload import Declared, Spec, Upload, printable
 from predbayes.posterior.samples import WeightSamples
-from predbayes.study.plan.models import site_network
+from predbayes.study.plan.models import site_network, upload_dtype
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.evaluation import check_evaluation
 
@@ -39,7 +39,7 @@ class Expected:
     def of(cls, plan: Plan) -> Expected:
         """What every site of a study sends."""
         rows = plan.reference.num_rows
-        dtype = plan.upload.dtype
+        dtype = upload_dtype(plan)
         if plan.upload.kind == "predictions":
             if plan.classification:
                 return cls({"log_probs": (dtype, (rows, plan.num_outputs))}, 0)

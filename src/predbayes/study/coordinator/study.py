@@ -34,7 +34,8 @@ from pydantic import ValidationError
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.upload import Upload, UploadInfo, printable, require_site_name
+from predbayes.exchange.strict import require_site_name
+from predbayes.exchange.upload import Upload, UploadInfo, printable
 from predbayes.optional import require
 from predbayes.seeding import threads
 from predbayes.study.coordinator.intake import Intake

@@ -57,6 +57,11 @@ def sampler_settings(plan: Plan) -> SamplerSettings:
     )
 
 
+def upload_dtype(plan: Plan) -> torch.dtype:
+    """Return the type in which predictions travel."""
+    return torch.float16 if plan.upload.precision == "float16" else torch.float32
+
+
 def standard_prior(plan: Plan) -> Predictive | None:
     """What a product divides out: of a number in standard units the standard normal."""
     return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
-import torch
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -38,7 +37,7 @@ from pydantic_core import ErrorDetails
 
 from predbayes.errors import PlanError, no_such
 from predbayes.exchange.signing import fingerprint
-from predbayes.exchange.upload import Strict
+from predbayes.exchange.strict import Strict
 
 
 def _finite(value: float) -> float:
@@ -180,11 +179,6 @@ class UploadRules(Section):
     precision: Literal["float16", "float32"] = "float32"
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type in which predictions travel."""
-        return torch.float16 if self.precision == "float16" else torch.float32
 
 
 class Pool(Section):

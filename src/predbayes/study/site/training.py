@@ -41,7 +41,7 @@ from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator, threads
 from predbayes.study.kit.kit import Kit
-from predbayes.study.plan.models import make_learner
+from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.site.approvals import Approvals
@@ -285,7 +285,7 @@ def fit_site(
             kit.inputs,
             learner=fitted,
             count_classes=plan.classification,
-            dtype=plan.upload.dtype,
+            dtype=upload_dtype(plan),
             rng=rng,
         )
     told = _suppressed(upload, plan.rules.min_cell)

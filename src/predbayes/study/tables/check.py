@@ -20,15 +20,13 @@ from torch import Tensor
 from predbayes.study.plan.schema import Category, Plan
 from predbayes.study.tables.coding import Problem, code_targets, examine, target_problems
 from predbayes.study.tables.mapping import (
-    SITE_FILE,
-    SiteColumn,
-    SiteFile,
     entry_problems,
     key_of,
     read_raw,
     takes_numbers,
     translate,
 )
+from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes.study.tables.suggest import Cells, assign, common_codes, entry_parts, propose
 from predbayes.study.tables.textfile import listed
 

@@ -1,41 +1,25 @@
-"""The site's own file: how its table becomes one in the plan's columns, words and units.
-
-    name = "Basel"                 as admitted to the study
-    key = "Basel.key"              its private key, beside this file
-    [file]                         delimiter, decimal, encoding
-    [missing]                      codes that mean "missing" in every column
-    [columns]                      one line for each column of the plan that needs one
-    [target]                       the same keys, for what is predicted
-
-    chol = { column = "Cholesterin", factor = 38.67, missing = ["0"] }
-    sex = { column = "Geschlecht", recode = { m = "male", w = "female" } }
+"""A site's table in the plan's columns, words and units, by the site's own file.
 
 A cell goes through it in this order: a missing code becomes an empty cell; a recode gives the
 plan's word or number, and is final; a number becomes value * factor + offset. What is left is text
-as `study.tables` takes it, and the rows keep their lines in the site's file. A column without an
-entry has the plan's name and is taken as it is. No message repeats a cell.
+as `coding` takes it, and the rows keep their lines in the site's file. No message repeats a cell.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import pandas as pd
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from predbayes.errors import DataError, PlanError, UploadError, no_such
-from predbayes.exchange.upload import require_site_name
-from predbayes.study.plan.schema import Finite, Number, Plan, Section, decode, read_text
+from predbayes.errors import DataError, no_such
+from predbayes.study.plan.schema import Number, Plan
 from predbayes.study.tables.coding import NUMBER, Problem, as_texts, read_frame
+from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import MAX_LINES, Remedies, read_csv, require_distinct
 
-SITE_FILE = "site.toml"
 SUFFIXES = (".csv", ".tsv", ".txt")
 """Of tables that are text."""
 
@@ -53,128 +37,6 @@ _DESCRIBE = Remedies(
 _COMMA_NUMBER = re.compile(
     r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3}){2,}", re.ASCII
 )
-
-
-def _text(value: Any) -> Any:
-    """A code may be written as a number."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:.15g}" if is_number else value
-
-
-def _codes(values: Any) -> Any:
-    return tuple(map(_text, values)) if isinstance(values, list) else values
-
-
-def _words(values: Any) -> Any:
-    """Errors in a recode name the whole of it: its keys are cells."""
-    if not isinstance(values, Mapping):
-        raise ValueError('must be a table such as { m = "male" }')
-    changed = {key: _text(value) for key, value in values.items()}
-    if not all(isinstance(value, str) for value in changed.values()):
-        raise ValueError("every word must become a word or a number")
-    return changed
-
-
-def _known_encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except LookupError as error:
-        raise ValueError('no such encoding; there are "utf-8", "cp1252", "latin-1"') from error
-    return name
-
-
-def _not_zero(value: float) -> float:
-    if not value:
-        raise ValueError("must not be 0: every value would be the same")
-    return value
-
-
-def _site_name(name: str) -> str:
-    try:
-        require_site_name(name)
-    except UploadError as error:
-        raise ValueError(str(error)) from error
-    return name
-
-
-Codes = Annotated[tuple[str, ...], BeforeValidator(_codes)]
-
-
-class FileForm(Section):
-    """How the site's program writes tables."""
-
-    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] = ","
-    decimal: Literal[".", ","] = "."
-    encoding: Annotated[str, AfterValidator(_known_encoding)] = "utf-8"
-
-
-class MissingCodes(Section):
-    """What means "missing" in every column."""
-
-    codes: Codes = ()
-
-
-class SiteColumn(Section):
-    """How one column of the site becomes one of the plan."""
-
-    column: str = ""  # the site's name; empty is the plan's
-    factor: Annotated[Finite, AfterValidator(_not_zero)] = 1.0  # value in the plan's unit is
-    offset: Finite = 0.0  # value * factor + offset
-    recode: Annotated[dict[str, str], BeforeValidator(_words)] = Field(default_factory=dict)
-    missing: Codes = ()
-
-
-class SiteFile(Section):
-    """What a site says of its own table."""
-
-    format: Literal[1]
-    name: Annotated[str, AfterValidator(_site_name)]
-    key: str = ""  # path of the private key, relative to this file; empty is NAME.key
-    file: FileForm = FileForm()
-    missing: MissingCodes = MissingCodes()
-    columns: dict[str, SiteColumn] = Field(default_factory=dict)
-    target: SiteColumn = SiteColumn()
-    _folder: Path = PrivateAttr(default_factory=Path)
-
-    @property
-    def folder(self) -> Path:
-        """Where the file lies."""
-        return self._folder
-
-    @property
-    def key_path(self) -> Path:
-        """Where the private key lies."""
-        return self.folder / (self.key or f"{self.name}.key")
-
-    @classmethod
-    def load(cls, path: Path) -> SiteFile:
-        """Read and check a site's file; everything that is wrong is said at once."""
-        loaded = cls.loads(read_text(path), path.name)
-        loaded._folder = path.parent
-        return loaded
-
-    @classmethod
-    def loads(cls, text: str, name: str = SITE_FILE) -> SiteFile:
-        """A site's file from its text."""
-        _require_toml(text, name)
-        return decode(cls, text, name, whole="top level")
-
-    def entry(self, plan: Plan, name: str) -> SiteColumn:
-        """How the plan's column, or its target, comes about; its `column` is filled in."""
-        found = self.target if name == plan.target.name else self.columns.get(name, SiteColumn())
-        return found if found.column else found.model_copy(update={"column": name})
-
-
-def _require_toml(text: str, name: str) -> None:
-    """Say where TOML is broken, and not what is there: it may be a cell."""
-    try:
-        tomllib.loads(text.replace("\r\n", "\n"))
-    except (ValueError, RecursionError) as error:
-        found = re.search(r"at line \d+|at end of document", str(error))
-        raise PlanError(
-            f"{name} is not TOML {found.group() if found else ''}: look for a quotation mark, a "
-            "comma or a bracket too many or too few, or a key that is there twice"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)

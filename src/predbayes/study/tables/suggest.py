@@ -32,15 +32,8 @@ from numpy.typing import NDArray
 
 from predbayes.errors import DataError
 from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.tables.mapping import (
-    SUFFIXES,
-    FileForm,
-    SiteColumn,
-    SiteFile,
-    key_of,
-    read_raw,
-    to_number,
-)
+from predbayes.study.tables.mapping import SUFFIXES, key_of, read_raw, to_number
+from predbayes.study.tables.sitefile import FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import DELIMITERS
 from predbayes.study.tables.vocabulary import (
     MISSING_WORDS,
