@@ -28,6 +28,16 @@ def names_used(path: Path) -> set[str]:
     return found
 
 
+def function_lengths(path: Path) -> list[int]:
+    """Lines of every function's body, without its docstring."""
+    lengths = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[ast.get_docstring(node) is not None :]
+            lengths.append((body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0)
+    return lengths
+
+
 def run_python(code: str) -> str:
     finished = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -91,6 +101,39 @@ class TestEverySource:
         if re.search(r"(Deviation|Released):", text):
             module = ".".join(("predbayes", *path.relative_to(PACKAGE).with_suffix("").parts))
             assert f"`{module}`" in (DOCS / "deviations.md").read_text()
+
+
+class TestHouse:
+    """The house as its imports draw it; which floor is above which, import-linter holds."""
+
+    @staticmethod
+    def rooms() -> dict[str, list[Path]]:
+        """Files by folder, without those in folders below."""
+        rooms: dict[str, list[Path]] = {}
+        for path in SOURCES:
+            rooms.setdefault(path.parent.relative_to(PACKAGE).as_posix(), []).append(path)
+        return rooms
+
+    def test_no_folder_holds_more_than_a_fifth_of_the_lines(self):
+        lines = {
+            room: sum(len(path.read_text().splitlines()) for path in paths)
+            for room, paths in self.rooms().items()
+        }
+        assert max(lines.values()) <= sum(lines.values()) / 5
+
+    def test_the_rooms_of_a_study_have_few_arrows_between_them(self):
+        arrows = set()
+        for path in (PACKAGE / "study").rglob("*.py"):
+            here = path.relative_to(PACKAGE / "study").parts[0].removesuffix(".py")
+            used = re.findall(r"^ *from predbayes\.study\.(\w+)", path.read_text(), re.M)
+            arrows |= {(here, room) for room in used if room != here}
+        assert 0 < len(arrows) <= 30, sorted(arrows)
+
+    def test_functions_are_short(self):
+        lengths = sorted(length for path in SOURCES for length in function_lengths(path))
+        assert lengths[len(lengths) // 2] <= 4
+        assert lengths[9 * len(lengths) // 10] <= 15
+        assert lengths[-1] <= 49
 
 
 class TestEquations:
