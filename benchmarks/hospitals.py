@@ -126,7 +126,7 @@ def score_split(seed: int, canonical: Tensor) -> Split:
         _losses({name: p[rows] for name, p in predictives.items()}, world.targets),
         nearest(patient_table(dataset)[-len(world.targets) :], canonical),
         dataset.test_groups.numpy(),
-        auto.choice.rung.name,
+        auto.choice.spec.name,
         len(dataset.test_targets) / len(dataset.train_targets),
     )
 

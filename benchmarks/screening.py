@@ -38,7 +38,7 @@ from predbayes.learning.local import LocalLearner
 from predbayes.methods.pooled import prior_predictive
 from predbayes.optional import require
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import climb, ladder
+from predbayes.predictive.selection import candidates, select
 from predbayes.seeding import generator
 from predbayes.study.result.screening import Contribution, Screening, pool_losses, screen, sum_of
 
@@ -185,7 +185,7 @@ def pool_nll(study: Study, sites: Sequence[Contribution]) -> float:
     total = sum_of(sites, targets[:num], own=study.own, prior=study.prior, floor=FLOOR)
     labelled = total[:num]
     rng = generator(study.seed, "pool")
-    choice = climb(labelled, targets[:num], ladder(labelled), rng=rng)
+    choice = select(labelled, targets[:num], candidates(labelled), rng=rng)
     pooled = total[num:].pool(choice.tuned.weights)
     return -float(pooled.log_prob(targets[num:]).double().mean())
 

@@ -25,9 +25,9 @@ from predbayes.methods.controls import ServerOnly, Tempered
 from predbayes.methods.method import run
 from predbayes.methods.pooled import send_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import CATEGORICAL_TERMS, MARGINAL, OWN, Storey, climb
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.selection import CATEGORICAL_TERMS, MARGINAL, OWN, Complexity, select
 from predbayes.seeding import generator, split
 from predbayes.summand import Kept, fold
 
@@ -119,14 +119,14 @@ def lifted(method, sites, reference):
 
 
 def components_chosen_from(monkeypatch, method, sites, reference):
-    """The sum that the ladder stands on, and the rungs that it has."""
+    """The sum that the pool is selected on, and the candidates."""
     seen = []
 
-    def spy(total, targets, rungs, **options):
-        seen.append((total, targets, rungs, options))
-        return climb(total, targets, rungs, **options)
+    def spy(total, targets, specs, **options):
+        seen.append((total, targets, specs, options))
+        return select(total, targets, specs, **options)
 
-    monkeypatch.setattr(auto_pool, "climb", spy)
+    monkeypatch.setattr(auto_pool, "select", spy)
     state = run(method, InProcess(sites, 0), reference, seed=0)
     (call,) = seen
     return state, *call
@@ -162,7 +162,7 @@ class TestItPays:
             run(method, InProcess(lost, 0), reference, seed=0)
             for method in (auto(), ServerOnly(Blobs()))
         )
-        assert OWN in state.choice.rung.components
+        assert OWN in state.choice.spec.components
         ours, theirs = (nll(s.predictive[-2000:], y) for s in (state, server))
         assert ours <= theirs + 0.02  # its models have seen four rows of five
 
@@ -240,12 +240,12 @@ class TestWhatItChoosesFrom:
     def test_without_an_own_model_there_is_none(self, monkeypatch):
         sites, reference, _ = world()
         method = auto(own="none")
-        state, total, _, rungs, _ = components_chosen_from(monkeypatch, method, sites, reference)
+        state, total, _, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
         assert total.num_clients == 3
         assert OWN not in total.components
-        assert not any(OWN in rung.components for rung in rungs)
-        assert "every term" in {rung.name for rung in rungs}
-        assert state.choice.rung in rungs
+        assert not any(OWN in spec.components for spec in specs)
+        assert "every term" in {spec.name for spec in specs}
+        assert state.choice.spec in specs
 
     def test_the_own_model_may_be_of_another_kind(self, monkeypatch):
         class Uniform:
@@ -282,17 +282,17 @@ class TestWhatItChoosesFrom:
         """Though the coordinator could count its own rows."""
         sites, reference, _ = world()
         method = auto(count_classes=False)
-        _, total, _, rungs, _ = components_chosen_from(monkeypatch, method, sites, reference)
+        _, total, _, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
         assert total.num_clients == 4
         assert total.components == ("mixture", "product", "log_pool", "entropy", OWN)
-        assert not any("every term" in rung.name for rung in rungs)
+        assert not any("every term" in spec.name for spec in specs)
 
-    def test_uploads_kept_apart_are_components_and_storeys(self, monkeypatch):
+    def test_uploads_kept_apart_are_components_and_complexities(self, monkeypatch):
         sites, reference, _ = world()
         method = auto(keep_apart=True)
         _, uploads, _ = lifted(method, sites, reference)
-        _, total, _, rungs, _ = components_chosen_from(monkeypatch, method, sites, reference)
-        assert {Storey.SITES, Storey.CLASSES} <= {rung.storey for rung in rungs}
+        _, total, _, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
+        assert {Complexity.SITES, Complexity.CLASSES} <= {spec.complexity for spec in specs}
         assert total.num_clients == 4
         for upload in uploads:
             alone = upload.predictive()[reference.labelled]
@@ -315,9 +315,9 @@ class TestWhatItChoosesFrom:
     def test_a_regression_trusts_by_epistemic_variance(self, monkeypatch):
         sites, reference, _ = world(Gaussian)
         method = auto(Gaussian, keep_apart=True)
-        state, total, _, rungs, _ = components_chosen_from(monkeypatch, method, sites, reference)
+        state, total, _, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
         assert {"trust_0.5", "trust_1", "trust_2", OWN, "site site0"} <= set(total.components)
-        assert Storey.SITES in {rung.storey for rung in rungs}
+        assert Complexity.SITES in {spec.complexity for spec in specs}
         assert bool((state.predictive.var > 0).all())
         assert total.prior is not None
         assert float(total.prior.mean) == pytest.approx(float(reference.targets.double().mean()))
@@ -329,14 +329,14 @@ class TestWhatItChoosesFrom:
         each = Gaussian(torch.linspace(0, 1, 80), torch.full((80,), 30.0))
         for prior, expected in ((one, one.natural().expand(60, 2)), (each, each.natural()[:60])):
             method = auto(Gaussian, prior=prior)
-            _, total, _, rungs, _ = components_chosen_from(monkeypatch, method, sites, reference)
+            _, total, _, specs, _ = components_chosen_from(monkeypatch, method, sites, reference)
             torch.testing.assert_close(total.component(MARGINAL), expected.double())
-            assert any(MARGINAL in rung.components for rung in rungs)
+            assert any(MARGINAL in spec.components for spec in specs)
         method = auto(Gaussian, prior="flat")
         _, total, *_ = components_chosen_from(monkeypatch, method, sites, reference)
         assert MARGINAL not in total.components
 
-    def test_options_reach_the_ladder_and_the_own_model(self, monkeypatch):
+    def test_options_reach_the_selection_and_the_own_model(self, monkeypatch):
         folds = []
 
         def spy(*arguments, num_folds, rng):
@@ -387,7 +387,7 @@ class TestLabels:
             for method in (auto(), mixture(Blobs(), send="predictions"))
         )
         torch.testing.assert_close(ours.predictive.natural(), plain.predictive.natural())
-        assert ours.choice.rung.name == "mixture"
+        assert ours.choice.spec.name == "mixture"
         assert "the pool is the plain mixture" in caplog.text
 
     def test_just_enough_are_chosen_by(self):
@@ -408,7 +408,7 @@ class TestLabels:
             for rows in (reference, fewer, other)
         ]
         for state in states[1:]:
-            assert state.choice.rung.name == states[0].choice.rung.name
+            assert state.choice.spec.name == states[0].choice.spec.name
             assert state.tuned.weights == pytest.approx(states[0].tuned.weights, abs=1e-4)
             torch.testing.assert_close(
                 state.predictive[reference.labelled].natural(),

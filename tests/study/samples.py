@@ -10,6 +10,7 @@ from typing import Any
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import (
     Bin,
+    CandidateResult,
     Coverage,
     Estimate,
     Finding,
@@ -17,7 +18,6 @@ from predbayes.study.result.schema import (
     PoolResult,
     Reliability,
     Result,
-    RungResult,
     Scores,
     SiteResult,
     StudentResult,
@@ -194,7 +194,7 @@ def without_labels(result: Result) -> Result:
             "student": result.student.model_copy(update={"scores": None}),
             "reliability": None,
             "coverage": None,
-            "pool": result.pool.model_copy(update={"rungs": (), "curve": (), "num_labels": 0}),
+            "pool": result.pool.model_copy(update={"candidates": (), "curve": (), "num_labels": 0}),
         }
     )
 
@@ -267,10 +267,12 @@ def _pool(plan: Plan, names: tuple[str, str, str]) -> PoolResult:
         name=f"{names[0]} (62%), {names[1]} (38%)",
         reason="cross-validated NLL 0.1934 with a few weights",
         weights={"mixture": 0.484, "natural": 0.317, "own": 0.161},
-        rungs=(
-            RungResult(name="mixture", num_weights=0, nll=0.4137, share=0.0),
+        candidates=(
+            CandidateResult(name="mixture", num_weights=0, nll=0.4137, share=0.0),
             *(
-                RungResult(name=name, num_weights=1 + i, nll=0.1934 + 0.0123 * i, share=shares[i])
+                CandidateResult(
+                    name=name, num_weights=1 + i, nll=0.1934 + 0.0123 * i, share=shares[i]
+                )
                 for i, name in enumerate(names)
             ),
         ),

@@ -1,11 +1,11 @@
 """The pool that the labelled rows choose, with the coordinator's own model in it.
 
-The choice is that of `predbayes.predictive.ladder`:
+The choice is that of `predbayes.predictive.selection`:
 
     learn    as for the paper's pool; a site also says how many rows of each class it has
-    lift     the sums of every term of the ladder
+    lift     the sums of every term of the candidates
     finish   the coordinator's own model, cross-fitted on the labelled rows, enters twice: as one
-             more site, and as a component with a weight of its own; then climb
+             more site, and as a component with a weight of its own; then select
 
 With many labels and skewed sites the own model carries much of the weight, with few labels none:
 the result is about as good as the better of federation and no federation, or better than both.
@@ -39,8 +39,8 @@ from predbayes.methods.pooled import (
     require_choices,
 )
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import MIN_LABELS, TERMS, climb, ladder, with_coordinator
 from predbayes.predictive.pooling import PredictiveSum, Term
+from predbayes.predictive.selection import MIN_LABELS, TERMS, candidates, select, with_coordinator
 from predbayes.seeding import split
 from predbayes.summand import Kept
 
@@ -106,7 +106,7 @@ class AutoPool(LearnsAndLifts):
         return PoolState(prior_predictive(self.prior, reference))
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
-        """The site's predictives in every term of the ladder."""
+        """The site's predictives in every term of the candidates."""
         predictive = read_predictive(self.learner, upload, inputs)
         summand = self._of_site(state, upload, predictive)
         if not self.keep_apart:
@@ -128,10 +128,10 @@ class AutoPool(LearnsAndLifts):
         for site in sites:
             pooled = pooled.with_component(_site_component(site.name), site.predictive)
         labelled = pooled[reference.labelled]
-        choice = climb(
+        choice = select(
             labelled,
             reference.targets,
-            ladder(labelled, [_site_component(site.name) for site in sites]),
+            candidates(labelled, [_site_component(site.name) for site in sites]),
             num_folds=self.num_folds,
             min_labels=self.min_labels,
             rng=fold_rng,

@@ -22,8 +22,8 @@ from predbayes.learning.local import LocalLearner, NetworkLearner, Predictor
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import Choice
 from predbayes.predictive.pooling import PredictiveSum, Term
+from predbayes.predictive.selection import Choice
 from predbayes.predictive.tuning import TunedPool
 
 Send = Literal["weights", "predictions"]

@@ -201,10 +201,9 @@ def test_every_figure_is_in_the_report(make):
         assert site.digest[:8] in text
         for count in site.class_rows or ():
             assert re.search(rf"\b{count:.0f}\b", text)
-    for rung in result.pool.rungs:
+    for one in result.pool.candidates:
         assert (
-            f"{rung.name} {rung.num_weights} {rung.nll:.4f} {rung.share:.0%}".replace("%", " %")
-            in text
+            f"{one.name} {one.num_weights} {one.nll:.4f} {one.share:.0%}".replace("%", " %") in text
         )
     assert result.pool.name in text
     assert result.pool.reason in text
@@ -422,9 +421,9 @@ def test_many_classes_are_listed_one_after_the_other():
 def test_numbers_that_are_not_finite_are_said_to_be_so():
     """A pool may be no distribution at all for some beta."""
     plan, result = regression()
-    rungs = (result.pool.rungs[0].model_copy(update={"nll": float("inf")}),)
+    candidates = (result.pool.candidates[0].model_copy(update={"nll": float("inf")}),)
     curve = ((0.0, 0.9), (0.5, 0.7), (1.0, float("inf")))
-    pool = result.pool.model_copy(update={"rungs": rungs, "curve": curve})
+    pool = result.pool.model_copy(update={"candidates": candidates, "curve": curve})
     html = render_report(plan, result.model_copy(update={"pool": pool}), public=True)
     assert "not finite" in Page(html).text
     assert "lowest at beta = 0.50" in Page(html).text

@@ -11,8 +11,8 @@ import torch
 
 from predbayes.errors import StudyError
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.ladder import MARGINAL, MIN_LABELS, OWN, Rung, climb, ladder
 from predbayes.predictive.metrics import nll
+from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN, PoolSpec, candidates, select
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result import screening
@@ -30,7 +30,7 @@ from predbayes.study.result.screening import (
 from tests.oracles import assert_variance
 
 NUM_ROWS, NUM_CLASSES, NUM_SITES = 200, 4, 5
-QUICK = (Rung("mixture, tempered", free=("mixture",)),)
+QUICK = (PoolSpec("mixture, tempered", free=("mixture",)),)
 PRIOR = {Categorical: None, Gaussian: Gaussian(torch.zeros(1).double(), torch.ones(1).double())}
 FAMILIES = [Categorical, Gaussian]
 
@@ -105,7 +105,7 @@ POISONS = {
 
 
 def screened(family, sites, targets, **options):
-    losses = pool_losses(targets, seed=0, prior=PRIOR[family], rungs=QUICK)
+    losses = pool_losses(targets, seed=0, prior=PRIOR[family], specs=QUICK)
     return screen(sites, targets, losses=losses, rng=generator(0), **options)
 
 
@@ -531,7 +531,7 @@ class TestInfluence:
     def test_it_is_of_the_pool_without_those_left_out(self):
         sites, targets = study(Categorical, 0)
         sites[2] = replaced(sites[2], wrong_and_sure(sites[2].predictive))
-        losses = pool_losses(targets, seed=0, rungs=QUICK)
+        losses = pool_losses(targets, seed=0, specs=QUICK)
         found = judged_by(losses, sites, targets)
         kept = [site for site in sites if site.site != "site 2"]
         for site in kept:
@@ -544,7 +544,7 @@ class TestInfluence:
 
 class TestPool:
     @pytest.mark.parametrize("family", FAMILIES)
-    def test_losses_are_those_of_the_ladder(self, family, rng):
+    def test_losses_are_those_of_the_selection(self, family, rng):
         sites, targets = study(family, 0)
         own = honest(family, truth(family, rng)[1], rng).predictive
         losses = pool_losses(targets, seed=3, own=own, prior=PRIOR[family])(sites)
@@ -552,20 +552,20 @@ class TestPool:
         assert {OWN} <= set(total.components)
         assert (MARGINAL in total.components) is (family is Gaussian)
         assert total.num_clients == NUM_SITES + 1
-        choice = climb(total, targets, ladder(total), rng=generator(3, "screening"))
+        choice = select(total, targets, candidates(total), rng=generator(3, "screening"))
         assert losses.tolist() == choice.losses.tolist()
 
     def test_folds_are_the_same_each_time(self):
         sites, targets = study(Categorical, 0)
-        losses = pool_losses(targets, seed=0, rungs=QUICK)
+        losses = pool_losses(targets, seed=0, specs=QUICK)
         assert losses(sites).tolist() == losses(sites).tolist()
-        assert losses(sites).tolist() != pool_losses(targets, seed=1, rungs=QUICK)(sites).tolist()
+        assert losses(sites).tolist() != pool_losses(targets, seed=1, specs=QUICK)(sites).tolist()
 
-    def test_rungs_that_the_sum_cannot_carry_are_left_out(self):
+    def test_candidates_that_the_sum_cannot_carry_are_left_out(self):
         sites, targets = study(Categorical, 0)
-        own = Rung("own model, tempered", base=OWN, free=(OWN,))
+        own = PoolSpec("own model, tempered", base=OWN, free=(OWN,))
         with_own, without = (
-            pool_losses(targets, seed=0, rungs=rungs)(sites) for rungs in ((*QUICK, own), QUICK)
+            pool_losses(targets, seed=0, specs=specs)(sites) for specs in ((*QUICK, own), QUICK)
         )
         assert with_own.tolist() == without.tolist()
 

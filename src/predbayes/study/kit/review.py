@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
-from predbayes.predictive.ladder import MIN_LABELS
+from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.models import learner_names
 from predbayes.study.plan.modules import load_module
 from predbayes.study.plan.schema import Category, Plan

@@ -40,9 +40,9 @@ from predbayes.methods.distilled import Distilled, DistilledState
 from predbayes.methods.pooled import PoolState, read_predictive
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, joined
-from predbayes.predictive.ladder import MIN_LABELS
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import folds, generator
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import (
@@ -56,9 +56,9 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
+    CandidateResult,
     PoolResult,
     Result,
-    RungResult,
     Scores,
     SiteResult,
     StudentResult,
@@ -381,15 +381,15 @@ class _Telling:
             name = plan.pool.method if tuned is None else f"beta = {beta:.2f}"
             reason = "as the plan says" if tuned is None else "tuned on the labelled rows"
             weights = {"mixture": 1 - beta, "product": beta}
-        rungs = () if choice is None else choice.scores
+        candidates = () if choice is None else choice.scores
         return PoolResult(
             method=plan.pool.method,
             name=name,
             reason=reason,
             weights=dict(weights),
-            rungs=tuple(
-                RungResult(name=r.name, num_weights=r.num_weights, nll=r.nll, share=r.share)
-                for r in rungs
+            candidates=tuple(
+                CandidateResult(name=r.name, num_weights=r.num_weights, nll=r.nll, share=r.share)
+                for r in candidates
             ),
             curve=self._curve(),
             num_labels=len(self.run.reference.targets),

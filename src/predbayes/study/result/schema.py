@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ConfigDict, Field
+
 from predbayes.study.plan.schema import Section
 
 
@@ -57,7 +59,7 @@ class SiteResult(Section):
     left_out: bool  # by the plan's screening rule, or by hand
 
 
-class RungResult(Section):
+class CandidateResult(Section):
     """One of the pools that were compared."""
 
     name: str
@@ -69,11 +71,13 @@ class RungResult(Section):
 class PoolResult(Section):
     """The pool that was taken, and why."""
 
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
     method: str
     name: str
     reason: str
     weights: dict[str, float | tuple[float, ...]]
-    rungs: tuple[RungResult, ...]
+    candidates: tuple[CandidateResult, ...] = Field(alias="rungs")  # its name in format 1
     curve: tuple[tuple[float, float], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
     num_labels: int
 

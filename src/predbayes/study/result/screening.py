@@ -48,8 +48,15 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
-from predbayes.predictive.ladder import MIN_LABELS, TERMS, Rung, climb, ladder, with_coordinator
 from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.selection import (
+    MIN_LABELS,
+    TERMS,
+    PoolSpec,
+    candidates,
+    select,
+    with_coordinator,
+)
 from predbayes.seeding import draw_seed, generator
 from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
@@ -78,7 +85,7 @@ _BURDEN: Mapping[Kind, float] = {
 }
 """By how many standard errors a site must help to stay all the same."""
 
-_BETA = Rung("beta", interpolates=True)
+_BETA = PoolSpec("beta", interpolates=True)
 _LEAST_SITES = 2  # that always stay
 _LOG_PROB_BOUND = math.log(0.01)  # one overconfident row must not own the variance
 _MEAN_BOUND = 3.0  # standard deviations of the targets, likewise
@@ -193,7 +200,7 @@ def screen_sites(
         seed=plan.seed,
         own=own if auto else None,
         prior=standard_prior(plan),
-        rungs=None if auto else (_BETA,),
+        specs=None if auto else (_BETA,),
         floor=plan.pool.floor,
     )
     rng = generator(plan.seed, "screening", "intervals")
@@ -206,7 +213,7 @@ def pool_losses(
     seed: int,
     own: Predictive | None = None,
     prior: Predictive | None = None,
-    rungs: Sequence[Rung] | None = None,
+    specs: Sequence[PoolSpec] | None = None,
     floor: float = LOG_PROB_FLOOR,
     num_folds: int = 5,
     min_labels: int = MIN_LABELS,
@@ -218,7 +225,7 @@ def pool_losses(
         seed: Of the folds, which are the same for whatever sites.
         own: The coordinator's own model, cross-fitted, on the labelled rows.
         prior: The prior predictive that the product divides out.
-        rungs: What to choose from; all that the sum can carry by default.
+        specs: What to choose from; all that the sum can carry by default.
         floor: Least log-probability with which a site enters the pool.
         num_folds: Parts of the labelled rows in cross-validation.
         min_labels: With fewer labels the pool is the mixture.
@@ -226,9 +233,9 @@ def pool_losses(
 
     def losses(contributions: Sequence[Contribution]) -> Tensor:
         total = sum_of(contributions, targets, own=own, prior=prior, floor=floor)
-        carried = [r for r in rungs or ladder(total) if r.components <= set(total.components)]
+        carried = [r for r in specs or candidates(total) if r.components <= set(total.components)]
         rng = generator(seed, "screening")
-        return climb(
+        return select(
             total, targets, carried, num_folds=num_folds, min_labels=min_labels, rng=rng
         ).losses
 
@@ -243,7 +250,7 @@ def sum_of(
     prior: Predictive | None = None,
     floor: float = LOG_PROB_FLOOR,
 ) -> PredictiveSum[Any]:
-    """Sites in every term of the ladder, with the coordinator's own model as one more site."""
+    """Sites in every term of the candidates, with the coordinator's own model as one more site."""
     total: PredictiveSum[Any] = fold(
         PredictiveSum.of(
             c.predictive,

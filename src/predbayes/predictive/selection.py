@@ -1,7 +1,7 @@
-"""A ladder of pools, climbed only as far as the labelled rows carry.
+"""The pool that labelled rows select from candidates, no more complex than they support.
 
-Each rung is a pool (`predbayes.predictive.pooling`) with some free weights. Rungs of one storey are
-about as easy to overfit:
+Each candidate is a pool (`predbayes.predictive.pooling`) with some free weights. Candidates of one
+complexity overfit about as easily:
 
     untuned        mixture; log pool; the coordinator's own model       (categorical only)
     few weights    beta (the paper); a temperature; with entropy, trust, the labels' marginal, the
@@ -10,26 +10,26 @@ about as easy to overfit:
     sites          one weight per site, where uploads are kept apart
     classes        one per site and class, likewise
 
-Each is cross-validated on the labelled rows. The *one-standard-error rule* says how high to climb:
-to the lowest storey whose best rung is within one standard error of the best of all. Differences
+Each is cross-validated on the labelled rows. The *one-standard-error rule* sets the complexity: the
+least one whose best candidate is within one standard error of the best of all. Differences
 are paired, row by row, so that what makes a row hard for every pool does not count. The standard
-error is the larger of two: that of the sample, and what it would be if the lower rung were right,
+error is the larger of two: that of the sample, and what it would be if the simpler pool were right,
 
     sqrt( mean_i Var_{y ~ p_low(x_i)} log( p_high(y) / p_low(y) ) / N )
 
 because where errors are rare a few hundred labels may hold none, and every sharper pool looks
-better than it is. A Gaussian pool always has its scale tuned: intervals hang on it, and it
+better than it is. A Gaussian pool always has its scale tuned: intervals depend on it, and it
 takes few labels.
 
-Up to there no rung is taken alone, because a hundred labels cannot tell them apart: their
-weights are averaged, each rung r by the share (pseudo-BMA+; Yao et al., 2018)
+Up to that complexity no candidate is taken alone, because a hundred labels cannot tell them apart:
+their weights are averaged, each candidate r by the share (pseudo-BMA+; Yao et al., 2018)
 
     s_r = E_w softmax_r( - sum_i w_i loss_ri ),        w / N ~ Dirichlet(1, ..., 1) over the rows
 
-A log-linear average of log-linear pools is again one. With many labels one rung, or a few much
+A log-linear average of log-linear pools is again one. With many labels one candidate, or a few much
 alike, have all of it.
 
-With fewer than `MIN_LABELS` labels nothing can be chosen, and the mixture it is.
+With fewer than `MIN_LABELS` labels nothing can be selected, and the pool is the mixture.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ MARGINAL = "marginal"
 TRUST_EXPONENTS = (0.5, 1.0, 2.0)
 _NUM_DRAWS = 500
 _LEAST_SHARE = 0.005
-_MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a rung that needs more is not tried
+_MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a candidate that needs more is not tried
 
 CATEGORICAL_TERMS: tuple[Term, ...] = (LOG_POOL, ENTROPY, CLASS_MIXTURE, CORRECTED)
 GAUSSIAN_TERMS: tuple[Term, ...] = tuple(trust(exponent) for exponent in TRUST_EXPONENTS)
@@ -80,10 +80,10 @@ TERMS: Mapping[type[Predictive], Sequence[Term]] = {
     Categorical: CATEGORICAL_TERMS,
     Gaussian: GAUSSIAN_TERMS,
 }
-"""What a site is lifted into for the ladder of its family."""
+"""The terms that a site is lifted into, for the candidates of its family."""
 
 
-class Storey(IntEnum):
+class Complexity(IntEnum):
     """How much there is to overfit."""
 
     UNTUNED = 0
@@ -105,12 +105,12 @@ class Storey(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """One pool of the ladder.
+class PoolSpec:
+    """One candidate: a pool and which of its weights are free.
 
     Args:
         name: What it is called in reports.
-        storey: How much there is to overfit.
+        complexity: How much there is to overfit.
         base: The component that it is drawn towards.
         free: Components with a free weight; none is the base alone.
         by_class: Components with a free weight for each class.
@@ -118,7 +118,7 @@ class Rung:
     """
 
     name: str
-    storey: Storey = Storey.FEW_WEIGHTS
+    complexity: Complexity = Complexity.FEW_WEIGHTS
     base: str = "mixture"
     free: tuple[str, ...] = ()
     by_class: tuple[str, ...] = ()
@@ -157,14 +157,14 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class RungScore:
-    """How a rung did in cross-validation."""
+class CandidateScore:
+    """How a candidate did in cross-validation."""
 
     name: str
-    storey: Storey
+    complexity: Complexity
     num_weights: int
     nll: float  # mean over labelled rows, each scored with weights tuned without it
-    behind: float  # mean difference to the best rung
+    behind: float  # mean difference to the best candidate
     standard_error: float  # of that difference
     share: float = 0.0  # in the pool that was chosen
 
@@ -173,19 +173,19 @@ class RungScore:
 class Choice:
     """The pool that was chosen, its weights, and why."""
 
-    rung: Rung  # the one with the largest share
+    spec: PoolSpec  # the one with the largest share
     tuned: TunedPool
-    scores: tuple[RungScore, ...]  # of every rung, from the ground up
+    scores: tuple[CandidateScore, ...]  # of every candidate, the simplest first
     reason: str
     # (N,), -log p of each labelled row under weights tuned without it, averaged by the shares
     losses: Tensor = field(default_factory=lambda: torch.empty(0), compare=False, repr=False)
 
     @property
     def name(self) -> str:
-        """The rungs that make up most of the pool, largest share first."""
+        """The candidates that make up most of the pool, largest share first."""
         ranked = sorted(self.scores, key=lambda score: -score.share)
         leading = [f"{s.name} ({s.share:.0%})" for s in ranked[:3] if s.share >= 0.1]
-        return " + ".join(leading) or self.rung.name
+        return " + ".join(leading) or self.spec.name
 
 
 def with_coordinator(
@@ -225,99 +225,99 @@ def with_coordinator(
     return total
 
 
-def ladder(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Rung]:
-    """The rungs that a sum can carry, from the ground up.
+def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[PoolSpec]:
+    """List the pools that can be made from a sum, the simplest first.
 
     Args:
         total: A sum with the terms of its family (`CATEGORICAL_TERMS`, `GAUSSIAN_TERMS`), with
             components `OWN` and `MARGINAL` where the coordinator has a model and a prior.
         sites: Components that are single sites, where uploads are kept apart.
     """
-    build = _categorical_rungs if total.family is Categorical else _gaussian_rungs
-    rungs = build(tuple(sites))
+    build = _categorical_specs if total.family is Categorical else _gaussian_specs
+    specs = build(tuple(sites))
     there = set(total.components)
-    carried = [rung for rung in rungs if rung.components <= there]
+    carried = [spec for spec in specs if spec.components <= there]
     num = total.component("mixture").numel()
     return [r for r in carried if num * r.num_weights(_coordinates(total)) <= _MAX_ELEMENTS]
 
 
-MIXTURE = Rung("mixture", Storey.UNTUNED)
-"""Where to stay when labels are too few."""
+MIXTURE = PoolSpec("mixture", Complexity.UNTUNED)
+"""The pool when labels are too few."""
 
 _BOTH_FAMILIES = (
-    Rung("beta", interpolates=True),
-    Rung("mixture, tempered", free=("mixture",)),
-    Rung("mixture, product", free=("mixture", "product")),
-    Rung("own model, tempered", base=OWN, free=(OWN,)),
-    Rung("mixture, own", free=("mixture", OWN)),
-    Rung("mixture, product, own", free=("mixture", "product", OWN)),
+    PoolSpec("beta", interpolates=True),
+    PoolSpec("mixture, tempered", free=("mixture",)),
+    PoolSpec("mixture, product", free=("mixture", "product")),
+    PoolSpec("own model, tempered", base=OWN, free=(OWN,)),
+    PoolSpec("mixture, own", free=("mixture", OWN)),
+    PoolSpec("mixture, product, own", free=("mixture", "product", OWN)),
 )
 
 
-def _categorical_rungs(sites: tuple[str, ...]) -> list[Rung]:
+def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
     few = ("mixture", "product", "entropy")
     many = (*few, "class_mixture", "corrected")
-    rungs = [
+    specs = [
         MIXTURE,
-        Rung("log pool", Storey.UNTUNED, "log_pool"),
-        Rung("own model alone", Storey.UNTUNED, OWN),
+        PoolSpec("log pool", Complexity.UNTUNED, "log_pool"),
+        PoolSpec("own model alone", Complexity.UNTUNED, OWN),
         *_BOTH_FAMILIES,
-        Rung("log pool, tempered", base="log_pool", free=("log_pool",)),
-        Rung("log pool, own", base="log_pool", free=("log_pool", OWN)),
-        Rung("mixture, product, entropy", free=few),
-        Rung("mixture, product, entropy, own", free=(*few, OWN)),
-        Rung("every term", Storey.MANY_TERMS, free=many),
-        Rung("every term, own", Storey.MANY_TERMS, free=(*many, OWN)),
+        PoolSpec("log pool, tempered", base="log_pool", free=("log_pool",)),
+        PoolSpec("log pool, own", base="log_pool", free=("log_pool", OWN)),
+        PoolSpec("mixture, product, entropy", free=few),
+        PoolSpec("mixture, product, entropy, own", free=(*few, OWN)),
+        PoolSpec("every term", Complexity.MANY_TERMS, free=many),
+        PoolSpec("every term, own", Complexity.MANY_TERMS, free=(*many, OWN)),
     ]
     if not sites:
-        return rungs
+        return specs
     return [
-        *rungs,
-        Rung("a weight per site", Storey.SITES, free=(*many, *sites)),
-        Rung("a weight per site, own", Storey.SITES, free=(*many, OWN, *sites)),
-        Rung("a weight per site and class", Storey.CLASSES, free=many, by_class=sites),
-        Rung("the same, own", Storey.CLASSES, free=many, by_class=(*sites, OWN)),
+        *specs,
+        PoolSpec("a weight per site", Complexity.SITES, free=(*many, *sites)),
+        PoolSpec("a weight per site, own", Complexity.SITES, free=(*many, OWN, *sites)),
+        PoolSpec("a weight per site and class", Complexity.CLASSES, free=many, by_class=sites),
+        PoolSpec("the same, own", Complexity.CLASSES, free=many, by_class=(*sites, OWN)),
     ]
 
 
-def _gaussian_rungs(sites: tuple[str, ...]) -> list[Rung]:
-    rungs = [
+def _gaussian_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
+    specs = [
         *_BOTH_FAMILIES,
-        Rung("mixture, marginal", free=("mixture", MARGINAL)),
-        Rung("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
+        PoolSpec("mixture, marginal", free=("mixture", MARGINAL)),
+        PoolSpec("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
     ]
     for name in (term.name for term in GAUSSIAN_TERMS):
         readable = name.replace("_", " ")
-        rungs += [
-            Rung(f"{readable}, tempered", base=name, free=(name,)),
-            Rung(f"{readable}, own", base=name, free=(name, OWN)),
-            Rung(f"{readable}, marginal", base=name, free=(name, MARGINAL)),
-            Rung(f"{readable}, own, marginal", base=name, free=(name, OWN, MARGINAL)),
-            Rung(f"mixture, {readable}, own", free=("mixture", name, OWN)),
+        specs += [
+            PoolSpec(f"{readable}, tempered", base=name, free=(name,)),
+            PoolSpec(f"{readable}, own", base=name, free=(name, OWN)),
+            PoolSpec(f"{readable}, marginal", base=name, free=(name, MARGINAL)),
+            PoolSpec(f"{readable}, own, marginal", base=name, free=(name, OWN, MARGINAL)),
+            PoolSpec(f"mixture, {readable}, own", free=("mixture", name, OWN)),
         ]
     if sites:
-        rungs += [
-            Rung("a weight per site", Storey.SITES, free=("mixture", *sites)),
-            Rung("a weight per site, own", Storey.SITES, free=("mixture", OWN, *sites)),
+        specs += [
+            PoolSpec("a weight per site", Complexity.SITES, free=("mixture", *sites)),
+            PoolSpec("a weight per site, own", Complexity.SITES, free=("mixture", OWN, *sites)),
         ]
-    return rungs
+    return specs
 
 
-def climb(
+def select(
     total: PredictiveSum[Any],
     targets: Tensor,
-    rungs: Sequence[Rung],
+    specs: Sequence[PoolSpec],
     *,
     num_folds: int = 5,
     min_labels: int = MIN_LABELS,
     rng: torch.Generator,
 ) -> Choice:
-    """Climb by cross-validation and the one-standard-error rule, and average what is there.
+    """Select by cross-validation and the one-standard-error rule, and average what is left.
 
     Args:
         total: The sites' sum on the labelled rows.
         targets: Their labels.
-        rungs: What to choose from.
+        specs: What to choose from.
         num_folds: Parts of the rows, each scored once.
         min_labels: Below as many it is the mixture, with a warning.
         rng: Which row is in which part, and the draws of the shares.
@@ -329,30 +329,30 @@ def climb(
         tuned = TunedPool({"mixture": 1.0}, float(own.mean()), len(targets), {})
         return Choice(MIXTURE, tuned, (), reason, own)
     parts = folds(len(targets), num_folds, rng=rng)
-    held_out = [_held_out(rung, total, targets, parts) for rung in rungs]
+    held_out = [_held_out(spec, total, targets, parts) for spec in specs]
     losses = [_losses(total, natural, targets) for natural in held_out]
-    best = min(range(len(rungs)), key=lambda index: float(losses[index].mean()))
+    best = min(range(len(specs)), key=lambda index: float(losses[index].mean()))
     if not bool(losses[best].isfinite().all()):
         raise PoolError("no pool is a distribution at every labelled row; give the clients a prior")
     scores = [
-        _score(rung, total, (held_out[index], losses[index]), (held_out[best], losses[best]))
-        for index, rung in enumerate(rungs)
+        _score(spec, total, (held_out[index], losses[index]), (held_out[best], losses[best]))
+        for index, spec in enumerate(specs)
     ]
-    top = _lowest_storey(scores)
-    admitted = [score.storey <= top for score in scores]
+    top = _least_complexity(scores)
+    admitted = [score.complexity <= top for score in scores]
     shares = _shares(losses, admitted, rng)
     scores = [replace(score, share=share) for score, share in zip(scores, shares, strict=True)]
-    leading = max(range(len(rungs)), key=lambda index: shares[index])
-    tuned = _averaged(total, targets, rungs, shares)
+    leading = max(range(len(specs)), key=lambda index: shares[index])
+    tuned = _averaged(total, targets, specs, shares)
     averaged = _losses(total, _averaged_natural(held_out, shares), targets)
     reason = _reason(top, scores, best)
-    return Choice(rungs[leading], tuned, tuple(scores), reason, averaged)
+    return Choice(specs[leading], tuned, tuple(scores), reason, averaged)
 
 
 def _shares(
     losses: Sequence[Tensor], admitted: Sequence[bool], rng: torch.Generator
 ) -> list[float]:
-    """How much of the pool each rung is; small shares, and rungs not admitted, are left out."""
+    """Each candidate's share of the pool; small shares, and those not admitted, are left out."""
     used = [i for i, ok in enumerate(admitted) if ok and bool(losses[i].isfinite().all())]
     stacked = torch.stack([losses[i] for i in used])
     draws = torch.empty(_NUM_DRAWS, stacked.shape[1], dtype=torch.float64)
@@ -367,16 +367,16 @@ def _shares(
 
 
 def _averaged(
-    total: PredictiveSum[Any], targets: Tensor, rungs: Sequence[Rung], shares: Sequence[float]
+    total: PredictiveSum[Any], targets: Tensor, specs: Sequence[PoolSpec], shares: Sequence[float]
 ) -> TunedPool:
-    """The pool whose weights are the rungs', averaged by their shares."""
-    used = [(rung, share) for rung, share in zip(rungs, shares, strict=True) if share > 0]
+    """The pool whose weights are the candidates', averaged by their shares."""
+    used = [(spec, share) for spec, share in zip(specs, shares, strict=True) if share > 0]
     if len(used) == 1:
         # Intervals of one weight come at once; of several each takes many solves.
         return used[0][0].tune(total, targets, profiles=len(used[0][0].free) == 1)
     sums: dict[str, Tensor] = {}
-    for rung, share in used:
-        for name, weight in rung.tune(total, targets).weights.items():
+    for spec, share in used:
+        for name, weight in spec.tune(total, targets).weights.items():
             part = share * torch.tensor(weight, dtype=torch.float64)
             sums[name] = sums[name] + part if name in sums else part
     weights: dict[str, Weight] = {
@@ -387,7 +387,7 @@ def _averaged(
 
 
 def _averaged_natural(held_out: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor:
-    """Natural coordinates of the average pool; a rung that is improper somewhere has no share."""
+    """Natural coordinates of the average pool; an improper candidate has no share."""
     parts = [
         share * natural
         for natural, share in zip(held_out, shares, strict=True)
@@ -397,7 +397,7 @@ def _averaged_natural(held_out: Sequence[Tensor | None], shares: Sequence[float]
 
 
 def _held_out(
-    rung: Rung,
+    spec: PoolSpec,
     total: PredictiveSum[Any],
     targets: Tensor,
     parts: Sequence[tuple[Tensor, Tensor]],
@@ -406,7 +406,7 @@ def _held_out(
     natural = torch.empty_like(total.component("mixture"))
     for out, rest in parts:
         try:
-            tuned = rung.tune(total[rest], targets[rest])
+            tuned = spec.tune(total[rest], targets[rest])
             natural[out] = total[out].pool(tuned.weights).natural().double()
         except PoolError:  # improper with these weights at some row that they were not tuned on
             return None
@@ -422,37 +422,37 @@ def _losses(total: PredictiveSum[Any], natural: Tensor | None, targets: Tensor) 
 
 
 def _score(
-    rung: Rung,
+    spec: PoolSpec,
     total: PredictiveSum[Any],
     own: tuple[Tensor | None, Tensor],
     best: tuple[Tensor | None, Tensor],
-) -> RungScore:
+) -> CandidateScore:
     (natural, losses), (best_natural, best_losses) = own, best
     behind, error = losses - best_losses, math.nan
     if natural is not None and best_natural is not None:
         _, variance = total.family.derivatives(natural, (best_natural - natural).unsqueeze(0))
         error = math.sqrt(max(float(behind.var()), float(variance)) / len(behind))
-    num_weights = rung.num_weights(_coordinates(total))
-    return RungScore(
-        rung.name, rung.storey, num_weights, float(losses.mean()), float(behind.mean()), error
+    num_weights = spec.num_weights(_coordinates(total))
+    return CandidateScore(
+        spec.name, spec.complexity, num_weights, float(losses.mean()), float(behind.mean()), error
     )
 
 
-def _lowest_storey(scores: Sequence[RungScore]) -> Storey:
-    """The lowest storey whose best rung is within one standard error of the best of all."""
-    for storey in sorted({score.storey for score in scores}):
-        # Of equals the first, as in `climb`: the best of all is behind by nothing.
-        winner = min((s for s in scores if s.storey == storey), key=lambda score: score.nll)
+def _least_complexity(scores: Sequence[CandidateScore]) -> Complexity:
+    """The least complexity whose best candidate is within one standard error of the best of all."""
+    for complexity in sorted({score.complexity for score in scores}):
+        # Of equals the first, as in `select`: the best of all is behind by nothing.
+        winner = min((s for s in scores if s.complexity == complexity), key=lambda score: score.nll)
         if winner.behind <= winner.standard_error:
-            return storey
-    raise AssertionError("the best rung is within any error of itself")
+            return complexity
+    raise AssertionError("the best candidate is within any error of itself")
 
 
-def _reason(top: Storey, scores: Sequence[RungScore], best: int) -> str:
-    """How high, and what stood against going higher."""
-    lead = min((score for score in scores if score.storey == top), key=lambda score: score.nll)
+def _reason(top: Complexity, scores: Sequence[CandidateScore], best: int) -> str:
+    """Which complexity, and why not a higher one."""
+    lead = min((score for score in scores if score.complexity == top), key=lambda score: score.nll)
     text = f"cross-validated NLL {lead.nll:.4f} with {top.readable}"
-    if scores[best].storey <= top:
+    if scores[best].complexity <= top:
         return text
     return (
         f"{text}, within one standard error ({lead.standard_error:.4f}) of {scores[best].name!r} "

@@ -1,4 +1,4 @@
-"""What is on the ladder, how its rungs are scored, and which one is chosen."""
+"""Which pools are candidates, how they are scored, and which are selected."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import pytest
 import torch
 
 from predbayes.errors import PoolError
-from predbayes.predictive import ladder as ladder_module
+from predbayes.predictive import selection
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.ladder import (
+from predbayes.predictive.metrics import nll
+from predbayes.predictive.pooling import PredictiveSum, Term
+from predbayes.predictive.selection import (
     CATEGORICAL_TERMS,
     GAUSSIAN_TERMS,
     MARGINAL,
     MIN_LABELS,
     MIXTURE,
     OWN,
+    CandidateScore,
     Choice,
-    Rung,
-    RungScore,
-    Storey,
-    _lowest_storey,
+    Complexity,
+    PoolSpec,
+    _least_complexity,
     _reason,
     _shares,
-    climb,
-    ladder,
+    candidates,
+    select,
 )
-from predbayes.predictive.metrics import nll
-from predbayes.predictive.pooling import PredictiveSum, Term
 from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
 from predbayes.seeding import generator
 from predbayes.summand import fold
@@ -54,7 +54,7 @@ WITH_OWN = {
     "mixture, product, entropy, own",
     "every term, own",
 }
-TEMPERED = Rung("mixture, tempered", free=("mixture",))
+TEMPERED = PoolSpec("mixture, tempered", free=("mixture",))
 
 
 def draw(truth, rng):
@@ -85,36 +85,36 @@ def any_problem(family, rng, num_rows=60, num_clients=3):
     return total, random_targets(family, rng, num_rows=num_rows)
 
 
-def names_of(rungs):
-    return {rung.name for rung in rungs}
+def names_of(specs):
+    return {spec.name for spec in specs}
 
 
-class TestRungs:
+class TestCandidates:
     def test_with_every_term_there_are_these(self, rng):
         total, _ = any_problem(Categorical, rng)
-        assert names_of(ladder(total)) == {"mixture", "log pool", "every term"} | FEW
+        assert names_of(candidates(total)) == {"mixture", "log pool", "every term"} | FEW
 
-    def test_the_own_model_brings_its_rungs(self, rng):
+    def test_the_own_model_brings_its_candidates(self, rng):
         total, _ = any_problem(Categorical, rng)
         more = total.with_component(OWN, random_categorical(rng, num_rows=60))
-        assert names_of(ladder(more)) - names_of(ladder(total)) == WITH_OWN
+        assert names_of(candidates(more)) - names_of(candidates(total)) == WITH_OWN
 
-    def test_sites_that_do_not_count_classes_take_their_rungs_away(self, rng):
+    def test_sites_that_do_not_count_classes_take_their_candidates_away(self, rng):
         clients = [random_categorical(rng) for _ in range(2)]
         total, names = kept_apart(clients)
-        assert names_of(ladder(total, names)) == {"mixture", "log pool"} | FEW
+        assert names_of(candidates(total, names)) == {"mixture", "log pool"} | FEW
 
-    def test_sites_kept_apart_have_their_own_storeys(self, rng):
+    def test_sites_kept_apart_have_their_own_complexities(self, rng):
         clients = [random_categorical(rng) for _ in range(2)]
         total, names = kept_apart(clients, class_rows=torch.ones(4))
-        by_name = {rung.name: rung for rung in ladder(total, names)}
+        by_name = {spec.name: spec for spec in candidates(total, names)}
         sites = by_name["a weight per site"]
         classes = by_name["a weight per site and class"]
         assert set(names) <= set(sites.free)
-        assert (sites.storey, sites.by_class) == (Storey.SITES, ())
-        assert (classes.storey, classes.by_class) == (Storey.CLASSES, tuple(names))
+        assert (sites.complexity, sites.by_class) == (Complexity.SITES, ())
+        assert (classes.complexity, classes.by_class) == (Complexity.CLASSES, tuple(names))
         more = total.with_component(OWN, random_categorical(rng))
-        by_name = {rung.name: rung for rung in ladder(more, names)}
+        by_name = {spec.name: spec for spec in candidates(more, names)}
         assert {OWN, *names} <= set(by_name["a weight per site, own"].free)
         assert set(by_name["the same, own"].by_class) == {OWN, *names}
 
@@ -122,26 +122,26 @@ class TestRungs:
         total, _ = any_problem(Gaussian, rng)
         for name in (OWN, MARGINAL):
             total = total.with_component(name, RANDOM[Gaussian](rng, num_rows=60))
-        rungs = ladder(total)
-        assert all(r.storey == Storey.FEW_WEIGHTS for r in rungs)
-        assert all(r.num_weights(2) > 0 for r in rungs)
+        specs = candidates(total)
+        assert all(r.complexity == Complexity.FEW_WEIGHTS for r in specs)
+        assert all(r.num_weights(2) > 0 for r in specs)
         for exponent in ("0.5", "1", "2"):
             for more in ("tempered", "own", "marginal", "own, marginal"):
-                assert f"trust {exponent}, {more}" in names_of(rungs)
+                assert f"trust {exponent}, {more}" in names_of(specs)
 
     def test_gaussians_that_do_not_split_their_variance_are_not_weighed_by_it(self, rng):
         total = fold(lift(RANDOM[Gaussian](rng)) for _ in range(2))
-        assert names_of(ladder(total)) == {"beta", "mixture, tempered", "mixture, product"}
+        assert names_of(candidates(total)) == {"beta", "mixture, tempered", "mixture, product"}
 
-    def test_the_labels_marginal_brings_its_rungs(self, rng):
+    def test_the_labels_marginal_brings_its_candidates(self, rng):
         total = fold(lift(RANDOM[Gaussian](rng)) for _ in range(2))
         more = total.with_component(MARGINAL, RANDOM[Gaussian](rng))
-        assert names_of(ladder(more)) - names_of(ladder(total)) == {"mixture, marginal"}
+        assert names_of(candidates(more)) - names_of(candidates(total)) == {"mixture, marginal"}
 
-    def test_gaussian_sites_kept_apart_have_a_storey(self, rng):
+    def test_gaussian_sites_kept_apart_have_a_complexity(self, rng):
         total, names = kept_apart([RANDOM[Gaussian](rng) for _ in range(2)])
-        (rung,) = (r for r in ladder(total, names) if r.storey > Storey.FEW_WEIGHTS)
-        assert (rung.name, rung.free) == ("a weight per site", ("mixture", *names))
+        (spec,) = (r for r in candidates(total, names) if r.complexity > Complexity.FEW_WEIGHTS)
+        assert (spec.name, spec.free) == ("a weight per site", ("mixture", *names))
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_they_come_from_the_ground_up_each_once(self, family, rng):
@@ -149,20 +149,20 @@ class TestRungs:
             [RANDOM[family](rng) for _ in range(2)],
             class_rows=torch.ones(4),
         )
-        rungs = ladder(total.with_component(OWN, RANDOM[family](rng)), names)
-        assert [r.storey for r in rungs] == sorted(r.storey for r in rungs)
-        assert len(names_of(rungs)) == len(rungs)
+        specs = candidates(total.with_component(OWN, RANDOM[family](rng)), names)
+        assert [r.complexity for r in specs] == sorted(r.complexity for r in specs)
+        assert len(names_of(specs)) == len(specs)
 
     @pytest.mark.parametrize("family", FAMILIES)
-    def test_every_rung_can_be_tuned_and_pooled(self, family, rng):
+    def test_every_candidate_can_be_tuned_and_pooled(self, family, rng):
         total, names = kept_apart(
             [RANDOM[family](rng, num_rows=40, scale=1.0) for _ in range(2)],
             class_rows=torch.ones(4),
         )
         total = total.with_component(OWN, RANDOM[family](rng, num_rows=40))
         y = random_targets(family, rng, num_rows=40)
-        for rung in ladder(total, names):
-            tuned = rung.tune(total, y)
+        for spec in candidates(total, names):
+            tuned = spec.tune(total, y)
             assert nll(total.pool(tuned.weights), y) == pytest.approx(tuned.nll, abs=1e-9)
 
     @pytest.mark.parametrize("family", FAMILIES)
@@ -170,44 +170,44 @@ class TestRungs:
         total, _ = any_problem(family, rng)
         for name in (OWN, MARGINAL):
             total = total.with_component(name, RANDOM[family](rng, num_rows=60))
-        for rung in ladder(total):
-            first = rung.name.split(", ")[0]
+        for spec in candidates(total):
+            first = spec.name.split(", ")[0]
             named = {"beta": "mixture", "every term": "mixture", "own model": OWN}
             base = named.get(first.removesuffix(" alone"), first.replace(" ", "_"))
-            assert rung.base == base
-            assert (OWN in rung.components) is ("own" in rung.name)
-            assert (MARGINAL in rung.components) is ("marginal" in rung.name)
-            assert len(rung.free) == 0 or rung.base in rung.free
+            assert spec.base == base
+            assert (OWN in spec.components) is ("own" in spec.name)
+            assert (MARGINAL in spec.components) is ("marginal" in spec.name)
+            assert len(spec.free) == 0 or spec.base in spec.free
 
     def test_weights_are_counted(self):
         assert MIXTURE.num_weights(4) == 0
-        assert Rung("", interpolates=True).num_weights(4) == 1
-        assert Rung("", free=("mixture", "product")).num_weights(4) == 2
-        assert Rung("", free=("mixture",), by_class=("a", "b", "c")).num_weights(4) == 13
+        assert PoolSpec("", interpolates=True).num_weights(4) == 1
+        assert PoolSpec("", free=("mixture", "product")).num_weights(4) == 2
+        assert PoolSpec("", free=("mixture",), by_class=("a", "b", "c")).num_weights(4) == 13
 
     @pytest.mark.parametrize("most", [0, 1, 3, 12])
     def test_directions_that_do_not_fit_in_memory_are_not_tried(self, most, rng, monkeypatch):
         """60 rows of 4 classes and one direction for each weight."""
         clients = [random_categorical(rng, num_rows=60) for _ in range(2)]
         total, names = kept_apart(clients, class_rows=torch.ones(4))
-        every = ladder(total, names)
-        monkeypatch.setattr(ladder_module, "_MAX_ELEMENTS", 60 * 4 * most)
-        left = ladder(total, names)
-        assert left == [rung for rung in every if rung.num_weights(4) <= most]
+        every = candidates(total, names)
+        monkeypatch.setattr(selection, "_MAX_ELEMENTS", 60 * 4 * most)
+        left = candidates(total, names)
+        assert left == [spec for spec in every if spec.num_weights(4) <= most]
         assert MIXTURE in left
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 class TestTune:
-    def test_a_rung_that_interpolates_is_the_papers(self, family, rng):
+    def test_a_candidate_that_interpolates_is_the_papers(self, family, rng):
         total, y = any_problem(family, rng)
-        rung = Rung("beta", interpolates=True)
-        assert rung.tune(total, y, prior_std=0.5) == tune_beta(total, y, prior_std=0.5)
+        spec = PoolSpec("beta", interpolates=True)
+        assert spec.tune(total, y, prior_std=0.5) == tune_beta(total, y, prior_std=0.5)
 
     def test_others_are_free_weights_which_a_gaussian_has_not_below_zero(self, family, rng):
         total, y = any_problem(family, rng)
         total = total.with_component(OWN, RANDOM[family](rng, num_rows=60))
-        rung = Rung("", base=OWN, free=("mixture", "product"))
+        spec = PoolSpec("", base=OWN, free=("mixture", "product"))
         expected = tune_weights(
             total,
             y,
@@ -217,7 +217,7 @@ class TestTune:
             nonnegative=family is Gaussian,
             profiles=False,
         )
-        assert rung.tune(total, y, prior_std=0.5) == expected
+        assert spec.tune(total, y, prior_std=0.5) == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -225,8 +225,8 @@ class TestTooFewLabels:
     @pytest.mark.parametrize("num_labels", [1, 29])
     def test_it_is_the_mixture_with_a_warning(self, family, num_labels, rng, caplog):
         total, y = any_problem(family, rng, num_rows=num_labels)
-        choice = climb(total, y, ladder(total), rng=rng)
-        assert choice.rung is MIXTURE
+        choice = select(total, y, candidates(total), rng=rng)
+        assert choice.spec is MIXTURE
         assert choice.tuned.weights == {"mixture": 1.0}
         assert choice.tuned.nll == pytest.approx(nll(total.mixture(), y))
         assert choice.tuned.num_labels == num_labels
@@ -237,76 +237,79 @@ class TestTooFewLabels:
 
     def test_so_it_is_without_any(self, family, rng, caplog):
         total, y = any_problem(family, rng)
-        choice = climb(total[:0], y[:0], ladder(total[:0]), rng=rng)
+        choice = select(total[:0], y[:0], candidates(total[:0]), rng=rng)
         assert choice.tuned.weights == {"mixture": 1.0}
         assert math.isnan(choice.tuned.nll)
         assert "0 labelled rows" in caplog.text
 
     def test_as_many_as_are_needed_are_enough(self, family, rng, caplog):
         total, y = any_problem(family, rng, num_rows=MIN_LABELS)
-        choice = climb(total, y, ladder(total), rng=rng)
-        assert len(choice.scores) == len(ladder(total))
+        choice = select(total, y, candidates(total), rng=rng)
+        assert len(choice.scores) == len(candidates(total))
         assert not caplog.text
 
     def test_how_many_are_needed_can_be_said(self, family, rng):
         total, y = any_problem(family, rng, num_rows=10)
-        assert climb(total, y, ladder(total), min_labels=10, rng=rng).scores
-        assert not climb(total, y, ladder(total), min_labels=11, rng=rng).scores
+        assert select(total, y, candidates(total), min_labels=10, rng=rng).scores
+        assert not select(total, y, candidates(total), min_labels=11, rng=rng).scores
 
 
-def score(storey, nll, standard_error=0.0, best=1.0):
-    return RungScore("", Storey(storey), 0, nll, nll - best, standard_error)
+def score(complexity, nll, standard_error=0.0, best=1.0):
+    return CandidateScore("", Complexity(complexity), 0, nll, nll - best, standard_error)
 
 
 class TestOneStandardErrorRule:
-    CLIMBS = (score(0, 1.1, 0.05), score(1, 1.02, 0.03), score(2, 1.01, 0.5), score(3, 1.0))
+    SCORES = (score(0, 1.1, 0.05), score(1, 1.02, 0.03), score(2, 1.01, 0.5), score(3, 1.0))
 
-    def test_the_lowest_storey_within_one_standard_error(self):
-        assert _lowest_storey(self.CLIMBS) == Storey.FEW_WEIGHTS
+    def test_the_least_complexity_within_one_standard_error(self):
+        assert _least_complexity(self.SCORES) == Complexity.FEW_WEIGHTS
 
     def test_just_within_is_within(self):
-        assert _lowest_storey([score(0, 1.5, 0.5), score(1, 1.0)]) == Storey.UNTUNED
-        assert _lowest_storey([score(0, 1.5, 0.499), score(1, 1.0)]) == Storey.FEW_WEIGHTS
+        assert _least_complexity([score(0, 1.5, 0.5), score(1, 1.0)]) == Complexity.UNTUNED
+        assert _least_complexity([score(0, 1.5, 0.499), score(1, 1.0)]) == Complexity.FEW_WEIGHTS
 
-    def test_the_best_of_a_storey_counts_not_the_widest_error(self):
-        """No storey is stayed in because one of its losers is uncertain."""
+    def test_the_best_of_a_complexity_counts_not_the_widest_error(self):
+        """No complexity is stayed in because one of its losers is uncertain."""
         far = [score(0, 1.3, 9.0), score(0, 1.2, 0.1), score(1, 1.0)]
         near = [score(0, 1.3, 0.1), score(0, 1.2, 0.3), score(1, 1.0)]
         for order in itertools.permutations(range(3)):
-            assert _lowest_storey([far[k] for k in order]) == Storey.FEW_WEIGHTS
-            assert _lowest_storey([near[k] for k in order]) == Storey.UNTUNED
+            assert _least_complexity([far[k] for k in order]) == Complexity.FEW_WEIGHTS
+            assert _least_complexity([near[k] for k in order]) == Complexity.UNTUNED
 
-    def test_rungs_need_not_come_in_order(self):
-        for scores in itertools.permutations(self.CLIMBS):
-            assert _lowest_storey(scores) == Storey.FEW_WEIGHTS
+    def test_candidates_need_not_come_in_order(self):
+        for scores in itertools.permutations(self.SCORES):
+            assert _least_complexity(scores) == Complexity.FEW_WEIGHTS
 
     def test_what_was_improper_is_out(self):
-        assert _lowest_storey([score(0, math.inf, math.nan), score(2, 1.0)]) == Storey.MANY_TERMS
+        assert (
+            _least_complexity([score(0, math.inf, math.nan), score(2, 1.0)])
+            == Complexity.MANY_TERMS
+        )
 
     def test_alone_it_is_chosen(self):
-        assert _lowest_storey([score(4, 1.0)]) == Storey.CLASSES
+        assert _least_complexity([score(4, 1.0)]) == Complexity.CLASSES
 
-    def test_a_rung_that_equals_the_best_but_for_rounding_changes_nothing(self):
+    def test_a_candidate_that_equals_the_best_but_for_rounding_changes_nothing(self):
         """Losses of one mean whose difference is not quite zero: the best is still there."""
-        almost = RungScore("", Storey.UNTUNED, 0, 1.0, 1e-17, 0.0)
-        assert _lowest_storey([score(0, 1.0), almost, score(1, 1.1)]) == Storey.UNTUNED
+        almost = CandidateScore("", Complexity.UNTUNED, 0, 1.0, 1e-17, 0.0)
+        assert _least_complexity([score(0, 1.0), almost, score(1, 1.1)]) == Complexity.UNTUNED
 
-    def test_the_reason_is_about_the_best_of_that_storey(self):
+    def test_the_reason_is_about_the_best_of_that_complexity(self):
         """Not about a lower one that is nearer to the best, but surely behind."""
         scores = [score(0, 1.01, 0.005), score(1, 1.03, 0.05), score(1, 1.02, 0.04), score(2, 1.0)]
         scores[3] = dataclasses.replace(scores[3], name="every term")
-        assert _lowest_storey(scores) == Storey.FEW_WEIGHTS
-        assert _reason(Storey.FEW_WEIGHTS, scores, 3) == (
+        assert _least_complexity(scores) == Complexity.FEW_WEIGHTS
+        assert _reason(Complexity.FEW_WEIGHTS, scores, 3) == (
             "cross-validated NLL 1.0200 with a few weights, within one standard error (0.0400) of "
             "'every term' (1.0000), which overfits sooner"
         )
-        assert _reason(Storey.MANY_TERMS, scores, 3) == (
+        assert _reason(Complexity.MANY_TERMS, scores, 3) == (
             "cross-validated NLL 1.0000 with a weight for every term"
         )
 
 
 class TestShares:
-    """How much of the pool each rung is, E_w softmax(-sum_i w_i loss_i)."""
+    """How much of the pool each spec is, E_w softmax(-sum_i w_i loss_i)."""
 
     def test_of_constant_differences_they_are_a_softmax_of_sums(self, rng):
         """Whatever the weights of the rows, they sum to the number of rows."""
@@ -340,18 +343,18 @@ class TestShares:
         assert _shares(losses, [False, True, True, True], rng) == pytest.approx([0, 0, 0.5, 0.5])
 
     @pytest.mark.parametrize("family", FAMILIES)
-    def test_the_pool_is_the_rungs_pools_averaged_log_linearly(self, family, rng):
-        """By their shares; a weight that a rung does not have is zero there."""
+    def test_the_pool_is_the_candidates_pools_averaged_log_linearly(self, family, rng):
+        """By their shares; a weight that a spec does not have is zero there."""
         total, y = any_problem(family, rng)
-        choice = climb(total, y, ladder(total), rng=generator(0))
+        choice = select(total, y, candidates(total), rng=generator(0))
         used = [
-            (found.share, rung)
-            for found, rung in zip(choice.scores, ladder(total), strict=True)
+            (found.share, spec)
+            for found, spec in zip(choice.scores, candidates(total), strict=True)
             if found.share
         ]
         assert len(used) > 1
         assert sum(share for share, _ in used) == pytest.approx(1)
-        pools = [share * total.pool(rung.tune(total, y).weights).natural() for share, rung in used]
+        pools = [share * total.pool(spec.tune(total, y).weights).natural() for share, spec in used]
         expected = family.from_natural(sum(pools))
         pooled = total.pool(choice.tuned.weights)
         torch.testing.assert_close(pooled.natural(), expected.natural(), rtol=1e-6, atol=1e-6)
@@ -359,11 +362,11 @@ class TestShares:
         assert choice.tuned.num_labels == len(y)
 
     def test_weights_for_all_and_for_each_class_average(self, rng):
-        """Equal rungs but for that one component has a weight for each class in one of them."""
+        """Equal specs but for that one component has a weight for each class in one of them."""
         total, y = any_problem(Categorical, rng)
-        rungs = [Rung("all", free=("log_pool",)), Rung("each", by_class=("log_pool",))]
-        choice = climb(total, y, rungs, rng=rng)
-        first, second = (rung.tune(total, y).weights["log_pool"] for rung in rungs)
+        specs = [PoolSpec("all", free=("log_pool",)), PoolSpec("each", by_class=("log_pool",))]
+        choice = select(total, y, specs, rng=rng)
+        first, second = (spec.tune(total, y).weights["log_pool"] for spec in specs)
         shares = [found.share for found in choice.scores]
         assert min(shares) > 0
         expected = [shares[0] * first + shares[1] * each for each in second]
@@ -371,27 +374,29 @@ class TestShares:
 
     def test_the_choice_is_called_by_its_largest_shares(self, rng):
         shares = {"a": 0.05, "b": 0.3, "c": 0.45, "d": 0.2}
-        scores = tuple(RungScore(n, Storey(0), 0, 1.0, 0.0, 0.0, s) for n, s in shares.items())
+        scores = tuple(
+            CandidateScore(n, Complexity(0), 0, 1.0, 0.0, 0.0, s) for n, s in shares.items()
+        )
         choice = Choice(MIXTURE, TunedPool({}, 1.0, 1, {}), scores, "")
         assert choice.name == "c (45%) + b (30%) + d (20%)"
         assert dataclasses.replace(choice, scores=()).name == "mixture"
 
-    def test_its_rung_is_the_largest(self, rng):
+    def test_its_candidate_is_the_largest(self, rng):
         total, y = any_problem(Categorical, rng)
-        choice = climb(total, y, ladder(total), rng=rng)
-        assert choice.rung.name == max(choice.scores, key=lambda found: found.share).name
+        choice = select(total, y, candidates(total), rng=rng)
+        assert choice.spec.name == max(choice.scores, key=lambda found: found.share).name
 
 
 class TestScores:
-    def by_hand(self, total, y, rungs, seed, num_folds):
+    def by_hand(self, total, y, specs, seed, num_folds):
         """Each row's pool and loss by weights tuned on the other parts, written out."""
         folds = torch.randperm(len(y), generator=generator(seed)) % num_folds
-        losses = torch.zeros(len(rungs), len(y)).double()
-        natural = torch.zeros(len(rungs), *total.component("mixture").shape).double()
-        for index, rung in enumerate(rungs):
+        losses = torch.zeros(len(specs), len(y)).double()
+        natural = torch.zeros(len(specs), *total.component("mixture").shape).double()
+        for index, spec in enumerate(specs):
             for fold_index in range(num_folds):
                 rest = torch.tensor([i for i in range(len(y)) if folds[i] != fold_index])
-                weights = rung.tune(total[rest], y[rest]).weights
+                weights = spec.tune(total[rest], y[rest]).weights
                 for row in torch.arange(len(y))[folds == fold_index].tolist():
                     pooled = total[row : row + 1].pool(weights)
                     losses[index, row] = -pooled.log_prob(y[row : row + 1])
@@ -410,30 +415,30 @@ class TestScores:
     @pytest.mark.parametrize("family", FAMILIES)
     def test_they_are_those_of_cross_validation_and_differences_are_paired(self, family, rng):
         total, y = any_problem(family, rng, num_rows=31)
-        rungs = [MIXTURE, Rung("beta", interpolates=True), TEMPERED]
-        choice = climb(total, y, rungs, num_folds=4, rng=generator(7))
-        losses, natural = self.by_hand(total, y, rungs, seed=7, num_folds=4)
+        specs = [MIXTURE, PoolSpec("beta", interpolates=True), TEMPERED]
+        choice = select(total, y, specs, num_folds=4, rng=generator(7))
+        losses, natural = self.by_hand(total, y, specs, seed=7, num_folds=4)
         best = int(losses.mean(1).argmin())
-        for found, rung, own, low in zip(choice.scores, rungs, losses, natural, strict=True):
+        for found, spec, own, low in zip(choice.scores, specs, losses, natural, strict=True):
             gap = (own - losses[best]).tolist()
             mean = sum(gap) / 31
             of_sample = sum((g - mean) ** 2 for g in gap) / 30
             variance = max(of_sample, self.variance_if_right(family, low, natural[best]))
-            assert (found.name, found.storey) == (rung.name, rung.storey)
-            assert found.num_weights == rung.num_weights(4)
+            assert (found.name, found.complexity) == (spec.name, spec.complexity)
+            assert found.num_weights == spec.num_weights(4)
             assert found.nll == pytest.approx(float(own.mean()))
             assert found.behind == pytest.approx(mean, abs=1e-9)
             assert found.standard_error == pytest.approx(math.sqrt(variance / 31), abs=1e-9)
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_losses_are_those_of_the_average_pool_held_out(self, family, rng):
-        """The rungs' natural coordinates at each row, under weights tuned without it, averaged."""
+        """The specs' natural coordinates at each row, under weights tuned without it, averaged."""
         total, y = any_problem(family, rng, num_rows=31)
-        rungs = [TEMPERED, Rung("several", free=("mixture", "product"))]
-        choice = climb(total, y, rungs, num_folds=4, rng=generator(7))
+        specs = [TEMPERED, PoolSpec("several", free=("mixture", "product"))]
+        choice = select(total, y, specs, num_folds=4, rng=generator(7))
         shares = torch.tensor([found.share for found in choice.scores]).double()
         assert bool((shares > 0).all())
-        _, natural = self.by_hand(total, y, rungs, seed=7, num_folds=4)
+        _, natural = self.by_hand(total, y, specs, seed=7, num_folds=4)
         averaged = family.from_natural((shares.view(-1, 1, 1) * natural).sum(0))
         torch.testing.assert_close(choice.losses, -averaged.log_prob(y), rtol=1e-6, atol=1e-6)
 
@@ -441,48 +446,48 @@ class TestScores:
     @pytest.mark.parametrize("num_rows", [0, MIN_LABELS - 1])
     def test_with_too_few_labels_losses_are_the_mixtures(self, family, num_rows, rng):
         total, y = any_problem(family, rng)
-        losses = climb(total[:num_rows], y[:num_rows], [TEMPERED], rng=rng).losses
+        losses = select(total[:num_rows], y[:num_rows], [TEMPERED], rng=rng).losses
         expected = -total.mixture().log_prob(y)[:num_rows] if num_rows else torch.empty(0)
         torch.testing.assert_close(losses, expected)
 
-    @pytest.mark.parametrize(("num_rows", "climbs"), [(40, False), (4000, True)])
-    def test_errors_that_did_not_happen_count_until_they_should_have(self, num_rows, climbs):
+    @pytest.mark.parametrize(("num_rows", "selected"), [(40, False), (4000, True)])
+    def test_errors_that_did_not_happen_count_until_they_should_have(self, num_rows, selected):
         """A pool that gives them .015; a sharper one that was never wrong either."""
         y = torch.arange(num_rows) % 4
         right = torch.nn.functional.one_hot(y, 4).double()
         shy, sharp = (Categorical.from_moments(e / 4 + (1 - e) * right) for e in (0.02, 0.001))
         total = lift(shy).with_component("sharp", sharp)
-        rungs = [MIXTURE, Rung("sharp", base="sharp")]
-        found = climb(total, y, rungs, rng=generator(0)).scores[0]
+        specs = [MIXTURE, PoolSpec("sharp", base="sharp")]
+        found = select(total, y, specs, rng=generator(0)).scores[0]
         assert found.behind == pytest.approx(math.log((1 - 0.00075) / (1 - 0.015)))
-        assert (found.behind > found.standard_error) is climbs
+        assert (found.behind > found.standard_error) is selected
 
     def test_the_best_is_behind_by_nothing(self, rng):
         total, y = any_problem(Categorical, rng)
-        scores = climb(total, y, ladder(total), rng=rng).scores
+        scores = select(total, y, candidates(total), rng=rng).scores
         best = min(scores, key=lambda s: s.nll)
         assert (best.behind, best.standard_error) == (0.0, 0.0)
         assert all(s.behind >= 0 for s in scores)
 
-    def test_the_generator_decides_scores_and_shares_and_no_rungs_weights(self, rng):
+    def test_the_generator_decides_scores_and_shares_and_no_candidates_weights(self, rng):
         """One seed, one choice, whatever else was drawn; another, but the same weights."""
         total, y = any_problem(Categorical, rng)
         torch.manual_seed(1)
-        first = climb(total, y, ladder(total), rng=generator(0))
+        first = select(total, y, candidates(total), rng=generator(0))
         torch.manual_seed(2)
-        assert climb(total, y, ladder(total), rng=generator(0)) == first
-        one, other = (climb(total, y, [TEMPERED], rng=generator(seed)) for seed in (0, 1))
+        assert select(total, y, candidates(total), rng=generator(0)) == first
+        one, other = (select(total, y, [TEMPERED], rng=generator(seed)) for seed in (0, 1))
         assert one.scores != other.scores
         assert one.tuned == other.tuned
 
-    def test_the_chosen_rung_is_tuned_on_all_rows(self, rng):
+    def test_the_chosen_candidate_is_tuned_on_all_rows(self, rng):
         total, y = any_problem(Categorical, rng)
-        tuned = climb(total, y, [TEMPERED], rng=rng).tuned
+        tuned = select(total, y, [TEMPERED], rng=rng).tuned
         assert tuned.num_labels == len(y)
         assert tuned == tune_weights(total, y, components=["mixture"], prior_std=1.0)
         assert set(tuned.profiles) == {"mixture"}
-        several = Rung("", free=("mixture", "product"))
-        assert climb(total, y, [several], rng=rng).tuned.profiles == {}
+        several = PoolSpec("", free=("mixture", "product"))
+        assert select(total, y, [several], rng=rng).tuned.profiles == {}
 
 
 class TestChoice:
@@ -496,8 +501,8 @@ class TestChoice:
     @pytest.mark.parametrize("seed", range(3))
     def test_a_pool_that_is_truly_better_is_chosen(self, seed):
         total, y = self.overconfident(seed)
-        choice = climb(total, y, ladder(total), rng=generator(seed))
-        assert choice.rung.storey == Storey.FEW_WEIGHTS
+        choice = select(total, y, candidates(total), rng=generator(seed))
+        assert choice.spec.complexity == Complexity.FEW_WEIGHTS
         assert choice.tuned.nll < nll(total.mixture(), y) - 0.2
 
     def test_where_nothing_is_to_gain_the_ground_is_kept(self):
@@ -508,21 +513,21 @@ class TestChoice:
             truth = random_categorical(rng, num_rows=100, scale=1.0)
             total, names = kept_apart([truth] * 3, class_rows=torch.ones(4))
             y = draw(truth, rng)
-            scores = climb(total, y, ladder(total, names), rng=rng).scores
-            chosen.append(max(found.storey for found in scores if found.share))
-        assert chosen.count(Storey.UNTUNED) >= 9
+            scores = select(total, y, candidates(total, names), rng=rng).scores
+            chosen.append(max(found.complexity for found in scores if found.share))
+        assert chosen.count(Complexity.UNTUNED) >= 9
 
     def test_a_weight_per_site_finds_the_one_that_knows(self, rng):
         """Two sites talk nonsense, and with certainty."""
         truth = random_categorical(rng, num_rows=400, scale=3.0)
         others = [random_categorical(rng, num_rows=400, scale=6.0) for _ in range(2)]
         total, names = kept_apart([truth, *others], class_rows=torch.ones(4))
-        choice = climb(total, draw(truth, rng), ladder(total, names), rng=rng)
-        assert choice.rung.storey == Storey.SITES
+        choice = select(total, draw(truth, rng), candidates(total, names), rng=rng)
+        assert choice.spec.complexity == Complexity.SITES
         assert choice.tuned.weights["site 0"] > 5 * abs(choice.tuned.weights["site 1"])
 
-    @pytest.mark.parametrize(("num_rows", "climbs"), [(30, False), (800, True)])
-    def test_weights_by_class_find_who_knows_which_given_labels(self, num_rows, climbs, rng):
+    @pytest.mark.parametrize(("num_rows", "selected"), [(30, False), (800, True)])
+    def test_weights_by_class_find_who_knows_which_given_labels(self, num_rows, selected, rng):
         """Each site knows two classes of four; of the others it says what comes to its mind."""
         truth = random_categorical(rng, num_rows=num_rows, scale=3.0).natural()
         noise = 3 * torch.randn(2, num_rows, 4, generator=rng, dtype=torch.float64)
@@ -533,8 +538,8 @@ class TestChoice:
         ]
         total, names = kept_apart(clients, class_rows=torch.ones(4))
         y = draw(Categorical.from_natural(truth), rng)
-        chosen = climb(total, y, ladder(total, names), rng=rng).rung
-        assert (chosen.storey == Storey.CLASSES) is climbs
+        chosen = select(total, y, candidates(total, names), rng=rng).spec
+        assert (chosen.complexity == Complexity.CLASSES) is selected
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_order_of_sites_is_irrelevant(self, family, rng):
@@ -547,10 +552,10 @@ class TestChoice:
             )
             for k in order:
                 total = total.with_component(f"site {k}", clients[k])
-            rungs = ladder(total, [f"site {k}" for k in order])
-            choices.append(climb(total, y, rungs, rng=generator(0)))
+            specs = candidates(total, [f"site {k}" for k in order])
+            choices.append(select(total, y, specs, rng=generator(0)))
         first, second = choices
-        assert first.rung.name == second.rung.name
+        assert first.spec.name == second.spec.name
         for one, other in zip(first.scores, second.scores, strict=True):
             assert one.name == other.name
             assert one.nll == pytest.approx(other.nll, abs=1e-6)
@@ -558,13 +563,13 @@ class TestChoice:
 
     def test_the_reason_says_how_high_and_why_not_higher(self):
         total, y = self.overconfident(0)
-        best = climb(total, y, [MIXTURE, TEMPERED], rng=generator(0))
+        best = select(total, y, [MIXTURE, TEMPERED], rng=generator(0))
         nll_of_best = best.scores[1].nll
         assert best.reason == f"cross-validated NLL {nll_of_best:.4f} with a few weights"
-        tied = [MIXTURE, Rung("the same", Storey.SITES)]
-        assert climb(total, y, tied, rng=generator(0)).reason.endswith("with no weights")
+        tied = [MIXTURE, PoolSpec("the same", Complexity.SITES)]
+        assert select(total, y, tied, rng=generator(0)).reason.endswith("with no weights")
 
-    def test_lower_storeys_have_theirs(self):
+    def test_lower_complexities_have_theirs(self):
         """What is surely behind, by .02 on each of 50 rows, is e times less likely."""
         rng = generator(0, "lower")
         truth = random_categorical(rng, num_rows=50, scale=0.5)
@@ -574,8 +579,11 @@ class TestChoice:
         rest = probs * ((1 - lower[right]) / (1 - probs[right])).unsqueeze(-1)
         probs = torch.where(right, lower, rest)
         total = total.with_component("worse", Categorical.from_moments(probs))
-        rungs = [Rung("worse", Storey.UNTUNED, "worse"), Rung("mixture", Storey.FEW_WEIGHTS)]
-        choice = climb(total, y, rungs, rng=generator(0))
+        specs = [
+            PoolSpec("worse", Complexity.UNTUNED, "worse"),
+            PoolSpec("mixture", Complexity.FEW_WEIGHTS),
+        ]
+        choice = select(total, y, specs, rng=generator(0))
         assert choice.reason.endswith("with a few weights")
         shares = [found.share for found in choice.scores]
         assert shares == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e)])
@@ -583,11 +591,11 @@ class TestChoice:
             dict(zip(("worse", "mixture"), shares, strict=True))
         )
 
-    def test_higher_storeys_have_no_share(self):
+    def test_higher_complexities_have_no_share(self):
         """Nor has what they gain by overfitting any influence on the weights."""
-        several = Rung("several", Storey.SITES, free=("mixture", "product", "entropy"))
+        several = PoolSpec("several", Complexity.SITES, free=("mixture", "product", "entropy"))
         total, y = self.overconfident(1)
-        choice = climb(total, y, [MIXTURE, TEMPERED, several], rng=generator(0))
+        choice = select(total, y, [MIXTURE, TEMPERED, several], rng=generator(0))
         assert choice.scores[2].share == 0
         assert choice.tuned.weights == TEMPERED.tune(total, y).weights
 
@@ -604,15 +612,15 @@ class TestImproperPools:
         return total, random_targets(Gaussian, rng, num_rows=60)
 
     ODD = (
-        Rung("odd", Storey.UNTUNED, base="odd"),
-        Rung("odd, tempered", base="odd", free=("odd",)),
+        PoolSpec("odd", Complexity.UNTUNED, base="odd"),
+        PoolSpec("odd, tempered", base="odd", free=("odd",)),
     )
 
     @pytest.mark.parametrize("where", [slice(0, 60), slice(17, 18)], ids=["all rows", "one row"])
     def test_they_are_never_chosen_and_never_raise(self, where, rng):
         total, y = self.problem(rng, where)
-        choice = climb(total, y, [*self.ODD, TEMPERED], rng=rng)
-        assert choice.rung is TEMPERED
+        choice = select(total, y, [*self.ODD, TEMPERED], rng=rng)
+        assert choice.spec is TEMPERED
         for found in choice.scores[:2]:
             assert found.nll == found.behind == math.inf
         assert math.isfinite(choice.scores[2].nll)
@@ -620,12 +628,12 @@ class TestImproperPools:
     def test_where_none_is_proper_that_is_said(self, rng):
         total, y = self.problem(rng, slice(0, 60))
         with pytest.raises(PoolError, match="no pool is a distribution"):
-            climb(total, y, self.ODD, rng=rng)
+            select(total, y, self.ODD, rng=rng)
 
-    def test_elsewhere_the_same_rung_may_be_chosen(self, rng):
+    def test_elsewhere_the_same_candidate_may_be_chosen(self, rng):
         """A shift of nothing: it is the rows that were at fault."""
         total, y = self.problem(rng, slice(0, 0))
-        assert climb(total, y, self.ODD, rng=rng).rung in self.ODD
+        assert select(total, y, self.ODD, rng=rng).spec in self.ODD
 
     @pytest.mark.parametrize("seed", range(5))
     def test_what_is_chosen_is_proper_at_rows_that_were_not_seen(self, seed):
@@ -639,9 +647,9 @@ class TestImproperPools:
             clients.append(Gaussian(p.mean, scale[order] * p.var + 0.01, p.var / 100))
         total, names = kept_apart(clients)
         y = random_targets(Gaussian, rng, num_rows=40)
-        choice = climb(total[:40], y, ladder(total[:40], names), rng=rng)
+        choice = select(total[:40], y, candidates(total[:40], names), rng=rng)
         assert bool((total.pool(choice.tuned.weights).var > 0).all())
-        for rung in ladder(total[:40], names):
-            weights = rung.tune(total[:40], y).weights
+        for spec in candidates(total[:40], names):
+            weights = spec.tune(total[:40], y).weights
             assert min(weights.values()) >= 0
             assert Gaussian.is_proper(total.pool(weights).natural())
