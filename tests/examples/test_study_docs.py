@@ -24,7 +24,7 @@ from predbayes.study.plan import schema as plan_module
 from predbayes.study.plan.schema import Plan, Section
 from predbayes.study.result.evaluation import evaluation_upload, metric_names
 from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
-from predbayes.study.tables import mapping as sitefile
+from predbayes.study.tables import sitefile
 from predbayes.study.tables.sitefile import FileForm, MissingCodes, SiteColumn, SiteFile
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world
