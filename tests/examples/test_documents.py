@@ -24,6 +24,20 @@ def test_the_readme_runs_as_printed(capsys):
     assert "beta" in printed
 
 
+def test_the_readme_names_files_and_tests_that_exist():
+    """Where to look in the code, and what shows each claim."""
+    text = (ROOT / "README.md").read_text()
+    modules = re.findall(r"`((?:\w+/)+\w+\.(?:py|html\.j2))`", text)
+    tests = re.findall(r"\btests/[\w/.]+", text)
+    linked = re.findall(r"(?:\]\(|src=\")(?!https:)([\w/.-]+)", text)
+    assert len(modules) >= 12
+    assert len(tests) >= 6
+    assert "docs/figures/study.svg" in linked
+    places = [f"src/predbayes/{module}" for module in modules]
+    missing = [name for name in [*places, *tests, *linked] if not (ROOT / name).exists()]
+    assert not missing
+
+
 def test_the_pages_on_pools_run_as_printed():
     scope: dict[str, object] = {}
     for code in blocks("docs/pools.md"):
