@@ -82,7 +82,7 @@ def test_says_in_one_line_how_many_rows_and_what_was_odd(model, data, tmp_path):
     assert result.output == (
         f"wrote 3 rows to {tmp_path / 'out.csv'}; odd, but predicted: "
         "age: 1 value outside 18 to 100 (line 3); "
-        "ward: 1 value in none of the plan's categories (line 4)\n"
+        "ward: 1 value not in the plan's list (line 4)\n"
     )
     data.write_text("age,ward\n50,1\n")
     result = run(tmp_path / "model", data, "--out", tmp_path / "out.csv")

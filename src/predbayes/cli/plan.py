@@ -14,7 +14,7 @@ from predbayes.cli.site_check import quoted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from predbayes.study.kit.review import Advice
+    from predbayes.study.tables.problem import Finding
 
 app = typer.Typer(help="Draft, check and freeze a study's plan.", no_args_is_help=True)
 
@@ -123,7 +123,7 @@ def _console() -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-def _show(console: Console, advice: Iterable[Advice]) -> None:
+def _show(console: Console, advice: Iterable[Finding]) -> None:
     for one in advice:
         style = "bold red" if one.severity == "error" else "yellow"
         console.print(f"{one.severity}: ", style=style, end="")

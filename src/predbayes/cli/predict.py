@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from predbayes.study.plan.schema import Plan
-    from predbayes.study.tables.coding import Problem
+    from predbayes.study.tables.problem import Problem
 
 _ROW = "row"
 

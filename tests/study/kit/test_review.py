@@ -130,13 +130,13 @@ class TestReferenceFile:
             "rows.csv: ward: 600 values that cannot be read as a finite number "
             "(lines 2, 3, 4, 5, 6 and 595 more)",
             "rows.csv: age: the column is missing",
-            "rows.csv: outcome: 1 value in none of the plan's classes (line 2)",
+            "rows.csv: outcome: 1 value not in the plan's list (line 2)",
         ]
 
     def test_words_that_become_other_are_a_warning(self, said, edit):
         edit(ward=["c"] + ["a", "b"] * 299 + ["a"])
         (text,) = said("warning")
-        assert "ward: 1 value in none of the plan's categories (line 2)" in text
+        assert "ward: 1 value not in the plan's list (line 2)" in text
 
     @pytest.mark.parametrize(
         ("counts", "severity", "text"),

@@ -150,7 +150,7 @@ class TestWarnings:
     def test_words_that_become_other(self, check):
         [warning] = check(changed([2, 3, 4], ward=CANARY)).warnings
         assert warning.text.startswith(
-            "ward: 3 values in none of the plan's categories (lines 2, 3, 4), so `other`; recode"
+            "ward: 3 values not in the plan's list (lines 2, 3, 4), so `other`; recode"
         )
 
     def test_columns_that_tell_nothing(self, check):

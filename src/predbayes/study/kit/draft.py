@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from predbayes.errors import PlanError, no_such
 from predbayes.study.plan.schema import (
     Category,
-    Column,
     Missing,
     Number,
     Plan,
@@ -32,7 +31,7 @@ from predbayes.study.plan.schema import (
     Rules,
     Target,
 )
-from predbayes.study.tables.coding import examine
+from predbayes.study.tables.coding import as_texts, code_column
 
 MAX_CATEGORIES = 20
 """A text column of more different words is not taken for a category."""
@@ -169,15 +168,11 @@ def _columns(frame: pd.DataFrame) -> Iterable[_Cells]:
     """All columns, read as numbers by the rules by which a plan's columns are."""
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    readable: dict[str, Column] = {name: Number(type="number", missing="impute") for name in names}
-    unused = Target(name="-".join(names) + "-", task="regression")
-    trial = Plan(format=1, name="trial", target=unused, columns=readable, reference=Reference())
-    codes = examine(trial, frame).codes.numpy()
-    for index, name in enumerate(names):
-        values = frame[name]
-        words = values.astype(object).where(values.notna(), "").map(str).str.strip()
-        numbers = np.where(np.isfinite(codes[:, index]), codes[:, index], np.nan)
-        yield _Cells(name, tuple(words), numbers)
+    any_number = Number(type="number", missing="impute")
+    for name in names:
+        numbers = code_column(any_number, frame[name]).codes
+        numbers = np.where(np.isfinite(numbers), numbers, np.nan)
+        yield _Cells(name, tuple(as_texts(frame[name])), numbers)
 
 
 def _guess(column: _Cells) -> Number | Category | str:

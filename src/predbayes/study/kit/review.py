@@ -10,9 +10,7 @@ import datetime
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 import torch
@@ -24,6 +22,7 @@ from predbayes.study.plan.models import learner_names
 from predbayes.study.plan.modules import load_module
 from predbayes.study.plan.schema import Category, Plan
 from predbayes.study.tables.coding import code_targets, examine, read_frame, target_problems
+from predbayes.study.tables.problem import Finding, error, warning
 from predbayes.study.wording import bytes_readable
 
 REFERENCE_FILE = "reference.csv"
@@ -52,18 +51,10 @@ FLOWER_MEMORY = 3
 _NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One thing to mend or to know."""
-
-    severity: Literal["error", "warning"]
-    text: str
-
-
 def check(
     plan: Plan, folder: Path, *, freezing: bool = False, today: datetime.date | None = None
-) -> list[Advice]:
-    """All advice on a plan, errors first.
+) -> list[Finding]:
+    """Find all that is wrong with a plan or unwise, errors first.
 
     Args:
         plan: A draft, or a frozen plan, of which no labels are looked for.
@@ -71,7 +62,7 @@ def check(
         freezing: Whether sites will hold it next; then source, licence and legal basis must be in.
         today: For the deadline; the present day.
     """
-    found = [
+    findings = [
         *_provenance(plan, freezing),
         *_module(plan),
         *_labels(plan),
@@ -79,7 +70,7 @@ def check(
         *_columns(plan),
         *_table(plan, folder),
     ]
-    return sorted(found, key=lambda advice: advice.severity)
+    return sorted(findings, key=lambda finding: finding.severity)
 
 
 def upload_bytes(plan: Plan) -> int:
@@ -103,23 +94,15 @@ def num_parameters(plan: Plan) -> int:
     return weights + (not plan.classification)
 
 
-def _error(text: str) -> Advice:
-    return Advice("error", text)
-
-
-def _warning(text: str) -> Advice:
-    return Advice("warning", text)
-
-
-def _module(plan: Plan) -> Iterator[Advice]:
+def _module(plan: Plan) -> Iterator[Finding]:
     """The consortium's own network, and then the sizes that follow from it."""
     try:
         yield from _sizes(plan)
-    except PlanError as error:
-        yield _error(f"model.module: {error}")
+    except PlanError as refused:
+        yield error(f"model.module: {refused}")
 
 
-def _provenance(plan: Plan, freezing: bool) -> Iterator[Advice]:
+def _provenance(plan: Plan, freezing: bool) -> Iterator[Finding]:
     reference = plan.reference
     needed = {
         "source": reference.source,
@@ -128,20 +111,20 @@ def _provenance(plan: Plan, freezing: bool) -> Iterator[Advice]:
     }
     empty = [name for name, text in needed.items() if not text.strip()]
     if empty:
-        advise = _error if freezing else _warning
+        advise = error if freezing else warning
         yield advise(
             f"reference: fill in {', '.join(empty)}; sites will hold these rows and must know "
             "why they may"
         )
 
 
-def _sizes(plan: Plan) -> Iterator[Advice]:
+def _sizes(plan: Plan) -> Iterator[Finding]:
     num_distil = plan.reference.labelled + plan.reference.unlabelled
     enough = max(MIN_INPUTS, INPUTS_PER_COLUMN * plan.num_inputs)
     if not plan.reference.num_rows:
-        yield _error("reference: there are no reference rows; give their counts")
+        yield error("reference: there are no reference rows; give their counts")
     elif num_distil < enough:
-        yield _warning(
+        yield warning(
             f"reference: {num_distil} rows to distil from are few for {plan.num_inputs} network "
             f"inputs; the model that comes back may be worse than the pool. {enough} would do, "
             "and they need no labels"
@@ -149,35 +132,35 @@ def _sizes(plan: Plan) -> Iterator[Advice]:
     size = upload_bytes(plan)
     what = f"upload: {plan.upload.kind} are {bytes_readable(size, places=0)} for each site"
     if size > plan.upload.max_bytes:
-        yield _error(f"{what}, above max_bytes; lower the rows, the samples or the precision")
+        yield error(f"{what}, above max_bytes; lower the rows, the samples or the precision")
     elif size > FLOWER_BYTES:
         memory = bytes_readable(FLOWER_MEMORY * size, places=0)
-        yield _warning(
+        yield warning(
             f"{what}; over Flower the coordinator needs {memory} of memory for each that comes at "
             "the same time: carry files, or send predictions"
         )
     elif size > LARGE_BYTES:
-        yield _warning(f"{what}, too much to mail: somebody has to carry it")
+        yield warning(f"{what}, too much to mail: somebody has to carry it")
 
 
-def _labels(plan: Plan) -> Iterator[Advice]:
+def _labels(plan: Plan) -> Iterator[Finding]:
     labelled, method = plan.reference.labelled, plan.pool.method
     if method == "beta" and not labelled:
-        yield _error("pool: beta is tuned on labelled rows, and there are none")
+        yield error("pool: beta is tuned on labelled rows, and there are none")
     elif method == "auto" and labelled < MIN_LABELS:
-        yield _warning(
+        yield warning(
             f"reference: with {labelled} labelled rows nothing can be chosen, so auto is the "
             f"mixture, and sites cannot be screened well; at least {MIN_LABELS} are needed"
         )
     given = plan.target.centre is not None and plan.target.scale is not None
     if not plan.classification and not labelled and not given:
-        yield _error(
+        yield error(
             "target: its centre and scale come from labelled rows, and there are none; add some, "
             "or write centre and scale into the plan"
         )
     num_scored = plan.reference.evaluate or labelled
     if num_scored < plan.rules.min_labels_to_judge:
-        yield _warning(
+        yield warning(
             f"reference: scores rest on {num_scored} labels, below min_labels_to_judge = "
             f"{plan.rules.min_labels_to_judge}: the report will not judge calibration"
             f"{_chance(plan, num_scored)}"
@@ -198,60 +181,60 @@ def _chance(plan: Plan, num: int) -> str:
     return f". The coverage of 95 % intervals would be known to ±{100 * off:.0f} points only"
 
 
-def _rules(plan: Plan, today: datetime.date) -> Iterator[Advice]:
+def _rules(plan: Plan, today: datetime.date) -> Iterator[Finding]:
     deadline = plan.rules.deadline
     if deadline is not None and deadline < today:
-        yield _error(f"rules: the deadline {deadline} is over")
+        yield error(f"rules: the deadline {deadline} is over")
     if plan.rules.quorum < 2:
-        yield _warning("rules: with a quorum of 1 the result may be one site's model, open to all")
+        yield warning("rules: with a quorum of 1 the result may be one site's model, open to all")
     if plan.pool.own not in ("none", *learner_names(plan)):
         known = [*learner_names(plan), "none"]
-        yield _error(f"pool: {no_such('own learner', plan.pool.own, known)}")
+        yield error(f"pool: {no_such('own learner', plan.pool.own, known)}")
     if plan.learner.holdout == 0:
-        yield _warning(
+        yield warning(
             "learner: with holdout = 0 no site can compare the result with its own model on rows "
             "that neither has seen"
         )
 
 
-def _columns(plan: Plan) -> Iterator[Advice]:
+def _columns(plan: Plan) -> Iterator[Finding]:
     for name, column in plan.columns.items():
         if isinstance(column, Category) and len(column.categories) > MAX_WORDS:
-            yield _warning(
+            yield warning(
                 f"{name}: {len(column.categories)} categories are as many network inputs; name "
                 "the frequent ones and leave the rest to other"
             )
         if column.optional and column.missing == "impute":
-            yield _warning(
+            yield warning(
                 f'{name}: optional, but imputed silently; with missing = "flag" the network knows'
             )
 
 
-def _table(plan: Plan, folder: Path) -> Iterator[Advice]:
+def _table(plan: Plan, folder: Path) -> Iterator[Finding]:
     """What the file of the reference rows shows."""
     frozen = plan.frozen is not None
     file = REFERENCE_FILE if frozen else plan.reference.file
     if not file:
-        yield _error("reference: file is empty; say where the reference rows are")
+        yield error("reference: file is empty; say where the reference rows are")
         return
     try:
         frame = read_frame(folder / file)
-    except (DataError, MissingPackageError) as error:
-        yield _error(f"reference: {error}")
+    except (DataError, MissingPackageError) as refused:
+        yield error(f"reference: {refused}")
         return
     examined = examine(plan, frame)
-    yield from (_error(f"{file}: {problem}") for problem in examined.problems)
-    yield from (_warning(f"{file}: {oddity}") for oddity in examined.oddities)
+    yield from (error(f"{file}: {problem}") for problem in examined.problems)
+    yield from (warning(f"{file}: {oddity}") for oddity in examined.oddities)
     if not examined.problems:
         yield from _constants(plan, examined.codes)
     if plan.reference.num_rows > len(frame):
-        yield _error(
+        yield error(
             f"reference: the counts add up to {plan.reference.num_rows:,} rows, but {file} has "
             f"{len(frame):,}"
         )
     elif plan.reference.num_rows < len(frame):
         unused = len(frame) - plan.reference.num_rows
-        yield _warning(
+        yield warning(
             f"reference: {unused:,} of the {len(frame):,} rows of {file} have no role and will not "
             "be used"
         )
@@ -259,30 +242,30 @@ def _table(plan: Plan, folder: Path) -> Iterator[Advice]:
         yield from _table_labels(plan, frame, file)
 
 
-def _constants(plan: Plan, codes: Tensor) -> Iterator[Advice]:
+def _constants(plan: Plan, codes: Tensor) -> Iterator[Finding]:
     for name, values in zip(plan.columns, codes.T, strict=True):
         known = values[~values.isnan()]
         if len(known) == 0:
-            yield _warning(f"{name}: no reference row has a value")
+            yield warning(f"{name}: no reference row has a value")
         elif len(known) > 1 and bool((known == known[0]).all()):
-            yield _warning(
+            yield warning(
                 f"{name}: the same in every reference row, so the model that comes back cannot "
                 "learn from it"
             )
 
 
-def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Advice]:
+def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Finding]:
     num_needed = plan.reference.labelled + plan.reference.evaluate
     if plan.target.name not in frame.columns and not num_needed:
         return
     problems = target_problems(plan, frame)
-    yield from (_error(f"{file}: {problem}") for problem in problems)
+    yield from (error(f"{file}: {problem}") for problem in problems)
     if problems:
         return
     targets = code_targets(plan, frame)
     targets = targets[~targets.isnan()]
     if num_needed > len(targets):
-        yield _error(
+        yield error(
             f"reference: {num_needed:,} rows are to have labels, but {len(targets):,} of {file} "
             f"have one in {plan.target.name!r}"
         )
@@ -290,21 +273,21 @@ def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Advice
         yield from _classes(plan, targets) if plan.classification else _spread(plan, targets)
 
 
-def _classes(plan: Plan, targets: Tensor) -> Iterator[Advice]:
+def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
     expected = counts * min(plan.reference.labelled / len(targets), 1)
     for name, count, tuned_on in zip(plan.target.classes or (), counts, expected, strict=True):
         if not count:
-            yield _warning(
+            yield warning(
                 f"target: no row has the label {name!r}; what sites say about it is not checked"
             )
         elif plan.reference.labelled and tuned_on < MIN_ROWS_OF_CLASS:
-            yield _warning(
+            yield warning(
                 f"target: {int(count)} rows have the label {name!r}, of which about "
                 f"{float(tuned_on):.0f} will be labelled: too few to tune on"
             )
 
 
-def _spread(plan: Plan, targets: Tensor) -> Iterator[Advice]:
+def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     if bool((targets == targets[0]).all()):
-        yield _error(f"target: {plan.target.name!r} is the same in every reference row")
+        yield error(f"target: {plan.target.name!r} is the same in every reference row")

@@ -133,6 +133,16 @@ class Target(Section):
             raise ValueError("unit and transform are for a regression")
         return self
 
+    def as_column(self) -> Number | Category:
+        """Return the form of its cells; a label may be missing."""
+        if self.classes is not None:
+            words = self.classes
+            return Category(type="category", categories=words, other=False, missing="impute")
+        column = Number(type="number", unit=self.unit, missing="impute")
+        if self.transform == "log":  # its centre and scale are of logarithms
+            return column
+        return column.model_copy(update={"centre": self.centre, "scale": self.scale})
+
 
 class Reference(Section):
     """Rows that every party may see, and what each is for."""
@@ -239,6 +249,15 @@ class Plan(Section):
     def classification(self) -> bool:
         """Whether a class is predicted, and not a number."""
         return self.target.task == "classification"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a site's table has: those of the inputs, and the target."""
+        return *self.columns, self.target.name
+
+    def column(self, name: str) -> Number | Category:
+        """Return the form of a column, or of the target."""
+        return self.target.as_column() if name == self.target.name else self.columns[name]
 
     @property
     def num_outputs(self) -> int:

@@ -1,34 +1,29 @@
 """Everything that is wrong with a site's table, and everything worth knowing, at once.
 
-For each finding: which column, how many rows, the first lines, and what to write in `site.toml`.
-Values are kept apart from the text, for whoever asks to see them; text names a value only by the
+Each finding says which column, how many rows, the first lines, and what to write in `site.toml`.
+Values are kept apart from the text, for whoever asks to see them. Text names a value only by the
 rule of `suggest`: at least `min_cell` rows have it, and it looks like a code. Counts of classes
 below `min_cell` are not told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from predbayes.study.plan.schema import Category, Plan
-from predbayes.study.tables.coding import Problem, code_targets, examine, target_problems
-from predbayes.study.tables.mapping import (
-    entry_problems,
-    key_of,
-    read_raw,
-    takes_numbers,
-    translate,
-)
+from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.coding import code_targets, examine, target_problems
+from predbayes.study.tables.mapping import entry_problems, key_of, read_raw, translate
+from predbayes.study.tables.problem import Finding, Kind, Problem, error, errors_of, listed, warning
 from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes.study.tables.suggest import Cells, assign, common_codes, entry_parts, propose
-from predbayes.study.tables.textfile import listed
+from predbayes.study.wording import counted
 
 MIN_TRAIN_ROWS = 50
 """With fewer a site's model says little, and its share of the pool is small."""
@@ -42,16 +37,18 @@ MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
 
 _FEW_KNOWN = 0.5
-_MISSING = "missing"  # what `study.tables` calls it
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to mend, to decide or to know."""
-
-    severity: Literal["error", "warning"]
-    text: str
-    values: tuple[str, ...] = field(default=(), repr=False)  # cells, not for any message
+_CODED = "if they mean missing, write missing = [...] {where} in {file}"
+_ADVICE = {
+    Kind.MISSING: "the plan takes no row without it: leave these rows out, or ask the coordinator",
+    Kind.OUTSIDE: (
+        "mend them, or write their code as missing = [...] {where} in {file}; if all rows are in "
+        "another unit, a factor"
+    ),
+    Kind.UNLISTED: "recode them to {words}, or write missing = [...] {where} in {file}",
+    Kind.COMMA: 'write decimal = "," under [file] in {file}',
+    Kind.POINT: 'write them with a comma, or decimal = "." under [file] in {file}',
+}
+"""What to do about a problem where nothing better is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class SiteCheck:
     @property
     def errors(self) -> tuple[Finding, ...]:
         """What keeps the site from training."""
-        return tuple(one for one in self.findings if one.severity == "error")
+        return errors_of(self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -72,7 +69,7 @@ class SiteCheck:
         return tuple(one for one in self.findings if one.severity == "warning")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where the likely columns are kept
 class _Table:
     """A site's table before and after its translation."""
 
@@ -94,6 +91,12 @@ class _Table:
         """The site's column for one of the plan's."""
         return Cells.of(self.raw, self.entry(name).column, self.site.file.decimal)
 
+    @cached_property
+    def likely(self) -> dict[str, str]:
+        """The site's columns that the plan's may be, by the rules of `suggest`."""
+        cells = Cells.of_all(self.raw, self.site.file.decimal)
+        return {ours: offer.entry.column for ours, offer in assign(self.plan, cells).items()}
+
 
 def site_problems(plan: Plan, site: SiteFile, path: Path) -> SiteCheck:
     """Check a site's table against the plan; a file that cannot be read is refused."""
@@ -101,8 +104,9 @@ def site_problems(plan: Plan, site: SiteFile, path: Path) -> SiteCheck:
     translated = translate(plan, site, raw)
     table = _Table(plan, site, raw, translated.frame, translated.problems)
     findings = [
-        *(_error(text) for text in entry_problems(plan, site, raw.columns)),
+        *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
         *_entries(table),
+        *_problems(error, table, table.ambiguous),
         *_columns(table),
         *_target(table),
         *_repeated(table),
@@ -111,40 +115,29 @@ def site_problems(plan: Plan, site: SiteFile, path: Path) -> SiteCheck:
     return SiteCheck(tuple(findings), tuple(_summary(table)))
 
 
-def _error(text: str, values: Sequence[str] = ()) -> Finding:
-    return Finding("error", text, tuple(values))
-
-
-def _warning(text: str, values: Sequence[str] = ()) -> Finding:
-    return Finding("warning", text, tuple(values))
-
-
 # The site's file
 
 
 def _entries(table: _Table) -> Iterator[Finding]:
     """Recodes that lead nowhere, and codes that no cell has."""
-    for name in (*table.plan.columns, table.plan.target.name):
+    for name in table.plan.names:
         entry, words = table.entry(name), _plan_words(table.plan, name)
         unknown = {word for word in entry.recode.values() if word and words and word not in words}
         if unknown:
-            yield _error(
-                f"{name}: {_count(len(unknown), 'word')} that {SITE_FILE} recodes to "
+            yield error(
+                f"{name}: {counted(len(unknown), 'word')} that {SITE_FILE} recodes to "
                 f"{_are(len(unknown))} not in the plan, which has {', '.join(words)}"
             )
         idle = _idle(table, name) if table.has(name) else []
         if idle:
-            yield _warning(
-                f"{name}: {_count(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))} in no cell; "
-                "look at the spelling",
-                idle,
-            )
+            codes = f"{counted(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))}"
+            yield warning(f"{name}: {codes} in no cell; look at the spelling", idle)
 
 
 def _idle(table: _Table, name: str) -> list[str]:
     """Recodes and missing codes of one column that match nothing."""
     entry, decimal = table.entry(name), table.site.file.decimal
-    is_number = takes_numbers(table.plan, name)
+    is_number = isinstance(table.plan.column(name), Number)
     seen = {key_of(text, decimal, is_number=is_number) for text in table.cells(name).counts}
     return [
         code
@@ -155,9 +148,7 @@ def _idle(table: _Table, name: str) -> list[str]:
 
 def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
     """The words that a column may have, or nothing where it may have any or numbers."""
-    if name == plan.target.name:
-        return plan.target.classes or ()
-    column = plan.columns[name]
+    column = plan.column(name)
     return column.categories if isinstance(column, Category) else ()
 
 
@@ -166,19 +157,13 @@ def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _columns(table: _Table) -> Iterator[Finding]:
     plan, frame = table.plan, table.frame
-    for problem in table.ambiguous:
-        advice = f'write them with a comma, or decimal = "." under [file] in {SITE_FILE}'
-        yield _error(f"{problem}; {advice}", _cells_at(table, problem))
     examined = examine(plan, frame)
-    for problem in examined.problems:
-        yield _error(f"{problem}; {_remedy(table, problem)}", _values(table, problem))
-    for problem in examined.oddities:
-        remedy = _remedy(table, problem)
-        yield _warning(f"{problem}, so `other`; {remedy}", _values(table, problem))
+    yield from _problems(error, table, examined.problems)
+    yield from _problems(warning, table, examined.oddities)
     wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
     for index, (name, column) in enumerate(plan.columns.items()):
         if not table.has(name) and column.optional:
-            yield _warning(f"{name}: the table does not have it; the plan does without")
+            yield warning(f"{name}: the table does not have it; the plan does without")
         elif name not in wrong:
             yield from _column(name, examined.codes[:, index])
 
@@ -186,15 +171,28 @@ def _columns(table: _Table) -> Iterator[Finding]:
 def _column(name: str, codes: Tensor) -> Iterator[Finding]:
     known = codes[~codes.isnan()]
     if not len(known):
-        yield _warning(f"{name}: missing in all rows")
+        yield warning(f"{name}: missing in all rows")
         return
     if len(known) < _FEW_KNOWN * len(codes):
-        yield _warning(f"{name}: missing in more than half of the rows")
+        yield warning(f"{name}: missing in more than half of the rows")
     if bool((known == known[0]).all()):
-        yield _warning(f"{name}: the same in every row that has it; is it the right column?")
+        yield warning(f"{name}: the same in every row that has it; is it the right column?")
 
 
 # What to do
+
+
+def _problems(
+    severity: Callable[..., Finding], table: _Table, problems: Iterable[Problem]
+) -> Iterator[Finding]:
+    """Problems with what to do about them, and the first different cells that have them."""
+    for problem in problems:
+        so = ", so `other`" if severity is warning else ""
+        values: tuple[str, ...] = ()
+        if problem.lines and problem.kind is not Kind.MISSING:
+            cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
+            values = tuple(dict.fromkeys(cells))[:MAX_VALUES]
+        yield severity(f"{problem}{so}; {_remedy(table, problem)}", values)
 
 
 def _remedy(table: _Table, problem: Problem) -> str:
@@ -202,23 +200,15 @@ def _remedy(table: _Table, problem: Problem) -> str:
     name = problem.column
     where = "under [target]" if name == table.plan.target.name else f"for {name}"
     if not table.has(name):
-        likely = _likely_column(table, name)
-        return f'write column = "{likely or "your name for it"}" {where} in {SITE_FILE}'
-    addition = ", ".join(f"{key} = {value}" for key, value in entry_parts(_addition(table, name)))
-    if addition and problem.what != _MISSING:
-        return f"perhaps write {addition} {where} in {SITE_FILE}"
-    return _advice(problem, table.plan, where)
-
-
-def _likely_column(table: _Table, name: str) -> str:
-    """The site's column that the plan's may be, by the rules of `suggest`."""
-    cells = [
-        Cells.of(table.raw, str(column), table.site.file.decimal)
-        for column in table.raw.columns
-        if column
-    ]
-    found = assign(table.plan, cells).get(name)
-    return found.entry.column if found is not None else ""
+        likely = table.likely.get(name, "your name for it")
+        return f'write column = "{likely}" {where} in {SITE_FILE}'
+    if problem.kind not in (Kind.MISSING, Kind.POINT):
+        parts = entry_parts(_addition(table, name))
+        if parts:
+            addition = ", ".join(f"{key} = {value}" for key, value in parts)
+            return f"perhaps write {addition} {where} in {SITE_FILE}"
+    words = ", ".join(_plan_words(table.plan, name))
+    return _ADVICE.get(problem.kind, _CODED).format(where=where, words=words, file=SITE_FILE)
 
 
 def _addition(table: _Table, name: str) -> SiteColumn:
@@ -236,57 +226,20 @@ def _addition(table: _Table, name: str) -> SiteColumn:
     )
 
 
-def _advice(problem: Problem, plan: Plan, where: str) -> str:
-    what = problem.what
-    if what == _MISSING:
-        return "the plan takes no row without it: leave these rows out, or ask the coordinator"
-    if "outside" in what:
-        return (
-            f"mend them, or write their code as missing = [...] {where} in {SITE_FILE}; "
-            "if all rows are in another unit, a factor"
-        )
-    if "in none of" in what:
-        words = ", ".join(_plan_words(plan, problem.column))
-        return f"recode them to {words}, or write missing = [...] {where} in {SITE_FILE}"
-    if "comma" in what:
-        return f'write decimal = "," under [file] in {SITE_FILE}'
-    return f"if they mean missing, write missing = [...] {where} in {SITE_FILE}"
-
-
-def _values(table: _Table, problem: Problem) -> tuple[str, ...]:
-    """The first different cells with a problem, as they are in the site's file."""
-    if not problem.count or problem.what == _MISSING:
-        return ()
-    distinct = table.frame.drop_duplicates(subset=[problem.column])
-    if problem.column == table.plan.target.name:
-        found = target_problems(table.plan, distinct)
-    else:
-        examined = examine(table.plan, distinct)
-        found = [*examined.problems, *examined.oddities]
-    same = [p for p in found if (p.column, p.what) == (problem.column, problem.what)]
-    return tuple(cell for p in same for cell in _cells_at(table, p))
-
-
-def _cells_at(table: _Table, problem: Problem) -> tuple[str, ...]:
-    cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
-    return tuple(dict.fromkeys(cells))[:MAX_VALUES]
-
-
 # Rows
 
 
 def _target(table: _Table) -> Iterator[Finding]:
     plan, name = table.plan, table.plan.target.name
     problems = target_problems(plan, table.frame)
-    for problem in problems:
-        yield _error(f"{problem}; {_remedy(table, problem)}", _values(table, problem))
+    yield from _problems(error, table, problems)
     if problems or any(problem.column == name for problem in table.ambiguous):
         return
     targets = code_targets(plan, table.frame)
     known = targets[~targets.isnan()]
     if len(known) < len(targets):
-        rows = _count(len(targets) - len(known), "row")
-        yield _warning(f"{name}: missing in {rows}, which are not trained on")
+        rows = counted(len(targets) - len(known), "row")
+        yield warning(f"{name}: missing in {rows}, which are not trained on")
     yield from _sizes(plan, len(known))
     if len(known):
         yield from _classes(plan, known) if plan.classification else _spread(plan, known)
@@ -295,15 +248,15 @@ def _target(table: _Table) -> Iterator[Finding]:
 def _sizes(plan: Plan, num_rows: int) -> Iterator[Finding]:
     num_held_out = int(plan.learner.holdout * num_rows)
     if num_rows - num_held_out < LEAST_ROWS:
-        yield _error(f"{plan.target.name}: known in {_count(num_rows, 'row')}, too few to train on")
+        yield error(f"{plan.target.name}: known in {counted(num_rows, 'row')}, too few to train on")
     elif num_rows - num_held_out < MIN_TRAIN_ROWS:
-        yield _warning(
-            f"{_count(num_rows - num_held_out, 'row')} to train on: with fewer than "
+        yield warning(
+            f"{counted(num_rows - num_held_out, 'row')} to train on: with fewer than "
             f"{MIN_TRAIN_ROWS} a model says little"
         )
     if plan.learner.holdout and num_held_out < MIN_HELD_OUT:
-        yield _warning(
-            f"{_count(num_held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can "
+        yield warning(
+            f"{counted(num_held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can "
             "say which model is best for you"
         )
 
@@ -313,16 +266,16 @@ def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
     names = plan.target.classes or ()
     if int((counts > 0).sum()) == 1:
-        yield _warning(
+        yield warning(
             f"{plan.target.name}: all rows are of one class, {names[int(counts.argmax())]!r}; "
             "alone they tell no class from another"
         )
         return
     for name, count in zip(names, counts.tolist(), strict=True):
         if not count:
-            yield _warning(f"{plan.target.name}: no row is of the class {name!r}")
+            yield warning(f"{plan.target.name}: no row is of the class {name!r}")
         elif count < plan.rules.min_cell:
-            yield _warning(
+            yield warning(
                 f"{plan.target.name}: fewer than {plan.rules.min_cell} rows are of the class "
                 f"{name!r}; no counts of classes will be sent"
             )
@@ -330,34 +283,30 @@ def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
 
 def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     if bool((targets == targets[0]).all()):
-        yield _warning(f"{plan.target.name}: the same in every row; is it the right column?")
+        yield warning(f"{plan.target.name}: the same in every row; is it the right column?")
 
 
 def _repeated(table: _Table) -> Iterator[Finding]:
     again = table.frame.duplicated().to_numpy()
     if again.any():
         lines = table.frame.index[again].tolist()
-        yield _warning(
-            f"{_count(len(lines), 'row')} the same as an earlier row in all columns of the plan "
+        yield warning(
+            f"{counted(len(lines), 'row')} the same as an earlier row in all columns of the plan "
             f"({listed(lines)}); are they other patients?"
         )
 
 
 def _summary(table: _Table) -> Iterator[str]:
     plan, frame = table.plan, table.frame
-    found = sum(table.has(name) for name in plan.columns)
-    yield f"{_count(len(frame), 'row')}, {found} of {len(plan.columns)} columns found"
+    num_there = sum(table.has(name) for name in plan.columns)
+    yield f"{counted(len(frame), 'row')}, {num_there} of {len(plan.columns)} columns found"
     missing = {name: int((frame[name] == "").sum()) for name in plan.columns if name in frame}
-    counted = ", ".join(f"{name} {count:,}" for name, count in missing.items() if count)
-    yield f"missing values: {counted or 'none'}"
+    by_column = ", ".join(f"{name} {count:,}" for name, count in missing.items() if count)
+    yield f"missing values: {by_column or 'none'}"
     if plan.target.name in frame:
         num_known = int((frame[plan.target.name] != "").sum())
         num_held_out = int(plan.learner.holdout * num_known)
         yield f"{num_known - num_held_out:,} rows to train on, {num_held_out:,} held out"
-
-
-def _count(num: int, what: str) -> str:
-    return f"{num:,} {what}" if num == 1 else f"{num:,} {what}s"
 
 
 def _are(num: int) -> str:

@@ -27,11 +27,10 @@ from torch import Tensor, nn
 from predbayes.errors import DataError, PlanError
 from predbayes.optional import require
 from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.problem import Kind, Problem
 from predbayes.study.tables.textfile import (
     LINE,
-    MAX_LINES,
     Remedies,
-    listed,
     read_csv,
     require_distinct,
     require_names,
@@ -50,30 +49,6 @@ _SAVE = Remedies(
 _MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with one column.
-
-    Examples:
-        >>> print(Problem("age", "outside 18 to 100", (4, 17, 203), 3))
-        age: 3 values outside 18 to 100 (lines 4, 17, 203)
-        >>> print(Problem("sex", "the column is missing"))
-        sex: the column is missing
-    """
-
-    column: str
-    what: str
-    lines: tuple[int, ...] = ()  # the first few; the header is line 1
-    count: int = 0  # of values; 0 is the column as a whole
-
-    def __str__(self) -> str:
-        if not self.count:
-            return f"{self.column}: {self.what}"
-        values = "value" if self.count == 1 else "values"
-        where = listed(self.lines, self.count)
-        return f"{self.column}: {self.count} {values} {self.what} ({where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +95,10 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
         if (whole := _column_problem(frame, name)) is not None:
             problems.append(whole)
             continue
-        coded = _code(column, frame[name], outside)
+        coded = code_column(column, frame[name], outside)
         codes[:, index] = coded.codes
-        problems += _problems(name, coded.faults, frame)
-        oddities += _problems(name, coded.oddities, frame)
+        problems += _problems(name, column, coded.faults, frame)
+        oddities += _problems(name, column, coded.oddities, frame)
     return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities))
 
 
@@ -229,15 +204,11 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 # Coding columns
 
 Array = np.ndarray[Any, Any]
-Masks = dict[str, Array]  # what is wrong, and with which rows
-
-_UNREADABLE = "that cannot be read as a finite number"
-_COMMA = "with a decimal comma, where a point is needed"
-_MISSING = "missing"
+Masks = dict[Kind, Array]  # which rows have which problem
 
 
 @dataclass(frozen=True, slots=True)
-class _Coded:
+class Coded:
     """One column's codes; a row with a fault has a code of no meaning."""
 
     codes: Array  # (N,)
@@ -245,53 +216,51 @@ class _Coded:
     oddities: Masks = field(default_factory=dict)
 
 
-def _code(column: Number | Category, cells: pd.Series, outside: Outside) -> _Coded:
+def code_column(column: Number | Category, cells: pd.Series, outside: Outside = "refuse") -> Coded:
+    """Code the cells of one column, and note which are wrong or odd."""
     if isinstance(column, Number):
         coded = _in_range(_code_numbers(cells), column, outside)
     else:
         coded = _in_list(_code_words(cells, column.categories), column)
-    missing = np.isnan(coded.codes) & ~_any(coded.faults, len(cells))
+    faulty = np.logical_or.reduce([np.zeros(len(cells), bool), *coded.faults.values()])
+    missing = np.isnan(coded.codes) & ~faulty
     # A column without a single value is as good as none.
     if column.missing == "refuse" and not (column.optional and missing.all()):
-        coded.faults[_MISSING] = missing
+        coded.faults[Kind.MISSING] = missing
     return coded
 
 
-def _in_range(coded: _Coded, column: Number, outside: Outside) -> _Coded:
+def _in_range(coded: Coded, column: Number, outside: Outside) -> Coded:
     """Numbers against their plausible range."""
     if column.range is None:
         return coded
     least, greatest = column.range
-    beyond = {
-        f"outside {least:.12g} to {greatest:.12g}": (coded.codes < least) | (coded.codes > greatest)
-    }
+    beyond = {Kind.OUTSIDE: (coded.codes < least) | (coded.codes > greatest)}
     if outside == "refuse":
         return replace(coded, faults=coded.faults | beyond)
     return replace(coded, codes=coded.codes.clip(least, greatest), oddities=beyond)
 
 
-def _in_list(coded: _Coded, column: Category) -> _Coded:
+def _in_list(codes: Array, column: Category) -> Coded:
     """Words that the plan does not list are `other`, if there is such a category."""
-    unknown = {"in none of the plan's categories": coded.codes == len(column.categories)}
-    if column.other:
-        return replace(coded, oddities=unknown)
-    return replace(coded, faults=unknown)
+    unlisted = {Kind.UNLISTED: codes == len(column.categories)}
+    return Coded(codes, {}, unlisted) if column.other else Coded(codes, unlisted)
 
 
-def _code_numbers(cells: pd.Series) -> _Coded:
+def _code_numbers(cells: pd.Series) -> Coded:
     """Numbers, and what is not one; text in a decimal comma has a fault of its own."""
     if pd.api.types.is_numeric_dtype(cells):
         numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        return _Coded(numbers, {_UNREADABLE: np.isinf(numbers)})
+        return Coded(numbers, {Kind.UNREADABLE: np.isinf(numbers)})
     texts = as_texts(cells)
     numbers = np.array([float(t) if NUMBER.fullmatch(t) else np.nan for t in texts])
     comma = np.array([_DECIMAL_COMMA.fullmatch(t) is not None for t in texts], dtype=bool)
     filled = np.array([t != "" for t in texts], dtype=bool)
     unreadable = filled & ~comma & ~np.isfinite(numbers)
-    return _Coded(numbers, {_UNREADABLE: unreadable, _COMMA: comma})
+    return Coded(numbers, {Kind.UNREADABLE: unreadable, Kind.COMMA: comma})
 
 
-def _code_words(cells: pd.Series, names: Sequence[str]) -> _Coded:
+def _code_words(cells: pd.Series, names: Sequence[str]) -> Array:
     """Indices of words in a list, and its length for words that are not in it."""
     indices = {name.strip(): index for index, name in enumerate(names)}
     # Many programs write a column of integers with an empty cell as 1.0, 2.0.
@@ -300,59 +269,56 @@ def _code_words(cells: pd.Series, names: Sequence[str]) -> _Coded:
             indices.setdefault(f"{name}.0", index)
     indices[""] = -1
     codes = np.array([indices.get(t, len(names)) for t in as_texts(cells)], dtype=np.float64)
-    return _Coded(np.where(codes < 0, np.nan, codes), {})
+    return np.where(codes < 0, np.nan, codes)
 
 
 def as_texts(cells: pd.Series) -> list[str]:
-    """Cells as stripped text, empty where missing."""
+    """Return cells as stripped text, empty where missing."""
     missing = cells.isna().to_numpy()
     pairs = zip(cells.astype(object).to_numpy(), missing, strict=True)
     return ["" if gone else str(cell).strip() for cell, gone in pairs]
 
 
 def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
-    target = plan.target
+    target, column = plan.target, plan.target.as_column()
     if (whole := _column_problem(frame, target.name)) is not None:
         return torch.full((len(frame),), torch.nan, dtype=torch.float64), [whole]
-    if target.classes is not None:
-        coded = _code_words(frame[target.name], target.classes)
-        coded.faults["in none of the plan's classes"] = coded.codes == len(target.classes)
-    else:
-        coded = _in_standard_units(plan, _code_numbers(frame[target.name]))
-    return torch.from_numpy(coded.codes), _problems(target.name, coded.faults, frame)
+    coded = code_column(column, frame[target.name])
+    if not plan.classification:
+        coded = _in_standard_units(plan, coded)
+    return torch.from_numpy(coded.codes), _problems(target.name, column, coded.faults, frame)
 
 
-def _in_standard_units(plan: Plan, coded: _Coded) -> _Coded:
+def _in_standard_units(plan: Plan, coded: Coded) -> Coded:
     centre, scale = target_units(plan)
     values, faults = coded.codes, coded.faults
     if plan.target.transform == "log":
-        faults = faults | {"not positive, so without a logarithm": values <= 0}
+        faults = faults | {Kind.NOT_POSITIVE: values <= 0}
         values = np.log(np.where(values > 0, values, np.nan))
-    return _Coded((values - centre) / scale, faults)
+    return Coded((values - centre) / scale, faults)
 
 
 def _column_problem(frame: pd.DataFrame, name: str) -> Problem | None:
     count = int((frame.columns == name).sum())
-    if count == 1:
-        return None
-    return Problem(name, "several columns have this name" if count else "the column is missing")
+    return None if count == 1 else Problem(Kind.REPEATED if count else Kind.ABSENT, name)
 
 
-def _problems(column: str, masks: Masks, frame: pd.DataFrame) -> list[Problem]:
+def _problems(
+    name: str, column: Number | Category, masks: Masks, frame: pd.DataFrame
+) -> list[Problem]:
     known = frame.index.name == LINE
     lines = frame.index.to_numpy() if known else np.arange(2, len(frame) + 2)
     return [
-        Problem(column, what, tuple(map(int, lines[rows][:MAX_LINES])), int(rows.sum()))
-        for what, rows in masks.items()
+        Problem(kind, name, tuple(lines[rows].tolist()), _detail(kind, column))
+        for kind, rows in masks.items()
         if rows.any()
     ]
 
 
-def _any(masks: Masks, num_rows: int) -> Array:
-    found = np.zeros(num_rows, dtype=bool)
-    for rows in masks.values():
-        found |= rows
-    return found
+def _detail(kind: Kind, column: Number | Category) -> str:
+    if kind is not Kind.OUTSIDE or not isinstance(column, Number) or column.range is None:
+        return ""
+    return f"{column.range[0]:.12g} to {column.range[1]:.12g}"
 
 
 def _require_none(problems: Sequence[Problem]) -> None:

@@ -16,14 +16,13 @@ import pandas as pd
 
 from predbayes.errors import DataError, no_such
 from predbayes.study.plan.schema import Number, Plan
-from predbayes.study.tables.coding import NUMBER, Problem, as_texts, read_frame
+from predbayes.study.tables.coding import NUMBER, as_texts, read_frame
+from predbayes.study.tables.problem import Kind, Problem
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
-from predbayes.study.tables.textfile import MAX_LINES, Remedies, read_csv, require_distinct
+from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 """Of tables that are text."""
-
-AMBIGUOUS = "with a point, in a file that has decimal commas"
 
 _DESCRIBE = Remedies(
     encoding=(
@@ -48,17 +47,15 @@ class Translated:
 
 
 def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = True) -> pd.DataFrame:
-    """A site's rows in the plan's columns and units, text cells, by their lines in the file.
+    """Read a site's rows in the plan's columns and units, text cells, by their lines in the file.
 
     A column that the file lacks is left out; the target is there if the file has it. Without
     ``target`` nobody looks for it: of patients to come it is not known yet.
     """
     raw = read_raw(site.file, path)
     translated = translate(plan, site, raw)
-    problems = [p for p in translated.problems if target or p.column != plan.target.name]
-    if not target:
-        site = site.model_copy(update={"target": SiteColumn()})
-    wrong = [*entry_problems(plan, site, raw.columns), *map(str, problems)]
+    problems = [*entry_problems(plan, site, raw.columns), *translated.problems]
+    wrong = [str(p) for p in problems if target or p.column != plan.target.name]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
     return translated.frame
@@ -89,43 +86,41 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
 
 
 def translate(plan: Plan, site: SiteFile, raw: pd.DataFrame) -> Translated:
-    """The plan's columns and its target, as far as the file has them."""
+    """Return the plan's columns and its target, as far as the file has them."""
     columns: dict[str, list[str]] = {}
     problems: list[Problem] = []
-    for name in (*plan.columns, plan.target.name):
+    for name in plan.names:
         entry = site.entry(plan, name)
         if entry.column not in raw.columns:
             continue
-        change = _cell_change(entry, site, is_number=takes_numbers(plan, name))
+        change = _cell_change(entry, site, is_number=isinstance(plan.column(name), Number))
         texts = list(raw[entry.column])
         cells = [change(text) for text in texts]
         columns[name] = [t if cell is None else cell for t, cell in zip(texts, cells, strict=True)]
-        lines = [int(line) for line, cell in zip(raw.index, cells, strict=True) if cell is None]
+        lines = tuple(
+            line for line, cell in zip(raw.index.tolist(), cells, strict=True) if cell is None
+        )
         if lines:
-            problems.append(Problem(name, AMBIGUOUS, tuple(lines[:MAX_LINES]), len(lines)))
+            problems.append(Problem(Kind.POINT, name, lines))
     return Translated(pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems))
 
 
-def takes_numbers(plan: Plan, name: str) -> bool:
-    """Whether the plan's column, or its target, is one of numbers."""
-    if name == plan.target.name:
-        return not plan.classification
-    return isinstance(plan.columns[name], Number)
-
-
-def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[str]:
-    """Names in the site's file that the plan, or the table, does not have."""
-    found = [
-        f"[columns]: {no_such('column of the plan', name, plan.columns)}"
+def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Problem]:
+    """Find names in the site's file that the plan, or the table, does not have."""
+    problems = [
+        Problem(
+            Kind.MISNAMED, "[columns]", detail=no_such("column of the plan", name, plan.columns)
+        )
         for name in site.columns
         if name not in plan.columns
     ]
     names = [str(name) for name in header]
-    for name in (*plan.columns, plan.target.name):
+    for name in plan.names:
         entry = site.target if name == plan.target.name else site.columns.get(name)
         if entry is not None and entry.column and entry.column not in names:
-            found.append(f"{name}: {no_such('column in the file', entry.column, names)}")
-    return found
+            detail = no_such("column in the file", entry.column, names)
+            problems.append(Problem(Kind.MISNAMED, name, detail=detail))
+    return problems
 
 
 def to_point(text: str, decimal: str) -> str | None:

@@ -138,8 +138,8 @@ class SiteFile(Section):
 
     def entry(self, plan: Plan, name: str) -> SiteColumn:
         """How the plan's column, or its target, comes about; its `column` is filled in."""
-        found = self.target if name == plan.target.name else self.columns.get(name, SiteColumn())
-        return found if found.column else found.model_copy(update={"column": name})
+        entry = self.target if name == plan.target.name else self.columns.get(name, SiteColumn())
+        return entry if entry.column else entry.model_copy(update={"column": name})
 
 
 def _require_toml(text: str, name: str) -> None:
@@ -147,8 +147,8 @@ def _require_toml(text: str, name: str) -> None:
     try:
         tomllib.loads(text.replace("\r\n", "\n"))
     except (ValueError, RecursionError) as error:
-        found = re.search(r"at line \d+|at end of document", str(error))
+        place = re.search(r"at line \d+|at end of document", str(error))
         raise PlanError(
-            f"{name} is not TOML {found.group() if found else ''}: look for a quotation mark, a "
+            f"{name} is not TOML {place.group() if place else ''}: look for a quotation mark, a "
             "comma or a bracket too many or too few, or a key that is there twice"
         ) from None

@@ -84,6 +84,11 @@ class Cells:
         counts = Counter(text for text in raw[name] if text)
         return cls(name, counts, decimal)
 
+    @classmethod
+    def of_all(cls, raw: pd.DataFrame, decimal: str) -> list[Cells]:
+        """Return all columns that have a name."""
+        return [cls.of(raw, str(name), decimal) for name in raw.columns if name]
+
     @property
     def num_filled(self) -> int:
         """Cells that are neither empty nor a word for missing."""
@@ -133,11 +138,10 @@ def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
     """
     form = sniff(path)
     raw = read_raw(form, path)
-    cells = [Cells.of(raw, str(column), form.decimal) for column in raw.columns if column]
-    wanted = (*plan.columns, plan.target.name)
+    cells = Cells.of_all(raw, form.decimal)
     pairs = assign(plan, cells)
     codes = common_codes(cells, plan.rules.min_cell)
-    notes = [f"{who}: {check}" for who in wanted for check in _checks(pairs, who, plan)]
+    notes = [f"{who}: {check}" for who in plan.names for check in _checks(pairs, who, plan)]
     used = {proposal.entry.column for proposal in pairs.values()}
     unused = [column.name for column in cells if column.name not in used]
     if unused:
@@ -256,16 +260,7 @@ def _by_values(offers: Offers, taken: Mapping[str, Proposal]) -> dict[str, Propo
 
 def propose(plan: Plan, ours: str, cells: Cells) -> Proposal:
     """How a column of the site would become the plan's column, or its target."""
-    column: Number | Category
-    if ours != plan.target.name:
-        column = plan.columns[ours]
-    elif plan.target.classes is not None:
-        column = Category(type="category", categories=plan.target.classes, other=False)
-    else:
-        column = Number(type="number", unit=plan.target.unit)
-        if plan.target.transform == "none":
-            scales = {"centre": plan.target.centre, "scale": plan.target.scale}
-            column = column.model_copy(update=scales)
+    column = plan.column(ours)
     if isinstance(column, Number):
         return _propose_number(ours, column, cells, plan.rules.min_cell)
     return _propose_words(column, cells, plan.rules.min_cell)

@@ -18,12 +18,10 @@ from pathlib import Path
 import pandas as pd
 
 from predbayes.errors import DataError
+from predbayes.study.tables.problem import listed
 
 LINE = "line"
 """Name of a frame's index where it holds the rows' lines in their file."""
-
-MAX_LINES = 5
-"""Of one problem that are listed."""
 
 DELIMITERS = (",", ";", "\t", "|")
 """Those that programs write."""
@@ -97,19 +95,6 @@ def require_distinct(path: Path, names: Sequence[Hashable]) -> None:
         if name in seen:
             raise DataError(f"{path.name}: columns {seen[name]} and {number} have the same name")
         seen[name] = number
-
-
-def listed(lines: Sequence[int], count: int | None = None) -> str:
-    """The first few lines, and how many more there are.
-
-    Examples:
-        >>> listed([4]), listed([4, 17]), listed(range(2, 10))
-        ('line 4', 'lines 4, 17', 'lines 2, 3, 4, 5, 6 and 3 more')
-    """
-    count = len(lines) if count is None else count
-    shown = lines[:MAX_LINES]
-    more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return f"{'line' if count == 1 else 'lines'} {', '.join(map(str, shown))}{more}"
 
 
 def _decoded(path: Path, encoding: str, remedies: Remedies) -> str:
