@@ -66,7 +66,14 @@ def test_importing_the_package_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "module", ["exchange.signing", "exchange.strict", "study.plan.schema", "study.tables.sitefile"]
+    "module",
+    [
+        "exchange.header",
+        "exchange.signing",
+        "exchange.strict",
+        "study.plan.schema",
+        "study.tables.sitefile",
+    ],
 )
 def test_schemas_need_no_arrays(module):
     heavy = "{'torch', 'numpy', 'scipy', 'pandas'} & set(sys.modules)"

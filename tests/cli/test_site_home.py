@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from predbayes.cli.site_home import adopt_command, evaluate_command
 from predbayes.errors import DataError, PredbayesError, StudyError
+from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Declared, Upload
+from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
@@ -168,7 +169,7 @@ class TestEvaluate:
         out = home.root / "sums.safetensors"
         result = home.run("evaluate", "--out", out)
         assert result.exit_code == 0
-        declared = Declared.read(out)
+        declared = Header.read(out)
         assert declared.signature.key == home.key.public.hex
         assert declared.signature.verifies(Upload.load(out).digest())
         for value in leaves(declared.info.model_dump(mode="json")):
@@ -195,10 +196,10 @@ class TestEvaluate:
         result = home.run("evaluate", "--out", out)
         assert f"predbayes site approve {held_back} --by NAME" in result.stdout
         assert not out.exists()
-        assert Declared.read(held_back).signature is None
+        assert Header.read(held_back).signature is None
         Approvals(tmp_path).record("upload", Upload.load(held_back).digest(), "M. Muster")
         assert home.run("evaluate", "--out", out).exit_code == 0
-        assert Declared.read(out).signature is not None
+        assert Header.read(out).signature is not None
         assert not held_back.exists()
 
 

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.errors import KeyFileError, StudyError
-from predbayes.exchange.upload import Evaluation, Sums, Upload
+from predbayes.exchange.header import Evaluation, Sums
+from predbayes.exchange.upload import Upload
 from predbayes.study.site.training import Training
 from predbayes.study.store.files import RUN_LOCK, locked
 from tests.study.world import make_world

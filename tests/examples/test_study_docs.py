@@ -18,8 +18,8 @@ import typer
 from typer.testing import CliRunner
 
 from predbayes.cli.app import app
+from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.upload import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.study.plan import schema as plan_module
 from predbayes.study.plan.schema import Plan, Section
 from predbayes.study.result.evaluation import evaluation_upload, metric_names

@@ -41,8 +41,9 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import UploadError
+from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Declared, Upload
+from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.intake import Expected
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.schema import Plan
@@ -804,7 +805,7 @@ def cases(draw: st.DrawFn, targets: Sequence[Target]) -> tuple[Target, str, byte
 def is_authentic(path: Path) -> bool:
     """Whether damage has left what the site signed."""
     try:
-        signature, digest = Declared.read(path).signature, Upload.load(path).digest()
+        signature, digest = Header.read(path).signature, Upload.load(path).digest()
     except UploadError:
         return False
     return signature is not None and signature.verifies(digest)

@@ -82,7 +82,7 @@ class TestFuzzed:
 
     def test_the_bound_on_memory_can_fail(self, tmp_path):
         """With metadata of any length, a list of errors takes more."""
-        longer = "import predbayes.exchange.upload as u; u._MAX_INFO_CHARACTERS = 10**7"
+        longer = "import predbayes.exchange.header as h; h._MAX_INFO_CHARACTERS = 10**7"
         assert fuzz_apart(400, tmp_path, longer)["growth"] > MAX_GROWTH_BYTES
 
     def test_a_study_that_takes_anything_is_found(self, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ _NUMPY = b"\x93NUMPY\x01\x00"  # how a serialised array begins
 
 def _with_words(change: Callable[[str], str]) -> Callable[[Any], None]:
     def changed(content: Any) -> None:
-        content["words"]["info"] = change(content["words"]["info"])
+        content["metadata"]["predbayes"] = change(content["metadata"]["predbayes"])
 
     return changed
 

@@ -43,8 +43,9 @@ def approve_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Record somebody's yes for a plan, or for one upload."""
+    from predbayes.exchange.header import Header
     from predbayes.exchange.signing import fingerprint
-    from predbayes.exchange.upload import Declared, Upload
+    from predbayes.exchange.upload import Upload
     from predbayes.study.kit.kit import Kit
     from predbayes.study.site.approvals import Approvals
 
@@ -53,13 +54,14 @@ def approve_command(
         digest = Kit.load(what).digest
         new = approvals.record("plan", digest, by)
     else:
-        digest = Upload.load(what).digest()
+        header = Header.read(what)
+        digest = Upload.load(what, header).digest()
         new = approvals.record("upload", digest, by)
     kind = "plan" if what.is_dir() else "upload"
     typer.echo(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
     typer.echo(f"in words: {fingerprint(digest)}")
-    if kind == "upload" and Declared.read(what).signature is None:
-        made_by = "evaluate" if Declared.read(what).info.kind == "evaluation" else "train"
+    if kind == "upload" and header.signature is None:
+        made_by = "evaluate" if header.info.kind == "evaluation" else "train"
         typer.echo(f"next: the same predbayes site {made_by} again; it signs what was approved")
 
 

@@ -19,8 +19,9 @@ from typing import Any
 import pandas as pd
 
 from predbayes.errors import StudyError
+from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Declared, Upload
+from predbayes.exchange.upload import Upload
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.parcel import Answer
 from predbayes.flower.simulation import node_config
@@ -93,7 +94,7 @@ class Node:
             return Answer("not approved")
         with _alone(training.out):
             path = None if self.made_of is None else self.outbox.ready(plan_digest)
-            return self._train() if path is None else _answer(Upload.load(path), path)
+            return self._train() if path is None else _answer(path)
 
     def _train(self) -> Answer:
         trained = self.training.run(self.rows())
@@ -101,12 +102,13 @@ class Node:
             return Answer("awaiting release")
         if self.made_of is not None:
             self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
-        return _answer(trained.upload, trained.path)
+        return _answer(trained.path, trained.upload)
 
 
-def _answer(upload: Upload, path: Path) -> Answer:
-    """An upload with the signature of its file."""
-    return Answer("upload", upload, Declared.read(path).signature)
+def _answer(path: Path, upload: Upload | None = None) -> Answer:
+    """The upload in a signed file, which is read unless it is at hand."""
+    header = Header.read(path)
+    return Answer("upload", upload or Upload.load(path, header), header.signature)
 
 
 @contextmanager

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 import predbayes
 from predbayes.errors import PlanError
+from predbayes.exchange.header import Header, to_metadata
 from predbayes.flower.wire import Hello, pack_hello, upload_record
 from predbayes.study.site.approvals import Approvals
 from predbayes.study.store.files import file_digest, write_whole
+from predbayes.study.tables.sitefile import SiteFile
 
 _NEEDED = ("site", "data", "kit", "out")
 _CHOICES = ("site", "data", "kit", "learner", "device")
@@ -47,12 +50,8 @@ class Outbox:
 
     def hello(self) -> Hello:
         """Who the site is, and which plans it approved."""
-        path = self.path("site")
-        try:
-            name = tomllib.loads(path.read_bytes().decode("utf-8-sig"))["name"]
-        except (OSError, ValueError, KeyError) as error:
-            raise PlanError(f"{path.name} does not tell the site's name") from error
-        return Hello(str(name), predbayes.__version__, Approvals(path.parent).plans())
+        own = SiteFile.load(self.path("site"))
+        return Hello(own.name, predbayes.__version__, Approvals(own.folder).plans())
 
     def keep(self, plan_digest: str, sent: Path, made_of: list[Path]) -> None:
         """Note that a signed file answers a plan, and what it was made of."""
@@ -99,10 +98,8 @@ def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
 
 
 def _record_of(path: Path) -> Any:
-    """A signed file as it travels; whether it is sound is for the study to say."""
-    from safetensors import safe_open
-
+    """Return a signed file as it travels; the study checks it."""
+    header = Header.read(path)
     with safe_open(path, framework="numpy") as file:
-        told = file.metadata()
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return upload_record(told["predbayes"], told.get("signature", ""), arrays)
+        arrays = {name: file.get_tensor(name) for name in header.arrays}
+    return upload_record(to_metadata(header.info, header.signature), arrays)

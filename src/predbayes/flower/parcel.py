@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import ValidationError
 
 from predbayes.errors import UploadError
-from predbayes.exchange.upload import Signature, Upload, UploadInfo
-from predbayes.flower.wire import read_arrays, read_words, upload_record, words
+from predbayes.exchange.header import Signature, from_metadata, to_metadata
+from predbayes.exchange.upload import Upload
+from predbayes.flower.wire import read_arrays, read_metadata, read_words, upload_record, words
 
 Status = Literal["upload", "not approved", "awaiting release", "no such plan", "failed"]
 
@@ -29,10 +29,9 @@ def pack_answer(answer: Answer) -> Any:
     """A node's answer as a record."""
     if answer.upload is None:
         return words(status=answer.status, reason=answer.reason)
-    upload, signature = answer.upload, answer.signature
+    upload = answer.upload
     return upload_record(
-        upload.info.model_dump_json(),
-        "" if signature is None else signature.model_dump_json(),
+        to_metadata(upload.info, answer.signature),
         {name: array.cpu().contiguous().numpy() for name, array in upload.arrays.items()},
     )
 
@@ -44,11 +43,9 @@ def unpack_answer(content: Any) -> Answer:
     if status != "upload":
         known = status if status in ("not approved", "awaiting release", "no such plan") else None
         return Answer(known or "failed", reason=str(told.get("reason", ""))[:200])
+    info, signature = from_metadata(read_metadata(content), "a node's answer")
     try:
-        info = UploadInfo.model_validate_json(str(told.get("info", "")))
-        signed = str(told.get("signature", ""))
-        signature = Signature.model_validate_json(signed) if signed else None
         arrays = {name: torch.from_numpy(array) for name, array in read_arrays(content).items()}
-    except (ValidationError, ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UploadError("a node's answer is not an upload") from error
     return Answer("upload", Upload(info, arrays), signature)

@@ -34,7 +34,8 @@ import torch
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.federation import Task
-from predbayes.exchange.upload import Upload, printable
+from predbayes.exchange.header import printable
+from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.parcel import Answer, unpack_answer
 from predbayes.flower.wire import brings_upload, read_words, unpack_hello, words

@@ -21,7 +21,7 @@ import numpy as np
 from predbayes.errors import UploadError
 from predbayes.optional import require
 
-_ARRAYS, _WORDS = "arrays", "words"
+_ARRAYS, _METADATA, _WORDS = "arrays", "metadata", "words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,19 @@ def words(**fields: str | int | list[str]) -> Any:
 
 def read_words(content: Any) -> dict[str, Any]:
     """The short values of a record; none if it has no such part."""
-    found = content.get(_WORDS) if content is not None else None
-    return {} if found is None else dict(found)
+    return dict((content or {}).get(_WORDS) or {})
 
 
-def upload_record(info: str, signature: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    """An upload as a record: metadata and signature as they stand in its file, and arrays."""
+def read_metadata(content: Any) -> dict[str, Any]:
+    """Return an upload's metadata as they came; none if there are none."""
+    return dict(content.get(_METADATA) or {})
+
+
+def upload_record(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    """Return an upload as a record: the metadata of its file, and its arrays."""
     app = require("flwr.app", "flower")
-    record = words(status="upload", info=info, signature=signature)
+    record = words(status="upload")
+    record[_METADATA] = app.ConfigRecord(dict(metadata))
     record[_ARRAYS] = app.ArrayRecord({name: app.Array(array) for name, array in arrays.items()})
     return record
 

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from predbayes.errors import MissingPackageError, StudyError
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.signing import SigningKey, fingerprint
-from predbayes.exchange.upload import Upload, UploadInfo
+from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, StudyError, UploadError
-from predbayes.exchange.upload import BinSums, Evaluation, Sums, Upload, UploadInfo
+from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
+from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import accuracy, brier, nll
 from predbayes.seeding import generator

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, PlanError, StudyError, TrainingError
-from predbayes.exchange.upload import Declared, Upload
+from predbayes.exchange.header import Header
+from predbayes.exchange.upload import Upload
 from predbayes.seeding import generator
 from predbayes.study.site.approvals import Approvals
 from predbayes.study.site.training import (
@@ -115,7 +116,7 @@ class TestTraining:
 
     def test_what_leaves_is_named_in_the_header_and_nothing_else(self, world, tmp_path):
         trained = training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, frame()))
-        declared = Declared.read(trained.path)
+        declared = Header.read(trained.path)
         assert set(declared.arrays) == {"log_probs"}
         told = declared.info.model_dump(exclude_defaults=True)
         assert set(told) == {"kind", "num_rows", "class_rows", "site", "plan", "learner"}
@@ -168,7 +169,7 @@ class TestRelease:
         assert not trained.released
         assert trained.path == out / HELD_BACK
         assert not (out / "Alpha.safetensors").exists()
-        assert Declared.read(trained.path).signature is None
+        assert Header.read(trained.path).signature is None
 
         approvals = Approvals(tmp_path)
         assert approvals.record("upload", trained.upload.digest(), "A. Officer")

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
-from predbayes.exchange.upload import Declared, Spec, Upload, printable
+from predbayes.exchange.header import Header, Spec, printable
+from predbayes.exchange.upload import Upload, spec_of
 from predbayes.posterior.samples import WeightSamples
-from predbayes.study.plan.models import site_network, upload_dtype
+from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.evaluation import check_evaluation
 
@@ -39,23 +40,22 @@ class Expected:
     def of(cls, plan: Plan) -> Expected:
         """What every site of a study sends."""
         rows = plan.reference.num_rows
-        dtype = upload_dtype(plan)
+        dtype = plan.upload.precision
         if plan.upload.kind == "predictions":
             if plan.classification:
-                return cls({"log_probs": (dtype, (rows, plan.num_outputs))}, 0)
+                return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0)
             names = ("mean", "epistemic_var", "noise_var")
-            return cls(dict.fromkeys(names, (dtype, (rows,))), 0)
+            return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0)
         module = site_network(plan).create(torch.Generator())
         arrays = WeightSamples.of(module).arrays()
         most = plan.learner.max_samples
-        specs = {name: (array.dtype, tuple(array.shape[1:])) for name, array in arrays.items()}
-        return cls(specs, most)
+        return cls({name: spec_of(array[0]) for name, array in arrays.items()}, most)
 
     @property
     def max_bytes(self) -> int:
         """More than this no honest file has."""
-        elements = (torch.Size(shape).numel() * dtype.itemsize for dtype, shape in self._specs())
-        return max(self.max_samples, 1) * sum(elements) + HEADER_ROOM
+        num_bytes = sum(spec.num_bytes for spec in self.arrays.values())
+        return max(self.max_samples, 1) * num_bytes + HEADER_ROOM
 
     def check(self, declared: Mapping[str, Spec]) -> None:
         """Refuse other names, types and shapes."""
@@ -71,9 +71,6 @@ class Expected:
                 raise UploadError(f"array {name!r} has not the type and shape of the plan")
         if self.max_samples and len({shape[0] for _, shape in declared.values()}) > 1:
             raise UploadError("the arrays do not have equally many samples")
-
-    def _specs(self) -> list[Spec]:
-        return list(self.arrays.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +98,12 @@ class Intake:
             path: A file that nobody else can change meanwhile.
             keys: The public key of each admitted site.
         """
-        declared = Declared.read(path)
-        self._check_sender(declared, keys)
-        self._check_arrays(declared)
-        upload = Upload.load(path)
-        assert declared.signature is not None  # as `_check_sender` has seen
-        if not declared.signature.verifies(upload.digest()):
+        header = Header.read(path)
+        self._check_sender(header, keys)
+        self._check_arrays(header)
+        upload = Upload.load(path, header)
+        assert header.signature is not None  # as `_check_sender` has seen
+        if not header.signature.verifies(upload.digest()):
             raise UploadError("the signature is not of this content: it was altered on the way")
         self._check_range(upload)
         return upload
@@ -124,23 +121,23 @@ class Intake:
         if not self.plan.classification and _largest(sent) > _MAX_STANDARD:
             raise UploadError("its networks predict beyond any plausible target")
 
-    def _check_sender(self, declared: Declared, keys: Mapping[str, str]) -> None:
-        info = declared.info
+    def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
+        info = header.info
         if info.plan != self.plan_digest:
             raise UploadError("it was made for another plan, or another version of this one")
         if info.kind not in (self.plan.upload.kind, "evaluation"):
             raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.upload.kind}")
         if info.site not in keys:
             raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
-        if declared.signature is None:
+        if header.signature is None:
             raise UploadError("it is not signed")
-        if declared.signature.key != keys[info.site]:
+        if header.signature.key != keys[info.site]:
             raise UploadError(f"it is not signed with the key that {info.site} was admitted with")
 
-    def _check_arrays(self, declared: Declared) -> None:
-        if declared.info.kind != "evaluation":
-            self.expected.check(declared.arrays)
-        elif declared.arrays:
+    def _check_arrays(self, header: Header) -> None:
+        if header.info.kind != "evaluation":
+            self.expected.check(header.arrays)
+        elif header.arrays:
             raise UploadError("an evaluation is sums alone; this one has arrays")
 
     def _check_range(self, upload: Upload) -> None:

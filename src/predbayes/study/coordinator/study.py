@@ -33,9 +33,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
+from predbayes.exchange.header import UploadInfo, printable
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import require_site_name
-from predbayes.exchange.upload import Upload, UploadInfo, printable
+from predbayes.exchange.upload import Upload
 from predbayes.optional import require
 from predbayes.seeding import threads
 from predbayes.study.coordinator.intake import Intake

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
+from predbayes.exchange.header import UploadInfo, printable
 from predbayes.exchange.signing import fingerprint
-from predbayes.exchange.upload import Upload, UploadInfo, printable
+from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
-from predbayes.exchange.upload import BinSums, Evaluation, Sums, Upload, UploadInfo
+from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
+from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.metrics import reliability
 from predbayes.study.plan.schema import Plan

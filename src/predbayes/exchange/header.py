@@ -1,0 +1,238 @@
+"""The head of an upload: what it says about itself, and who signed it; without its arrays.
+
+In a file it is the header of a safetensors file: metadata, a signature where there is one, and each
+array's type and shape. A file may come from anybody. Its head is bounded before it is read, checked
+before anything that it declares is read, and refused with one line. All of this needs no torch: a
+node reads its own uploads by it, and to do so loads nothing that trains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from predbayes.errors import KeyFileError, UploadError
+from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.strict import SITE_PATTERN, Strict
+
+_METADATA = "__metadata__"
+_INFO_KEY, _SIGNATURE_KEY = "predbayes", "signature"
+_MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
+_MAX_INFO_CHARACTERS = 100_000  # counts of ten thousand classes
+_MAX_DIMENSIONS = 16
+_MAX_SHOWN = 100
+_NO_HEADER = "its header is not JSON that has every name once"
+_TYPES = {
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "I64": "int64",  # counters of batch normalisation
+}
+_ITEM_BYTES = {"float16": 2, "float32": 4}
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+RowCount = Annotated[int, Field(ge=0)]
+
+
+class Sums(Strict):
+    """Of one metric over rows; sums of several sites add up to those of all their rows."""
+
+    total: Number
+    squares: Amount  # of the values, for an interval
+
+
+class BinSums(Strict):
+    """A reliability diagram as sums, by bins of equal width of the confidence."""
+
+    rows: tuple[RowCount, ...]
+    hits: tuple[RowCount, ...]
+    confidence: tuple[Amount, ...]
+
+
+class Evaluation(Strict):
+    """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
+
+    model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # digest of its weights
+    metrics: Annotated[dict[str, Sums], Field(max_length=16)]
+    bins: BinSums | None = None  # None where some bin has too few rows
+
+
+class UploadInfo(Strict):
+    """The metadata of an upload; unknown fields and wrong types are refused."""
+
+    format_version: Literal[1] = 1
+    kind: Literal["weights", "delta", "predictions", "counts", "evaluation"]
+    num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
+    class_rows: tuple[Amount, ...] | None = None
+    site: Annotated[str, Field(pattern=f"^$|{SITE_PATTERN}")] = ""
+    plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
+    learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
+    evaluation: Evaluation | None = None  # of kind `evaluation` alone
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "evaluation") != (self.evaluation is not None):
+            raise ValueError("an evaluation is of kind evaluation, which has nothing else")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without an evaluation where there is none: digests are as before there were any."""
+        content: dict[str, Any] = serialize(self)
+        if self.evaluation is None:
+            content.pop("evaluation", None)
+        return content
+
+
+class Signature(Strict):
+    """Who signed the digest of an upload's content."""
+
+    key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
+
+    def verifies(self, digest: str) -> bool:
+        """Whether it is that key's signature of this digest."""
+        try:
+            return PublicKey(self.key).verifies(digest, self.signature)
+        except KeyFileError:
+            return False  # no key at all
+
+
+class Spec(NamedTuple):
+    """Type and shape of an array; numpy and torch call types the same."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """How much memory it takes, at the most."""
+        return math.prod(self.shape) * _ITEM_BYTES.get(self.dtype, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of a file says: nothing of it is checked against the arrays yet."""
+
+    info: UploadInfo
+    signature: Signature | None
+    arrays: Mapping[str, Spec]
+
+    @classmethod
+    def read(cls, path: Path) -> Header:
+        """Read the header alone, whatever the file is."""
+        content, shown = _read_json(path), printable(path.name)
+        info, signature = from_metadata(content.pop(_METADATA, None), shown)
+        return cls(info, signature, {name: _spec(content[name], shown) for name in content})
+
+
+def to_metadata(info: UploadInfo, signature: Signature | None) -> dict[str, str]:
+    """Return what an upload says about itself, and its signature, as texts by name."""
+    told = {_INFO_KEY: info.model_dump_json()}
+    return told if signature is None else told | {_SIGNATURE_KEY: signature.model_dump_json()}
+
+
+def from_metadata(metadata: Any, shown: str) -> tuple[UploadInfo, Signature | None]:
+    """Check and parse what `to_metadata` made, or anybody else.
+
+    Args:
+        metadata: Of a file or of a message.
+        shown: What it is of, for the line with which it is refused.
+    """
+    if not isinstance(metadata, dict) or _INFO_KEY not in metadata:
+        raise UploadError(f"{shown} is not an upload of predbayes")
+    unknown = set(metadata) - {_INFO_KEY, _SIGNATURE_KEY}
+    if unknown or not all(_is_info(value) for value in metadata.values()):
+        raise UploadError(f"{shown} has metadata that no upload has")
+    try:
+        info = UploadInfo.model_validate_json(metadata[_INFO_KEY])
+        signed = metadata.get(_SIGNATURE_KEY)
+        return info, None if signed is None else Signature.model_validate_json(signed)
+    except ValidationError as error:
+        raise UploadError(f"{shown}: {first_problem(error)}") from error
+
+
+def sort_metadata(path: Path) -> None:
+    """Put a file's metadata in order: the writer's is random, and equal uploads are equal bytes."""
+    content = _read_json(path)
+    content[_METADATA] = dict(sorted(content[_METADATA].items()))
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if len(text) <= length:  # as long as it was; a header is filled up with spaces
+            file.write(text.ljust(length))
+
+
+def printable(text: str, most: int = _MAX_SHOWN) -> str:
+    r"""A stranger's text for one line of a message: nothing that moves a cursor, and not for ever.
+
+    Examples:
+        >>> printable("a\nb\x1b[31m")
+        'a?b?[31m'
+        >>> printable("abcdef", most=3)
+        'abc…'
+    """
+    line = "".join(c if c.isprintable() else "?" for c in text[:most])
+    return line if len(text) <= most else f"{line}…"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The JSON header of a safetensors file, bounded before it is read."""
+    shown = printable(path.name)
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= _MAX_HEADER_BYTES:
+                raise UploadError(f"{shown} is not a safetensors file, or its header is huge")
+            header = json.loads(file.read(length).decode(), object_pairs_hook=_distinct)
+    except OSError as error:
+        raise UploadError(f"cannot read {shown}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
+        raise UploadError(f"{shown} is not a safetensors file: {_NO_HEADER}") from error
+    if not isinstance(header, dict):
+        raise UploadError(f"{shown} is not a safetensors file: {_NO_HEADER}")
+    return header
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; of a name that comes twice, readers take whichever they like."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name comes twice")
+    return content
+
+
+def _is_info(value: Any) -> bool:
+    """Whether it may be metadata; of a long list of errors every one would be told."""
+    return isinstance(value, str) and len(value) <= _MAX_INFO_CHARACTERS
+
+
+def _spec(entry: Any, shown: str) -> Spec:
+    """Type and shape that a header declares for an array."""
+    known = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
+    name, shape = (entry["dtype"], entry["shape"]) if known else ("", [])
+    dtype = _TYPES.get(name) if isinstance(name, str) else None
+    is_shape = isinstance(shape, list) and all(type(size) is int for size in shape)
+    if dtype is None or not is_shape or len(shape) > _MAX_DIMENSIONS:
+        raise UploadError(f"{shown} declares an array of a type that no upload has")
+    return Spec(dtype, tuple(shape))
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where the first problem is and what it is, on one line."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "header"
+    return f"{printable(where, 40)}: {printable(problem['msg'])}"

@@ -1,0 +1,195 @@
+"""The head of an upload: what it may say, and what is refused before an array is read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from pydantic import ValidationError
+
+from predbayes.errors import UploadError
+from predbayes.exchange.header import Header, Signature, UploadInfo, from_metadata, to_metadata
+from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Upload, spec_of
+
+KINDS = ["weights", "classes", "numbers"]
+KEY = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+
+
+def packed(header, body=b""):
+    """A safetensors file with any header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def declaring(**entries):
+    """The header of an upload that declares these arrays."""
+    info = '{"kind": "weights", "num_rows": 1}'
+    return {"__metadata__": {"predbayes": info}, **entries}
+
+
+def entry(**fields):
+    return {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **fields}
+
+
+class TestHeader:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_header_says_what_the_file_holds(self, kind, uploads, tmp_path):
+        upload = uploads[kind].from_site("basel")
+        upload.save(tmp_path / "u", KEY)
+        header = Header.read(tmp_path / "u")
+        assert header.info == upload.info
+        assert header.arrays == {name: spec_of(a) for name, a in upload.arrays.items()}
+        assert {n: spec.num_bytes for n, spec in header.arrays.items()} == {
+            n: a.nbytes for n, a in upload.arrays.items()
+        }
+        assert header.signature is not None
+        assert header.signature.key == KEY.public.hex
+        assert header.signature.verifies(upload.digest())
+
+    def test_it_is_read_without_the_arrays(self, uploads, tmp_path):
+        uploads["classes"].save(tmp_path / "u")
+        content = (tmp_path / "u").read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        (tmp_path / "u").write_bytes(content[: 8 + length])
+        assert Header.read(tmp_path / "u").signature is None
+        with pytest.raises(UploadError, match="cannot be read as an upload"):
+            Upload.load(tmp_path / "u")
+
+    @pytest.mark.parametrize(
+        "declared",
+        [
+            7,
+            {},
+            entry(dtype=[]),
+            entry(dtype="BF16"),
+            entry(dtype=None),
+            entry(shape=4),
+            entry(shape=[True]),
+            entry(shape=[1.0]),
+            entry(shape=[1] * 70),
+            entry(more=1),
+        ],
+    )
+    def test_arrays_have_a_type_and_a_shape(self, declared, tmp_path):
+        path = tmp_path / "u"
+        path.write_bytes(packed(declaring(a=declared), bytes(4)))
+        with pytest.raises(UploadError, match="of a type that no upload has"):
+            Upload.load(path)
+
+    @pytest.mark.parametrize("shape", [[2**63, 0], [2**64, 0], [2**62, 4], [-1], [2]])
+    def test_shapes_that_no_tensor_has_are_refused(self, shape, tmp_path):
+        path = tmp_path / "u"
+        path.write_bytes(packed(declaring(a=entry(shape=shape, data_offsets=[0, 0]))))
+        with pytest.raises(UploadError, match="cannot be read as an upload"):
+            Upload.load(path)
+
+    def test_a_name_comes_once(self, tmp_path):
+        """Of two readers one takes the first, the other the last."""
+        path = tmp_path / "u"
+        text = json.dumps(declaring(a=entry())).encode()
+        path.write_bytes(packed(text, bytes(4)))
+        assert set(Upload.load(path).arrays) == {"a"}
+        other = json.dumps({"a": entry(shape=[1, 1])}).encode()
+        path.write_bytes(packed(other[:-1] + b"," + text[1:], bytes(4)))
+        with pytest.raises(UploadError, match="every name once"):
+            Upload.load(path)
+
+    @pytest.mark.parametrize(
+        "text", [b"{" * 200_000, b"[]", b"null", b"\xff", b'{"a": NaN', "{}".encode("utf-16")]
+    )
+    def test_other_headers_are_refused(self, text, tmp_path):
+        path = tmp_path / "u"
+        path.write_bytes(packed(text))
+        with pytest.raises(UploadError, match="not a safetensors file"):
+            Header.read(path)
+
+    def test_metadata_is_an_uploads_and_short(self, tmp_path):
+        path = tmp_path / "u"
+        many = '{"kind": "weights", "num_rows": 1, "class_rows": [' + "-1," * 200_000 + "-1]}"
+        for metadata in ({"predbayes": many}, {"predbayes": "{}", "x": ""}, {"predbayes": 1}):
+            path.write_bytes(packed({"__metadata__": metadata}))
+            with pytest.raises(UploadError, match="metadata that no upload has"):
+                Header.read(path)
+
+    def test_a_strangers_words_are_shown_on_one_line(self, tmp_path):
+        path = tmp_path / "a\nb"
+        info = json.dumps({"kind": "weights", "num_rows": 1, "\x1b[2J\n" * 99: 1})
+        path.write_bytes(packed({"__metadata__": {"predbayes": info}}))
+        with pytest.raises(UploadError) as caught:
+            Header.read(path)
+        assert str(caught.value).startswith("a?b: ?[2J??[2J?")
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 300
+
+
+class TestSignature:
+    def test_it_is_of_metadata_and_arrays(self, uploads, tmp_path):
+        upload = uploads["classes"]
+        upload.save(tmp_path / "u", KEY)
+        signature = Header.read(tmp_path / "u").signature
+        assert signature.verifies(Upload.load(tmp_path / "u").digest())
+        assert not signature.verifies(upload.from_site("basel").digest())
+
+    def test_signing_changes_no_content(self, uploads, tmp_path):
+        upload = uploads["weights"]
+        upload.save(tmp_path / "bare")
+        upload.save(tmp_path / "signed", KEY)
+        bare, signed = (Upload.load(tmp_path / name) for name in ("bare", "signed"))
+        assert bare.digest() == signed.digest() == upload.digest()
+
+    def test_a_key_of_small_order_verifies_nothing(self):
+        weak = Signature(key="01" + "00" * 31, signature="01" + "00" * 63)
+        assert not weak.verifies("ab" * 32)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"key": "ab", "signature": "cd" * 64},
+            {"key": "AB" * 32, "signature": "cd" * 64},
+            {"key": "ab" * 32, "signature": "cd" * 64 + "\n"},
+            {"key": "ab" * 32},
+            {"key": "ab" * 32, "signature": "cd" * 64, "algorithm": "none"},
+        ],
+    )
+    def test_it_is_two_numbers_and_nothing_else(self, fields):
+        with pytest.raises(ValidationError):
+            Signature(**fields)
+
+
+class TestMetadata:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_it_comes_back(self, kind, uploads):
+        info = uploads[kind].info
+        for signature in (None, Signature(key="ab" * 32, signature="cd" * 64)):
+            assert from_metadata(to_metadata(info, signature), "a message") == (info, signature)
+
+    @pytest.mark.parametrize("metadata", [None, [], {}, {"signature": "{}"}])
+    def test_what_has_no_head_is_no_upload(self, metadata):
+        with pytest.raises(UploadError, match=r"^a message is not an upload of predbayes"):
+            from_metadata(metadata, "a message")
+
+
+def test_info_cannot_be_built_wrong():
+    with pytest.raises(ValidationError):
+        UploadInfo(kind="weights", num_rows=-1)
+
+
+@pytest.mark.parametrize("module", ["header", "signing"])
+def test_it_needs_nothing_that_trains(module, tmp_path, uploads):
+    uploads["classes"].save(tmp_path / "u", KEY)
+    KEY.save(tmp_path / "key")
+    used = {
+        "header": "Header.read(path / 'u').signature.verifies('ab' * 32)",
+        "signing": "SigningKey.load(path / 'key').public.fingerprint",
+    }
+    script = (
+        "import sys, pathlib; path = pathlib.Path(sys.argv[1]); "
+        f"from predbayes.exchange.{module} import *; {used[module]}; "
+        "sys.exit(', '.join({'torch', 'numpy', 'pandas'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
