@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -48,6 +50,9 @@ def told(lines, start):
 class TestNext:
     def test_every_command_names_the_next_one_as_it_can_be_given(self, folder):
         done("site key Basel")
+        approve_plan = told(done("site check kit rows.csv"), "next: ")
+        assert approve_plan == "site approve kit --by NAME"
+        done(approve_plan)
         train = told(done("site check kit rows.csv"), "next: ")
         assert train == TRAIN
         approve = told(done(train), "held back until it is approved: ")
@@ -61,6 +66,7 @@ class TestNext:
         for name in ("site.toml", "Basel.key"):
             (folder / name).rename(folder / "my site" / name)
         there = "--site 'my site/site.toml'"
+        done(told(done(f"site check kit rows.csv {there}"), "next: "))  # a yes to the plan
         assert told(done(f"site check kit rows.csv {there}"), "next: ") == f"{TRAIN} {there}"
         approve = told(done(f"{TRAIN} {there}"), "held back until it is approved: ")
         done(approve)
@@ -68,6 +74,7 @@ class TestNext:
 
     def test_what_is_signed_already_needs_nothing_more(self, folder):
         done("site key Basel")
+        done("site approve kit --by officer")
         done(TRAIN)
         done("site approve out/held-back.safetensors --by officer")
         done(TRAIN)
@@ -83,6 +90,26 @@ class TestNext:
 
 
 class TestRefusals:
+    def test_without_a_yes_to_the_plan_no_row_is_read(self, folder):
+        done("site key Basel")
+        (folder / "rows.csv").write_text("nothing that could be read")
+        error = run(TRAIN).exception
+        assert isinstance(error, StudyError)
+        assert str(error).endswith("before training: predbayes site approve kit --by NAME")
+        assert not (folder / "out").exists()
+
+    def test_a_yes_to_another_plan_is_none(self, folder):
+        done("site key Basel")
+        make_world(folder / "other", upload='release = "manual"', evaluate=30)
+        done("site approve other/kit --by officer")
+        assert "predbayes site approve kit" in str(run(TRAIN).exception)
+
+    def test_a_plan_that_releases_by_itself_asks_nobody(self, folder):
+        done("site key Basel")
+        make_world(folder / "other")
+        assert told(done("site check other/kit rows.csv"), "next: ").startswith("site train other")
+        done("site train other/kit rows.csv --out out")
+
     def test_without_a_site_file_one_is_told_how_to_draft_it(self, folder):
         (folder / "site.toml").unlink()
         error = run(TRAIN).exception
@@ -90,12 +117,14 @@ class TestRefusals:
         assert "there is no site.toml; to have one drafted: predbayes site check" in str(error)
 
     def test_without_a_key_one_is_told_how_to_make_it(self, folder):
+        done("site approve kit --by officer")
         error = run(TRAIN).exception
         assert isinstance(error, KeyFileError)
         assert "predbayes site key Basel" in str(error)
 
     def test_a_folder_in_which_another_process_trains_is_left_to_it(self, folder):
         done("site key Basel")
+        done("site approve kit --by officer")
         (folder / "out").mkdir()
         with locked(folder / "out", RUN_LOCK):
             error = run(TRAIN).exception
@@ -109,7 +138,27 @@ class TestRefusals:
             raise KeyboardInterrupt
 
         done("site key Basel")
+        done("site approve kit --by officer")
         monkeypatch.setattr(Training, "run", interrupted)
         result = run(TRAIN)
         assert result.exit_code == 130
         assert "the same command goes on" in result.output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of a process's files")
+@pytest.mark.parametrize("room", [0, 3000])
+def test_a_full_disk_is_one_line(folder, room):
+    """Wherever it happens: the first file finds no room, or a later one."""
+    done("site key Basel")
+    done("site approve kit --by officer")
+    code = (
+        "import resource, sys; from predbayes.cli.app import main; "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room})); main()"
+    )
+    command = [sys.executable, "-c", code, *shlex.split(TRAIN)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 2, found.stderr
+    (line,) = found.stderr.splitlines()
+    assert "File too large" in line
+    assert [path.name for path in (folder / "out").rglob(".partial-*")] == []
+    assert done(TRAIN)[-1].startswith("held back")  # with room again, the same command goes on

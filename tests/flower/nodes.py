@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.flower.server import RoundSettings
-from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.release import Approvals
 from tests.study.world import World
 
 QUICK = RoundSettings(

@@ -20,7 +20,7 @@ from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.parcel import unpack_answer
 from predbayes.flower.server import _MOST_READY, Round, RoundSettings
 from predbayes.flower.wire import brings_upload
-from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table
 from tests.flower.double import DoubleGrid

@@ -11,7 +11,7 @@ from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.server import Round, run_study
-from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.release import Approvals
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world

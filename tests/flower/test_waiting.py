@@ -12,7 +12,7 @@ from predbayes.flower import HELLO, UPLOAD
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.server import Round, RoundSettings
-from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import LOCK, RUN_LOCK, locked
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, make_node

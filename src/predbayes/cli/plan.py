@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from predbayes.cli.site_check import quoted
+from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
     from rich.console import Console

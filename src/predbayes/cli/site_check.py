@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
     from predbayes.study.kit.kit import Kit
@@ -51,7 +52,16 @@ def check_command(
         checked = site_problems(loaded.plan, _site(site_file, again), data)
         _tell(checked, data, problem, show_values=show_values)
         if site_file.exists():
-            typer.echo(f"next: predbayes site train {arguments} --out out{site_option(site_file)}")
+            _show_next(loaded, f"train {arguments} --out out", site_file)
+
+
+def _show_next(kit: Kit, train: str, site_file: Path) -> None:
+    """Name the next command: training, or the approval that it waits for."""
+    from predbayes.study.site.release import Approvals
+
+    may_train = Approvals(site_file.parent).may_train(kit)
+    command = train if may_train else f"approve {quoted(kit.folder)} --by NAME"
+    typer.echo(f"next: predbayes site {command}{site_option(site_file)}")
 
 
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
@@ -164,8 +174,3 @@ def _module_problem(plan: Plan) -> str:
 def site_option(site_file: Path) -> str:
     """What a further command must be told about where the site's own file is."""
     return "" if site_file == DEFAULT_SITE else f" --site {quoted(site_file)}"
-
-
-def quoted(path: Path) -> str:
-    """A path as a command line takes it."""
-    return shlex.quote(str(path))

@@ -162,17 +162,11 @@ def _require_place(out: Path, data: Path) -> None:
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:
     """Write the signed sums, or hold them back until they are approved; say all that they are."""
-    from predbayes.study.site.approvals import Approvals
-    from predbayes.study.store.files import TEMPORARY, put, remove
+    from predbayes.study.site.release import Approvals, write_upload
 
-    approved = Approvals(own.folder).given("upload", upload.digest())
-    released = plan.upload.release == "automatic" or approved
-    path = out if released else out.with_name(_HELD_BACK + out.name)
-    partial = path.with_name(TEMPORARY + path.name)
-    upload.save(partial, read_key(own) if released else None)
-    put(partial, path)
-    if released:
-        remove(out.with_name(_HELD_BACK + out.name))
+    released = Approvals(own.folder).may_leave(plan, upload)
+    key = read_key(own) if released else None
+    path = write_upload(upload, key, out, out.with_name(_HELD_BACK + out.name))
     typer.echo("all that it says, beside its signature:")
     for line in _lines(upload.info.model_dump(mode="json")):
         typer.echo(f"  {line}")

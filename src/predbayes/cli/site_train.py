@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from predbayes.cli.site_check import DEFAULT_SITE, SiteOption, quoted, site_option
+from predbayes.cli.site_check import DEFAULT_SITE, SiteOption, site_option
+from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
@@ -47,7 +48,7 @@ def approve_command(
     from predbayes.exchange.signing import fingerprint
     from predbayes.exchange.upload import Upload
     from predbayes.study.kit.kit import Kit
-    from predbayes.study.site.approvals import Approvals
+    from predbayes.study.site.release import Approvals
 
     approvals = Approvals(site.parent)
     if what.is_dir():
@@ -78,19 +79,21 @@ def train_command(
 ) -> None:
     """Train once and write the upload; if it was stopped, go on."""
     from predbayes.study.kit.kit import Kit
-    from predbayes.study.site.approvals import Approvals
+    from predbayes.study.site.release import Approvals
     from predbayes.study.site.training import SiteRows, Training
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
 
     loaded = Kit.load(kit)
     plan, own = loaded.plan, read_site(site)
+    approvals = Approvals(own.folder)
+    approvals.require_plan(loaded, site_option(site))
     rows = SiteRows.of(plan, read_site_table(plan, own, data))
     training = Training(
         loaded,
         own.name,
         read_key(own),
-        Approvals(own.folder),
+        approvals,
         out,
         learner or "network",
         device,

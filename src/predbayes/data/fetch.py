@@ -8,7 +8,6 @@ right is left alone, so `fetch` may be called again at any time.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 import tempfile
@@ -25,6 +24,7 @@ from predbayes.data.dataset import Fingerprint
 from predbayes.data.files import content_sha256, data_root, find_file, has_file
 from predbayes.data.registry import DatasetSpec, Source, load, lookup
 from predbayes.errors import DataError
+from predbayes.files import put
 from predbayes.optional import require
 from predbayes.seeding import generator
 
@@ -213,7 +213,7 @@ def _verify(spec: DatasetSpec, source: Source, files: list[Path]) -> None:
 
 def _lay_out(file: Path, folder: Path) -> Path:
     """Put a verified file in its place at once, and no plain or gzipped twin beside it."""
-    os.replace(file, folder / file.name)
+    put(file, folder / file.name)
     plain = file.name.removesuffix(".gz")
     (folder / (plain if file.name != plain else f"{plain}.gz")).unlink(missing_ok=True)
     return folder / file.name

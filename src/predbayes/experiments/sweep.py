@@ -31,6 +31,7 @@ from predbayes.experiments.records import (
     read_records,
 )
 from predbayes.experiments.run import Run, plan, run_methods
+from predbayes.files import write_whole
 from predbayes.optional import require
 
 _STDERR = 2  # the process's, also where sys.stderr is another
@@ -205,6 +206,4 @@ def _stderr_closed() -> Iterator[None]:
 
 def _save_losses(folder: Path, key: str, losses: Losses) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{key}.partial.npy"
-    np.save(partial, losses)
-    partial.replace(folder / f"{key}.npy")
+    write_whole(folder / f"{key}.npy", lambda partial: np.save(partial, losses))

@@ -27,7 +27,7 @@ from predbayes.flower.parcel import Answer
 from predbayes.flower.simulation import node_config
 from predbayes.study.kit.kit import PLAN_FILE, Kit
 from predbayes.study.plan.schema import Plan
-from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import SiteRows, Training
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table
@@ -90,7 +90,7 @@ class Node:
         training = self.training
         if plan_digest != training.kit.digest:
             return Answer("no such plan")
-        if not training.approvals.given("plan", plan_digest):
+        if not training.approvals.may_train(training.kit, by_message=True):
             return Answer("not approved")
         with _alone(training.out):
             path = None if self.made_of is None else self.outbox.ready(plan_digest)

@@ -23,9 +23,9 @@ from safetensors import safe_open
 import predbayes
 from predbayes.errors import PlanError
 from predbayes.exchange.header import Header, to_metadata
+from predbayes.files import file_digest, write_bytes
 from predbayes.flower.wire import Hello, pack_hello, upload_record
-from predbayes.study.site.approvals import Approvals
-from predbayes.study.store.files import file_digest, write_whole
+from predbayes.study.site.release import Approvals
 from predbayes.study.tables.sitefile import SiteFile
 
 _NEEDED = ("site", "data", "kit", "out")
@@ -57,7 +57,7 @@ class Outbox:
         """Note that a signed file answers a plan, and what it was made of."""
         files = {str(path): file_digest(path) for path in (sent, *made_of)}
         content = json.dumps({**self._terms(plan_digest), "sent": str(sent), "files": files})
-        write_whole(self._noted, lambda path: path.write_bytes(content.encode()))
+        write_bytes(self._noted, content.encode())
 
     def ready(self, plan_digest: str, most_bytes: float = math.inf) -> Path | None:
         """The signed file that answers a plan, if all that it was made of is as it was.

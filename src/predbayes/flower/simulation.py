@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predbayes.errors import StudyError
-from predbayes.study.site.approvals import Approvals
-from predbayes.study.store.files import put, remove, scratch_beside
+from predbayes.files import put, remove, scratch_beside
+from predbayes.study.site.release import Approvals
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from predbayes.files import write_whole
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
 
@@ -68,11 +69,9 @@ class Checkpoint:
         if began - self._last < max(self.every_seconds, _LEAST_RATIO * self._took):
             return
         tensors = {name: value.detach().cpu().contiguous() for name, value in content().items()}
-        partial = self.path.with_name(f".partial-{self.path.name}")
-        save_file(
-            tensors | {_EPOCH: torch.tensor(done)}, partial, metadata={"identity": self.identity}
-        )
-        partial.replace(self.path)
+        tensors[_EPOCH] = torch.tensor(done)
+        told = {"identity": self.identity}
+        write_whole(self.path, lambda partial: save_file(tensors, partial, metadata=told))
         self._last = time.monotonic()
         self._took = self._last - began
 

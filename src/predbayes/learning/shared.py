@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from predbayes.files import write_whole
 from predbayes.learning.local import NetworkLearner, NetworkPredictor, Predictor
 from predbayes.learning.training import Rows
 from predbayes.posterior.samples import WeightSamples
@@ -169,9 +169,8 @@ def _write(path: Path, samples: WeightSamples, state: Tensor) -> None:
     dense = {name: torch.empty_like(v, device="meta").stride() for name, v in arrays.items()}
     strides = json.dumps(dense)
     header = {_STRIDES: strides, _SHA256: _checksum(tensors, strides)}
-    partial = path.with_suffix(f".{uuid.uuid4().hex}")  # other workers may write the same fit
-    partial.write_bytes(save(tensors, header))
-    partial.replace(path)
+    content = save(tensors, header)
+    write_whole(path, lambda partial: partial.write_bytes(content), by_many=True)
 
 
 def _read(path: Path) -> tuple[WeightSamples, Tensor] | None:

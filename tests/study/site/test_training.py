@@ -1,7 +1,5 @@
 """A site's part: the same rows give the same upload, and only what the plan names leaves."""
 
-import json
-
 import pandas as pd
 import pytest
 import torch
@@ -10,7 +8,7 @@ from predbayes.errors import DataError, PlanError, StudyError, TrainingError
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.seeding import generator
-from predbayes.study.site.approvals import Approvals
+from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import (
     EGRESS_FILE,
     HELD_BACK,
@@ -160,7 +158,16 @@ class TestTraining:
 class TestRelease:
     @pytest.fixture
     def held(self, tmp_path):
-        return make_world(tmp_path / "world", learner=HOLDOUT, upload="release = 'manual'\n")
+        """A plan that asks for people's yes, and has it for itself."""
+        world = make_world(tmp_path / "world", learner=HOLDOUT, upload="release = 'manual'\n")
+        Approvals(tmp_path).record("plan", world.kit.digest, "A. Officer")
+        return world
+
+    def test_nothing_is_trained_before_somebody_says_yes_to_the_plan(self, held, tmp_path):
+        (tmp_path / "approvals.jsonl").unlink()
+        with pytest.raises(StudyError, match=r"predbayes site approve .*kit --by NAME$"):
+            training(held, tmp_path / "out").run(SiteRows.of(held.kit.plan, frame()))
+        assert not (tmp_path / "out").exists()
 
     def test_nothing_is_signed_before_the_officer_says_yes(self, held, tmp_path):
         rows = SiteRows.of(held.kit.plan, frame())
@@ -210,14 +217,3 @@ class TestHoldout:
     def test_before_training_there_are_none(self, tmp_path):
         with pytest.raises(StudyError, match="site train"):
             Holdout.load(tmp_path)
-
-
-class TestApprovals:
-    def test_they_are_by_digest_and_kind(self, tmp_path):
-        approvals = Approvals(tmp_path)
-        assert not approvals.given("plan", "ab")
-        approvals.record("plan", "ab", "B. Officer")
-        assert approvals.given("plan", "ab")
-        assert not approvals.given("upload", "ab")
-        line = json.loads((tmp_path / "approvals.jsonl").read_text())
-        assert line["entry"]["data"]["by"] == "B. Officer"

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from predbayes.study.store.files import RUN_LOCK, TEMPORARY, locked, remove
+from predbayes.files import remove, write_bytes
+from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.store.ledger import now
 
 LIVE_FILE = ".run.json"
@@ -33,9 +34,7 @@ class LiveRun:
 
     def save(self, folder: Path) -> None:
         """Write it into a study's folder, whole or not at all."""
-        partial = folder / f"{TEMPORARY}run"
-        partial.write_text(json.dumps(asdict(self)))
-        partial.replace(folder / LIVE_FILE)
+        write_bytes(folder / LIVE_FILE, json.dumps(asdict(self)).encode())
 
     @classmethod
     def load(cls, folder: Path) -> LiveRun | None:

@@ -23,7 +23,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from predbayes.exchange.header import UploadInfo, printable
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
+from predbayes.files import TEMPORARY, file_digest, make_folder, put, remove, sync_folder
 from predbayes.optional import require
 from predbayes.seeding import threads
 from predbayes.study.coordinator.intake import Intake
@@ -55,19 +55,7 @@ from predbayes.study.result.conclude import Conclusion, Occasion, Start, conclud
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
-from predbayes.study.store.files import (
-    LOCK,
-    RUN_LOCK,
-    TEMPORARY,
-    copy_bounded,
-    file_digest,
-    locked,
-    put,
-    remove,
-    scratch_beside,
-    sync_folder,
-    sync_tree,
-)
+from predbayes.study.store.files import LOCK, RUN_LOCK, copy_bounded, locked
 from predbayes.study.store.ledger import Entry, Ledger, now
 
 _KIT, _LABELS, _LEDGER = "kit", "labels.json", "ledger.jsonl"
@@ -97,9 +85,7 @@ class Study:
         kit = Kit.load(kit_folder)
         Labels.load(labels_path, kit)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = scratch_beside(folder)
-        try:
-            scratch.mkdir(mode=0o700)
+        with make_folder(folder, 0o700) as scratch:
             shutil.copytree(kit_folder, scratch / _KIT)
             shutil.copyfile(labels_path, scratch / _LABELS)
             (scratch / _LABELS).chmod(0o600)
@@ -107,10 +93,6 @@ class Study:
             (scratch / _RESULTS).mkdir()
             files = _digests(scratch, [*(scratch / _KIT).rglob("*"), scratch / _LABELS])
             Ledger(scratch / _LEDGER).append("init", {"plan": kit.digest, "files": files})
-            sync_tree(scratch)
-            put(scratch, folder)
-        finally:
-            remove(scratch)
         return cls(folder)
 
     @property
@@ -383,14 +365,9 @@ class _Step:
             found = _conclude(study, state.in_order, occasion, leave_out, began)
             start = None if began is None else began.number
         found = _evaluated(study, state, found)
-        scratch = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=study.folder / _RESULTS))
-        try:
+        with make_folder(study.result_folder(number), 0o700) as scratch:
             _write(found, scratch, onnx=onnx)
-            sync_tree(scratch)
             files = _digests(scratch, scratch.rglob("*"))
-            put(scratch, study.result_folder(number))
-        finally:
-            remove(scratch)
         data: dict[str, object] = {
             "number": number,
             "uploads": {upload.site: upload.digest for upload in state.in_order},

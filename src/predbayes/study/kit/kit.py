@@ -36,12 +36,12 @@ from torch import Tensor
 import predbayes
 from predbayes.errors import DataError, PlanError
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
 from predbayes.study.kit.review import REFERENCE_FILE, check
 from predbayes.study.plan.modules import source_digest
 from predbayes.study.plan.schema import Column, Frozen, Number, Plan, Section
 from predbayes.study.plan.text import dump
-from predbayes.study.store.files import put, remove, scratch_beside, sync_tree
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
 
 PLAN_FILE = "plan.toml"

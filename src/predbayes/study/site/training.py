@@ -35,6 +35,7 @@ from torch import Tensor
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
+from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
 from predbayes.methods.pooled import upload_of
@@ -44,8 +45,7 @@ from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
-from predbayes.study.site.approvals import Approvals
-from predbayes.study.store.files import remove, write_whole
+from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.tables.coding import code_targets, encode
 
 HOME = "home"
@@ -151,6 +151,7 @@ class Training:
 
     def run(self, rows: SiteRows, tell: Tell | None = None) -> Trained:
         """Train, or go on, or find that it is done; then release what may be released."""
+        self.approvals.require_plan(self.kit)
         require_learner(self.kit.plan, self.learner)
         home = self.out / HOME
         home.mkdir(parents=True, exist_ok=True)
@@ -165,7 +166,7 @@ class Training:
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
-            write_whole(home / "trained.json", lambda path: path.write_bytes(marker.encode()))
+            write_bytes(home / "trained.json", marker.encode())
             remove(home / _CHECKPOINT)
         return self._release(upload, rows, again=again)
 
@@ -196,15 +197,10 @@ class Training:
         return self.out / f"{self.site}.safetensors"
 
     def _release(self, upload: Upload, rows: SiteRows, *, again: bool) -> Trained:
-        plan, digest = self.kit.plan, upload.digest()
-        manual = plan.upload.release == "manual"
-        released = not manual or self.approvals.given("upload", digest)
-        path = self._signed if released else self.out / HELD_BACK
-        if released:
-            write_whole(path, lambda partial: upload.save(partial, self.key))
-            remove(self.out / HELD_BACK)
-        else:
-            remove(self._signed)  # of an earlier run, perhaps
+        plan = self.kit.plan
+        released = self.approvals.may_leave(plan, upload)
+        key = self.key if released else None
+        path = write_upload(upload, key, self._signed, self.out / HELD_BACK)
         trained, held_out = split_rows(plan, self.site, len(rows.targets))
         summary = DataSummary(
             num_rows=len(rows.targets) + rows.num_dropped,
@@ -221,7 +217,7 @@ class Training:
             data=summary,
             released=released,
         )
-        write_whole(self.out / EGRESS_FILE, lambda partial: partial.write_bytes(page.encode()))
+        write_bytes(self.out / EGRESS_FILE, page.encode())
         return Trained(upload, path, self.out / EGRESS_FILE, released, again)
 
 

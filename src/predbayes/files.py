@@ -1,0 +1,119 @@
+"""Files that are there whole or not at all.
+
+A file is written under another name, brought to the disk and renamed: whoever is killed on the
+way leaves the old state and a temporary file, which the next writer overwrites or removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+TEMPORARY = ".partial-"
+_TOKEN = 4  # bytes, so that two processes do not meet
+_MARK = len(TEMPORARY) + 2 * _TOKEN
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, write: Callable[[Path], object], *, by_many: bool = False) -> None:
+    """Let a file be written under another name, then give it its own.
+
+    Args:
+        path: The file.
+        write: Writes it where it is told to.
+        by_many: Whether other processes may write the same file at the same time.
+    """
+    partial = _unique(path) if by_many else path.with_name(TEMPORARY + path.name)
+    try:
+        write(partial)
+        sync_file(partial)
+        put(partial, path)
+    except SafetensorError as error:  # so its writer says that a disk is full
+        raise OSError(errno.EIO, f"cannot be written ({error})", str(path)) from error
+    finally:
+        remove(partial)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a small file whole."""
+    write_whole(path, lambda partial: partial.write_bytes(content))
+
+
+@contextmanager
+def make_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
+    """Let a folder be filled under another name, then give it its own."""
+    scratch = scratch_beside(folder)
+    try:
+        scratch.mkdir(mode=mode)
+        yield scratch
+        sync_tree(scratch)
+        put(scratch, folder)
+    finally:
+        remove(scratch)
+
+
+def put(source: Path, target: Path) -> None:
+    """Give a file or folder its name, on the disk when this returns."""
+    source.replace(target)
+    sync_folder(target.parent)
+
+
+def scratch_beside(path: Path) -> Path:
+    """Return a name to make ``path`` under; what killed processes left of it is removed."""
+    for other in path.parent.iterdir():
+        if other.name.startswith(TEMPORARY) and other.name[_MARK:] == f"-{path.name}":
+            remove(other)
+    return _unique(path)
+
+
+def sync_file(path: Path) -> None:
+    """Bring a file's bytes to the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Bring every file below a folder to the disk."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            sync_file(path)
+        else:
+            sync_folder(path)
+    sync_folder(folder)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _unique(path: Path) -> Path:
+    return path.with_name(f"{TEMPORARY}{secrets.token_hex(_TOKEN)}-{path.name}")

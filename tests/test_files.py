@@ -1,0 +1,110 @@
+"""A file is there whole or not at all, also where writing fails or several write it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from predbayes.files import (
+    TEMPORARY,
+    file_digest,
+    make_folder,
+    scratch_beside,
+    write_bytes,
+    write_whole,
+)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("by_many", [False, True])
+def test_a_file_gets_its_name_when_it_is_complete(tmp_path, by_many):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def write(partial):
+        partial.write_text("ne")
+        assert path.read_text() == "old"
+        assert partial.name.startswith(TEMPORARY)
+        partial.write_text("new")
+
+    write_whole(path, write, by_many=by_many)
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("by_many", [False, True])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, by_many):
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def write(partial):
+        partial.write_text("ne")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, write, by_many=by_many)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_two_that_write_the_same_file_do_not_meet(tmp_path):
+    path = tmp_path / "file"
+
+    def write(partial):
+        write_whole(path, lambda other: other.write_text("other"), by_many=True)
+        partial.write_text("mine")
+
+    write_whole(path, write, by_many=True)
+    assert path.read_text() == "mine"
+    assert names(tmp_path) == ["file"]
+
+
+def test_arrays_that_find_no_room_are_an_error_of_the_system(tmp_path):
+    """As for any other file; safetensors has an exception of its own."""
+    path = tmp_path / "no folder" / "arrays.safetensors"
+    with pytest.raises(OSError, match="cannot be written") as error:
+        write_whole(path, lambda partial: save_file({"x": torch.ones(2)}, partial))
+    assert error.value.filename == str(path)
+
+
+def test_a_folder_gets_its_name_when_it_is_full(tmp_path):
+    with make_folder(tmp_path / "folder", 0o700) as scratch:
+        (scratch / "inner").mkdir()
+        (scratch / "inner" / "file").write_text("x")
+        assert not (tmp_path / "folder").exists()
+    assert names(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "inner" / "file").read_text() == "x"
+    if os.name == "posix":
+        assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_cannot_be_filled_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError), make_folder(tmp_path / "folder") as scratch:
+        (scratch / "file").rename(tmp_path / "elsewhere")
+    assert names(tmp_path) == []
+
+
+def test_what_killed_processes_left_is_removed_and_no_other(tmp_path):
+    left = [scratch_beside(tmp_path / name) for name in ("mine", "other")]
+    for path in left:
+        path.mkdir()
+    scratch_beside(tmp_path / "mine")
+    assert names(tmp_path) == [left[1].name]
+
+
+def test_the_digest_of_a_file(tmp_path):
+    write_bytes(tmp_path / "file", b"")
+    assert file_digest(tmp_path / "file").startswith("e3b0c44298fc1c14")
+
+
+def test_it_needs_no_torch():
+    code = "import sys, predbayes.files; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
