@@ -276,10 +276,11 @@ def test_the_walk_of_the_data_manager_is_as_the_page_shows_it(tmp_path, monkeypa
     write_kit(tmp_path)
     write_messy(tmp_path)
     monkeypatch.chdir(tmp_path)
-    checks = [one for one in outputs(MANAGER_PAGE) if one[0].startswith(("plan", "site check"))]
-    assert len(checks) == 5
+    shown_here = ("plan", "site check", "site approve kit")
+    checks = [one for one in outputs(MANAGER_PAGE) if one[0].startswith(shown_here)]
+    assert len(checks) == 6
     for number, (command, shown) in enumerate(checks):
-        if number == 4:
+        if number == 5:
             make_two_edits()
         assert_shows(run(command), shown)
         if command.endswith("--name Waldheim"):
