@@ -11,7 +11,9 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from predbayes.cli.app import app
 from predbayes.experiments.records import RECORDS_FILE, read_records
 from tests.experiments.conftest import config, data_root  # noqa: F401
 
@@ -52,6 +54,13 @@ class TestHelp:
         done = predbayes(*command, "--help")
         assert done.returncode == 0
         assert "Usage: " in done.stdout
+
+    @pytest.mark.parametrize("group", [[], ["plan"], ["study"], ["site"], ["data"], ["experiment"]])
+    def test_no_summary_of_a_command_is_cut_short(self, group):
+        result = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"})
+        lines = result.stdout.partition("Commands:\n")[2].splitlines()
+        assert len(lines) >= 3
+        assert not [line for line in lines if line.endswith("...")]
 
     def test_version(self):
         assert predbayes("--version").stdout.startswith("predbayes ")

@@ -1,4 +1,4 @@
-"""`predbayes data`: which datasets there are, fetch one, check one."""
+"""`predbayes data`: list datasets, fetch one, check one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ app = typer.Typer(help="List, fetch and check datasets.", no_args_is_help=True)
 
 @app.command("list")
 def list_datasets() -> None:
-    """List the datasets, and which of them are here."""
+    """List the datasets, and say which of them are here."""
     from rich.console import Console
     from rich.table import Table
 
@@ -29,7 +29,7 @@ def list_datasets() -> None:
 
 @app.command("fetch")
 def fetch_dataset(name: str) -> None:
-    """Download a dataset from its publisher, verified; what is here already is left alone."""
+    """Download a dataset from its publisher, unless it is here."""
     from rich.console import Console
 
     from predbayes.data.fetch import fetch
@@ -45,7 +45,7 @@ def fetch_dataset(name: str) -> None:
 
 @app.command("check")
 def check_dataset(name: str) -> None:
-    """Compare a dataset's files with its publisher's, and read it."""
+    """Compare a dataset's files with the published ones, and read it."""
     from rich.console import Console
     from rich.table import Table
 

@@ -11,7 +11,7 @@ import typer
 def demo_command(
     out: Annotated[Path, typer.Option(help="A new folder for all files.")] = Path("demo"),
 ) -> None:
-    """Run a study of five sites on this machine, from plan to report."""
+    """Run a study of five sites here, from plan to report."""
     import time
 
     from predbayes.study.demo import run_demo

@@ -20,28 +20,32 @@ if TYPE_CHECKING:
     from predbayes.experiments.records import Record
     from predbayes.experiments.sweep import Report
 
-app = typer.Typer(help="Run and compare methods: the paper, reproduced.", no_args_is_help=True)
+app = typer.Typer(help="Run and compare methods; reproduce the paper.", no_args_is_help=True)
 
-Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped name, or a TOML file.")]
+Source = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A name from `experiment list`, or a TOML file.")
+]
 Records = Annotated[str, typer.Argument(metavar="RECORDS", help="A folder with records.jsonl.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as sampler.preset=tuned."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a setting, such as sampler.preset=tuned."
+    ),
 ]
 Methods = Annotated[
-    list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
+    list[str] | None, typer.Option("--method", "-m", help="Run only this method; may be repeated.")
 ]
-Seeds = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,3,5; those of the config.")]
+Seeds = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,3,5. Default: those of CONFIG.")]
 Device = Annotated[str, typer.Option(help="Where networks train: cpu, cuda, ...")]
 Fits = Annotated[
     Path | None,
-    typer.Option(help="Folder where fits are kept, for other methods that need the same ones."),
+    typer.Option(help="Keep fits in this folder, for other methods that need the same fits."),
 ]
 
 
 @app.command("list")
 def list_experiments() -> None:
-    """The experiments that come with the package."""
+    """List the experiments that come with the package."""
     from rich.console import Console
     from rich.table import Table
 
@@ -57,7 +61,7 @@ def list_experiments() -> None:
 
 @app.command("show")
 def show_experiment(config: Source) -> None:
-    """The config itself: copy it to make your own."""
+    """Print a config; copy it to make your own."""
     from predbayes.experiments.config import find_config
 
     typer.echo(find_config(config).read_text(), nl=False)
@@ -72,7 +76,7 @@ def run_experiment(
     device: Device = "cpu",
     fits: Fits = None,
 ) -> None:
-    """Run every cell in this process with one seed, and print the scores; nothing is kept."""
+    """Run every cell once; print the scores and keep nothing."""
     import tempfile
 
     from predbayes.experiments.config import parse_seeds
@@ -90,18 +94,18 @@ def run_experiment(
 @app.command("sweep")
 def sweep_experiment(
     config: Source,
-    out: Annotated[Path | None, typer.Option(help="Folder; results/NAME by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder. Default: results/NAME.")] = None,
     assignments: Assignments = None,
     methods: Methods = None,
     seeds: Seeds = None,
     device: Device = "cpu",
     fits: Fits = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="Processes; 0 is one for each core, 1 is without Ray.")
+        int, typer.Option(min=0, help="Number of processes; 0: one for each core; 1: without Ray.")
     ] = 0,
     address: Annotated[str | None, typer.Option(help="A Ray cluster, such as auto.")] = None,
 ) -> None:
-    """Do all runs that have no record yet; a sweep that was stopped goes on where it was."""
+    """Do all runs that have no record yet; it can be stopped."""
     from predbayes.experiments.config import parse_seeds
     from predbayes.experiments.sweep import sweep
 
@@ -129,15 +133,18 @@ def make_table(
         str | None, typer.Option(help="Compare every method with this one, paired by seed.")
     ] = None,
     best: Annotated[
-        bool, typer.Option("--best", help="Of a grid search, the best variant of each method.")
+        bool,
+        typer.Option("--best", help="After a grid search: show the best variant of each method."),
     ] = False,
     rows: Annotated[
-        bool, typer.Option("--rows", help="With --against: intervals over test rows as well.")
+        bool, typer.Option("--rows", help="With --against: add intervals over test rows.")
     ] = False,
     format: Annotated[str, typer.Option(help="md, tex, csv or json.")] = "md",
-    out: Annotated[Path | None, typer.Option(help="A file; its suffix is the format.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write this file; its suffix gives the format.")
+    ] = None,
 ) -> None:
-    """A table of means and standard errors, with paired tests."""
+    """Print a table of means and standard errors, with paired tests."""
     from predbayes.errors import ExperimentError
     from predbayes.experiments.records import LOSSES_FOLDER
     from predbayes.experiments.rendering import render
@@ -159,14 +166,16 @@ def judge(
     method: Annotated[str, typer.Option(help="The method to judge.")] = "auto",
     rivals: Annotated[
         list[str] | None,
-        typer.Option("--rival", help="A method to judge it against; all others by default."),
+        typer.Option("--rival", help="A method to compare it with. Default: all others."),
     ] = None,
-    metric: Annotated[str, typer.Option(help="One of which less is better.")] = "nll",
-    tolerance: Annotated[float, typer.Option(help="What still counts as not worse.")] = 0.01,
-    rows: Annotated[bool, typer.Option("--rows", help="Intervals over test rows.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A Markdown file.")] = None,
+    metric: Annotated[str, typer.Option(help="A metric where lower is better.")] = "nll",
+    tolerance: Annotated[
+        float, typer.Option(help="A relative difference up to this is not worse.")
+    ] = 0.01,
+    rows: Annotated[bool, typer.Option("--rows", help="Use intervals over test rows.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write this Markdown file.")] = None,
 ) -> None:
-    """Whether a method is the best in each cell, or level with the best."""
+    """Say whether a method is the best, or level with the best."""
     from predbayes.experiments.records import LOSSES_FOLDER
     from predbayes.experiments.verdict import to_markdown, verdicts
 
@@ -183,17 +192,17 @@ def make_figure(
     records: Records,
     out: Annotated[Path, typer.Option(help="A png, svg or pdf file.")],
     metrics: Annotated[
-        str | None, typer.Option(help="Separated by commas; nll, and ece if there is one.")
+        str | None, typer.Option(help="Separated by commas. Default: nll, and ece if there is one.")
     ] = None,
     x: Annotated[
-        str | None, typer.Option(help="The axis to draw against; one of numbers if there is one.")
+        str | None, typer.Option(help="The axis to draw against. Default: one of numbers.")
     ] = None,
     reliability: Annotated[
-        bool, typer.Option("--reliability", help="Reliability diagrams instead.")
+        bool, typer.Option("--reliability", help="Draw reliability diagrams instead.")
     ] = False,
     methods: Methods = None,
 ) -> None:
-    """Metrics against an axis of the experiment with error bars, or reliability diagrams."""
+    """Draw metrics with error bars, or reliability diagrams."""
     from predbayes.experiments import figures
 
     found, _folder = _read(records)
@@ -255,7 +264,7 @@ def _stoppable() -> Iterator[None]:
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar with an estimate on a terminal; elsewhere one line for each record."""
+    """Show a bar on a terminal; elsewhere print one line for each record."""
     from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 

@@ -29,10 +29,14 @@ def new_plan(
         Path, typer.Argument(metavar="DATA", help="The reference rows: a CSV or Parquet file.")
     ],
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The plan.")] = Path("plan.toml"),
-    name: Annotated[str | None, typer.Option(help="Of the study; that of DATA.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The plan to write.")] = Path(
+        "plan.toml"
+    ),
+    name: Annotated[
+        str | None, typer.Option(help="Name of the study. Default: that of DATA.")
+    ] = None,
 ) -> None:
-    """Draft a plan from a table; what no table tells is left to fill in."""
+    """Draft a plan from a table; you fill in what no table can tell."""
     from predbayes.errors import PlanError
     from predbayes.study.kit.draft import draft, study_name
     from predbayes.study.plan.text import dump
@@ -58,7 +62,7 @@ def new_plan(
 
 @app.command("check")
 def check_plan(plan: PlanFile) -> None:
-    """Say everything that is wrong with a plan or unwise; of a kit, also its fingerprint."""
+    """List all that is wrong or unwise; show a kit's fingerprint."""
     from predbayes.errors import PlanError
     from predbayes.study.kit.kit import Kit
     from predbayes.study.kit.review import check, upload_bytes
@@ -90,10 +94,12 @@ def freeze_plan(
     out: Annotated[Path, typer.Option(metavar="KIT", help="A new folder, for the sites.")],
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The labels, not for the sites; KIT-labels.json."),
+        typer.Option(
+            metavar="FILE", help="File for the labels, not for sites. Default: KIT-labels.json."
+        ),
     ] = None,
 ) -> None:
-    """Write the kit that every site gets, and apart from it the labels that none gets."""
+    """Write the kit for the sites, and the labels for you alone."""
     from predbayes.errors import PlanError
     from predbayes.study.kit.kit import freeze, labels_path
     from predbayes.study.kit.review import check
@@ -137,7 +143,7 @@ def _plan_file(path: Path) -> Path:
 
 
 def _relative(data: Path, out: Path) -> str:
-    """Where the data lies, seen from the plan; with slashes on every system."""
+    """Return the path of the data relative to the plan, with slashes on every system."""
     try:
         return Path(os.path.relpath(data.resolve(), out.resolve().parent)).as_posix()
     except ValueError:  # another drive

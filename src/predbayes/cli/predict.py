@@ -1,4 +1,4 @@
-"""`predbayes predict`: what a study's model says of a table; the core package is enough."""
+"""`predbayes predict`: predict a table with a study's model; the core package is enough."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ def predict_command(
     ],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file.")],
     out: Annotated[Path, typer.Option(help="The CSV or Parquet file to write.")],
-    level: Annotated[float, typer.Option(help="Probability of the interval low to high.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(help="Probability of the interval from low to high.")
+    ] = 0.95,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Copy this column of DATA; may be repeated."),
     ] = None,
     site: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The site.toml by which DATA is read, if it is hers."),
+        typer.Option(
+            metavar="FILE", help="Read DATA as this site.toml says, if it is a site's table."
+        ),
     ] = None,
 ) -> None:
-    """Predict each row of a table: probabilities, or a number with an interval."""
+    """Predict each row of a table, with probabilities or intervals."""
     from predbayes.study.result.model import CalibratedModel, model_folder
     from predbayes.study.tables.coding import examine
 

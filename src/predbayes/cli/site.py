@@ -1,4 +1,4 @@
-"""`predbayes site`: what a site does, from a check of its table to a model of its own."""
+"""`predbayes site`: a site's commands, from a check of its table to its adopted model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import typer
 from predbayes.cli import site_check, site_home, site_train
 
 app = typer.Typer(
-    help="Take part in a study: check, train, approve, take home.", no_args_is_help=True
+    help="Take part in a study: check, train, approve, evaluate, adopt.", no_args_is_help=True
 )
 app.command("key")(site_train.key_command)
 app.command("check")(site_check.check_command)

@@ -1,4 +1,4 @@
-"""`predbayes site check`: what the plan asks of a site, and whether its table can give it."""
+"""`predbayes site check`: say what the plan asks of a site, and check its table."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
     from predbayes.study.tables.check import SiteCheck
     from predbayes.study.tables.sitefile import SiteFile
 
-SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's own file.")]
+SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's site.toml.")]
 DEFAULT_SITE = Path("site.toml")
 
 _WIDTH = 13  # of the words before what the plan asks
 
 
 def check_command(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The coordinator's folder.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")],
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
     site_file: SiteOption = DEFAULT_SITE,
     name: Annotated[
-        str | None, typer.Option(help="The site's name, as in the study; for --suggest.")
+        str | None, typer.Option(help="With --suggest: the site's name in the study.")
     ] = None,
     suggest: Annotated[
-        bool, typer.Option("--suggest", help="Draft the site's own file from its table.")
+        bool, typer.Option("--suggest", help="Draft site.toml from the site's table.")
     ] = False,
     show_values: Annotated[
-        bool, typer.Option("--show-values", help="Show values that do not fit; not for e-mails.")
+        bool,
+        typer.Option("--show-values", help="Show values that do not fit. Do not mail this output."),
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
@@ -99,7 +100,7 @@ def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) ->
 
 
 def _site(site_file: Path, again: str) -> SiteFile:
-    """The site's own file, or none: then the table must have the plan's names and units."""
+    """Read site.toml, or return None: then the table must have the plan's names and units."""
     from predbayes.study.tables.sitefile import SiteFile
 
     if site_file.exists():
@@ -121,7 +122,7 @@ def _show(checked: SiteCheck, *, show_values: bool) -> None:
 
 
 def _asked(kit: Kit, problem: str) -> Iterator[str]:
-    """What the plan asks of the site, in a few lines."""
+    """Return what the plan asks of the site, in a few lines."""
     from predbayes.study.kit.review import upload_bytes
     from predbayes.study.plan.models import learner_names
     from predbayes.study.wording import bytes_readable
@@ -149,14 +150,14 @@ def _asked(kit: Kit, problem: str) -> Iterator[str]:
 
 
 def _module(plan: Plan, problem: str) -> str:
-    """A network of the consortium's own: its code runs here, so it is shown."""
+    """Name a network of the consortium's own, because its code runs here."""
     digest = plan.frozen.module_digest if plan.frozen is not None else ""
     state = "not usable here" if problem else "installed here, as in the plan"
     return f"{plan.model.module}, source {digest[:16]}, {state}"
 
 
 def _module_problem(plan: Plan) -> str:
-    """Why such a network cannot be used here, if so."""
+    """Say why such a network cannot be used here, if so."""
     from predbayes.errors import PlanError
     from predbayes.study.plan.modules import source_digest
 
@@ -172,5 +173,5 @@ def _module_problem(plan: Plan) -> str:
 
 
 def site_option(site_file: Path) -> str:
-    """What a further command must be told about where the site's own file is."""
+    """Return the option that a further command needs to find site.toml."""
     return "" if site_file == DEFAULT_SITE else f" --site {quoted(site_file)}"

@@ -1,4 +1,4 @@
-"""`predbayes site evaluate` and `adopt`: what the model of a study is worth at home."""
+"""`predbayes site evaluate` and `adopt`: try a study's model on a site's own rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from predbayes.study.site.training import Holdout, SiteRows
     from predbayes.study.tables.sitefile import SiteFile
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with model.json.")]
-DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The folder of the common model.")
+]
+DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")]
 HomeOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder that `site train` wrote.")
 ]
@@ -35,13 +37,14 @@ def evaluate_command(
     site: SiteOption = DEFAULT_SITE,
     home: HomeOption = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write sums for the coordinator.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write an evaluation for the coordinator."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="On every row, not only on those held out.")
+        bool, typer.Option("--all", help="Use every row, not only the held-out rows.")
     ] = False,
 ) -> None:
-    """Try a model on held-out rows; nothing leaves by itself."""
+    """Score the common model on held-out rows; send nothing."""
     from predbayes.errors import StudyError
     from predbayes.seeding import generator
     from predbayes.study.result.evaluation import evaluation_upload
@@ -75,11 +78,11 @@ def adopt_command(
     data: DataArgument,
     site: SiteOption = DEFAULT_SITE,
     home: HomeOption = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the adopted model goes.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the adopted model.")] = Path(
         "adopted"
     ),
 ) -> None:
-    """Fit a model to the site's rows; say which serves it best."""
+    """Fit the common model to the site; say which model is best."""
     from predbayes.errors import StudyError
     from predbayes.study.result.model import model_folder
     from predbayes.study.site.adopt import adopt
@@ -134,7 +137,7 @@ def _show(plan: Plan, found: Comparison) -> None:
 
 
 def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
-    """A line for each model, a column for each metric, with intervals of 95 %."""
+    """Print a line for each model and a column for each metric, with intervals of 95 %."""
     from predbayes.study.report.report import METRICS, with_interval
 
     lines = list(scores)
@@ -161,7 +164,7 @@ def _require_place(out: Path, data: Path) -> None:
 
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:
-    """Write the signed sums, or hold them back until they are approved; say all that they are."""
+    """Write the evaluation, signed if it is approved, else held back; print all of it."""
     from predbayes.study.site.release import Approvals, write_upload
 
     released = Approvals(own.folder).may_leave(plan, upload)
@@ -177,7 +180,7 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path)
 
 
 def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every field of a header, one to a line."""
+    """Yield every field of a header, one to a line."""
     import json
 
     for name, value in fields.items():

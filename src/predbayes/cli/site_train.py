@@ -1,4 +1,4 @@
-"""`predbayes site key`, `approve` and `train`: from a key to the one file that leaves."""
+"""`predbayes site key`, `approve` and `train`: from a key to the one upload."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STOPPED = 130  # the exit code after Ctrl-C
 
 
 def key_command(
-    name: Annotated[str, typer.Argument(help="The site's name, as in the study.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the two files go.")] = Path(),
+    name: Annotated[str, typer.Argument(help="The site's name in the study.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the two files.")] = Path(),
 ) -> None:
-    """Make a key: NAME.key stays here, NAME.pub goes out."""
+    """Make NAME.key, which stays here, and NAME.pub to send."""
     from predbayes.exchange.signing import SigningKey
     from predbayes.exchange.strict import require_site_name
 
@@ -39,11 +39,13 @@ def key_command(
 
 
 def approve_command(
-    what: Annotated[Path, typer.Argument(metavar="KIT|UPLOAD", help="What is approved.")],
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who says yes: name and office.")],
+    what: Annotated[
+        Path, typer.Argument(metavar="KIT|UPLOAD", help="A kit, to approve its plan; or an upload.")
+    ],
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who approves: name and office.")],
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Record somebody's yes for a plan, or for one upload."""
+    """Record that somebody approved a plan, or one upload."""
     from predbayes.exchange.header import Header
     from predbayes.exchange.signing import fingerprint
     from predbayes.exchange.upload import Upload
@@ -67,17 +69,21 @@ def approve_command(
 
 
 def train_command(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The coordinator's folder.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's rows.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="What is made here goes there.")],
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the upload and the egress page.")
+    ],
     learner: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="If the plan leaves it to the site, as `check` says."),
+        typer.Option(metavar="NAME", help="The learner, if the plan lets you choose; see `check`."),
     ] = None,
-    device: Annotated[str, typer.Option(metavar="D", help="For a network, such as cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(metavar="D", help="Where a network trains, such as cuda.")
+    ] = "cpu",
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Train once and write the upload; if it was stopped, go on."""
+    """Train once and write the upload; continue if it was stopped."""
     from predbayes.study.kit.kit import Kit
     from predbayes.study.site.release import Approvals
     from predbayes.study.site.training import SiteRows, Training
@@ -111,7 +117,7 @@ def train_command(
 
 
 def read_site(path: Path) -> SiteFile:
-    """The site's own file, or how to come by one."""
+    """Read site.toml; if there is none, say how to get one."""
     from predbayes.errors import StudyError
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -124,7 +130,7 @@ def read_site(path: Path) -> SiteFile:
 
 
 def read_key(own: SiteFile) -> SigningKey:
-    """The site's private key, or how to make one."""
+    """Read the site's private key; if there is none, say how to make one."""
     from predbayes.errors import KeyFileError
     from predbayes.exchange.signing import SigningKey
 
@@ -137,7 +143,7 @@ def read_key(own: SiteFile) -> SigningKey:
 
 
 def held_back(path: Path, site: Path) -> str:
-    """What a site is told of a file that waits for a yes."""
+    """Return the line about a file that waits for an approval."""
     return (
         f"held back until it is approved: predbayes site approve {quoted(path)} --by NAME"
         f"{site_option(site)}"
@@ -156,7 +162,7 @@ def _say(trained: Trained, site: Path) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar with an estimate of the time left, on a terminal; elsewhere nothing."""
+    """Show a bar with the time left on a terminal; elsewhere nothing."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

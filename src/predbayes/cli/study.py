@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from predbayes.study.coordinator.status import Status
 
 app = typer.Typer(
-    help="Run a study: admit sites, take their files in, finish, verify.", no_args_is_help=True
+    help="Run a study: admit sites, add their uploads, finish, verify.", no_args_is_help=True
 )
 
 Folder = Annotated[
@@ -22,8 +22,8 @@ _DEFAULT = Path("study")
 
 @app.command("init")
 def init(
-    kit: Annotated[Path, typer.Argument(help="Folder that `plan freeze` wrote.")],
-    labels: Annotated[Path, typer.Option(help="Labels that `plan freeze` wrote beside it.")],
+    kit: Annotated[Path, typer.Argument(help="The kit that `plan freeze` wrote.")],
+    labels: Annotated[Path, typer.Option(help="The labels that `plan freeze` wrote.")],
     study: Folder = _DEFAULT,
 ) -> None:
     """Begin a study of a frozen plan."""
@@ -38,10 +38,10 @@ def init(
 @app.command("admit")
 def admit(
     name: Annotated[str, typer.Argument(help="The site's name.")],
-    key: Annotated[Path, typer.Argument(help="Its public key, NAME.pub.")],
+    key: Annotated[Path, typer.Argument(help="The site's public key, NAME.pub.")],
     study: Folder = _DEFAULT,
 ) -> None:
-    """Record a site's key; admitting again replaces it."""
+    """Record a site's public key; admitting again replaces it."""
     from predbayes.exchange.signing import PublicKey
     from predbayes.study.coordinator.study import Study
 
@@ -53,10 +53,10 @@ def admit(
 
 @app.command("add")
 def add(
-    files: Annotated[list[Path], typer.Argument(help="What sites handed over.")],
+    files: Annotated[list[Path], typer.Argument(help="Uploads and evaluations from the sites.")],
     study: Folder = _DEFAULT,
 ) -> None:
-    """Check uploads and take them in; those that are refused change nothing."""
+    """Check uploads and add them; a refused file changes nothing."""
     from predbayes.errors import StudyError, UploadError
     from predbayes.study.coordinator.study import Study
 
@@ -79,7 +79,7 @@ def add(
 
 @app.command("withdraw")
 def withdraw(
-    name: Annotated[str, typer.Argument(help="The site that takes its upload back.")],
+    name: Annotated[str, typer.Argument(help="The site that withdraws.")],
     study: Folder = _DEFAULT,
 ) -> None:
     """Delete a site's upload; only its digest stays in the ledger."""
@@ -93,9 +93,9 @@ def withdraw(
 @app.command("status")
 def status(
     study: Folder = _DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Say where the study stands."""
+    """Show the state of the study, and the next step."""
     from predbayes.study.coordinator.status import status_of
     from predbayes.study.coordinator.study import Study
 
@@ -112,12 +112,12 @@ def status(
 def finish(
     study: Folder = _DEFAULT,
     leave_out: Annotated[
-        list[str] | None, typer.Option(help="A site to leave out; may be given again.")
+        list[str] | None, typer.Option(help="A site to leave out; may be repeated.")
     ] = None,
     warm: Annotated[
         bool,
         typer.Option(
-            "--warm", help="Start from the last student; then the result depends on it, too."
+            "--warm", help="Start from the last common model; the result then depends on it, too."
         ),
     ] = False,
     onnx: Annotated[
@@ -147,7 +147,7 @@ def finish(
 def verify(
     study: Folder = _DEFAULT,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Also make the last result again and compare it.")
+        bool, typer.Option("--rebuild", help="Also make the last result again and compare.")
     ] = False,
 ) -> None:
     """Compare every byte of the study with its ledger."""

@@ -65,7 +65,7 @@ class RoundSettings:
     Args:
         deadline_seconds: When the round ends at the latest.
         poll_seconds: Between two looks at one message.
-        retry_seconds: Before a site that waits for somebody's yes is asked again.
+        retry_seconds: Time after which a site that waits for an approval is asked again.
         report_seconds: Between two lines of the log.
         num_threads: That pull replies; memory is about three replies for each.
         num_per_pull: Messages that a thread asks for at once. Over a network a pull waits for the

@@ -29,10 +29,10 @@ found out by the other tests have to prove their worth:
     constant, contradicts       left out, unless the pool is clearly worse without
     uninformative, copy         left out, if the pool is no worse without
 
-Of two copies the one goes without which the pool is better; nobody can tell who copied whom. Sites
-are left out one after the other, the worst first, and all are looked at again after each, because
-one poisoned site may hide another. Two sites always stay. With too few labels to judge by, only
-copies are left out.
+Of two copies, screening drops the one that the pool does better without; nobody can tell who
+copied whom. Sites are left out one after the other, the worst first. After each, all others are
+tested again, because one poisoned site may hide another. Two sites always stay. With too few
+labels to judge by, only copies are left out.
 """
 
 from __future__ import annotations
