@@ -20,7 +20,7 @@ from predbayes.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Which data a figure was made from."""
+    """The data that a figure was made from."""
 
     name: str
     variant: str
@@ -32,7 +32,7 @@ class Fingerprint:
     note: str = ""  # what a reader of the figure must know about these files
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name, for a record."""
+        """Return the fields by name, for a record."""
         return asdict(self)
 
 
@@ -80,7 +80,7 @@ class RawFiles:
     def fingerprint(
         self, train_inputs: Tensor, test_inputs: Tensor, num_classes: int | None, note: str = ""
     ) -> Fingerprint:
-        """The fingerprint of what a reader made of these files."""
+        """Return the fingerprint of what a reader made of these files."""
         digest = hashlib.sha256()
         for content in self.contents.values():
             digest.update(content)

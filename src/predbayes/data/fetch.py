@@ -126,7 +126,7 @@ def _download(
 
 
 class _Bar:
-    """What pooch takes for a progress bar, drawn by rich."""
+    """A progress bar for pooch, drawn by rich."""
 
     def __init__(self, progress: Any, label: str) -> None:
         self._progress = progress
@@ -143,7 +143,7 @@ class _Bar:
         self._progress.update(self._task, total=num_bytes or None)
 
     def update(self, num_bytes: int) -> None:
-        """So many bytes have come."""
+        """Count bytes that have come."""
         self._progress.advance(self._task, num_bytes)
 
     def reset(self) -> None:
@@ -151,7 +151,7 @@ class _Bar:
         self._progress.reset(self._task)
 
     def close(self) -> None:
-        """Nothing to do: the context that made the bar ends it."""
+        """Do nothing: the context that made the bar ends it."""
 
 
 @contextmanager
@@ -230,7 +230,7 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was found of a dataset."""
+    """The result of checking a dataset."""
 
     name: str
     files: tuple[FileCheck, ...]

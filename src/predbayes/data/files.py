@@ -19,7 +19,7 @@ ROOT_VARIABLE = "PREDBAYES_DATA"
 
 
 def data_root() -> Path:
-    """The folder that holds the datasets."""
+    """Return the folder that holds the datasets."""
     value = os.environ.get(ROOT_VARIABLE)
     if not value:
         raise DataError(f"set {ROOT_VARIABLE} to the folder that holds the datasets")
@@ -27,7 +27,7 @@ def data_root() -> Path:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """A file in a folder, plain or gzipped."""
+    """Find a file in a folder, plain or gzipped."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
@@ -37,17 +37,17 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def has_file(folder: Path, name: str) -> bool:
-    """Whether a folder holds a file, plain or gzipped."""
+    """Say whether a folder contains a file, plain or gzipped."""
     return any((folder / f"{name}{suffix}").is_file() for suffix in ("", ".gz"))
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """A file to read its decompressed content from."""
+    """Open a file to read its decompressed content."""
     return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def read_content(path: Path) -> bytes:
-    """The whole decompressed content of a file."""
+    """Read the whole decompressed content of a file."""
     try:
         with open_file(path) as file:
             return file.read()
@@ -56,5 +56,5 @@ def read_content(path: Path) -> bytes:
 
 
 def content_sha256(path: Path) -> str:
-    """The SHA-256 of the decompressed content, in hexadecimal digits."""
+    """Compute the SHA-256 of the decompressed content, in hexadecimal digits."""
     return hashlib.sha256(read_content(path)).hexdigest()

@@ -36,7 +36,7 @@ TEST_FRACTION = 0.34
 def read_heart(
     raw: RawFiles, *, rng: torch.Generator, test_fraction: float = TEST_FRACTION
 ) -> Dataset:
-    """The four hospitals' rows, split within each hospital."""
+    """Read the four hospitals' rows, split within each hospital."""
     hospitals = [parse_hospital(content, name) for name, content in raw.contents.items()]
     groups = torch.repeat_interleave(torch.tensor([len(rows) for rows in hospitals]))
     rows = torch.cat(hospitals)
@@ -63,7 +63,7 @@ def read_heart(
 
 
 def parse_hospital(content: bytes, name: str) -> Tensor:
-    """The complete rows of one hospital in the columns `KEPT`, float64."""
+    """Parse the complete rows of one hospital in the columns `KEPT`, float64."""
     rows = []
     for number, line in enumerate(content.decode("ascii", "replace").splitlines(), 1):
         cells = line.split(",")

@@ -31,7 +31,7 @@ _CIFAR_SHAPE = (3, 32, 32)
 def read_idx_set(
     raw: RawFiles, *, num_classes: int, first_label: int = 0, transposed: bool = False
 ) -> Dataset:
-    """MNIST and its relatives: training images and labels, then test images and labels."""
+    """Read MNIST or a relative: training images and labels, then test images and labels."""
     arrays = [parse_idx(content, name) for name, content in raw.contents.items()]
     train_images, train_labels, test_images, test_labels = arrays
     if transposed:
@@ -49,7 +49,7 @@ def read_idx_set(
 
 
 def parse_idx(content: bytes, name: str) -> Bytes:
-    """An array of bytes in the idx format: two zeros, type, rank, sizes big-endian, then data."""
+    """Parse bytes in the idx format: two zeros, type, rank, sizes big-endian, then data."""
     if len(content) < 4 or content[:3] != bytes([0, 0, _IDX_UINT8]):
         raise DataError(f"{name} is not an idx file of bytes")
     start = 4 + 4 * content[3]
@@ -60,7 +60,7 @@ def parse_idx(content: bytes, name: str) -> Bytes:
 
 
 def read_cifar(raw: RawFiles, *, num_classes: int, num_labels: int) -> Dataset:
-    """CIFAR's binary files, the test file last: ``num_labels`` labels, the finest last, and pixels.
+    """Read CIFAR's files, the test file last: ``num_labels`` labels, the finest last, and pixels.
 
     A CIFAR-10 row has one label. A CIFAR-100 row has a coarse one, which is not used, and a fine
     one.
@@ -84,7 +84,7 @@ def read_cifar(raw: RawFiles, *, num_classes: int, num_labels: int) -> Dataset:
 
 
 def parse_cifar(content: bytes, name: str, num_labels: int) -> Bytes:
-    """Rows of bytes: labels, then 32 x 32 red, green and blue pixels."""
+    """Parse rows of bytes: labels, then 32 x 32 red, green and blue pixels."""
     size = num_labels + math.prod(_CIFAR_SHAPE)
     if not content or len(content) % size:
         raise DataError(f"{name} is cut short: its rows have {size} bytes")
@@ -92,7 +92,7 @@ def parse_cifar(content: bytes, name: str, num_labels: int) -> Bytes:
 
 
 def count_idx(folder: Path, names: Sequence[str]) -> int:
-    """The rows of an idx set, from the headers of its label files."""
+    """Count the rows of an idx set, from the headers of its label files."""
     num_rows = 0
     for name in names:
         if "labels" in name:
@@ -102,7 +102,7 @@ def count_idx(folder: Path, names: Sequence[str]) -> int:
 
 
 def count_cifar(folder: Path, names: Sequence[str], *, num_labels: int) -> int:
-    """The rows of CIFAR's files, from their sizes."""
+    """Count the rows of CIFAR's files, from their sizes."""
     num_bytes = 0
     for name in names:
         with open_file(find_file(folder, name)) as file:

@@ -24,7 +24,7 @@ _RELEASED_CLASS_ORDER = (4, 1, 7, 5, 3, 9, 0, 8, 6, 2)
 
 
 def homogeneous(num_rows: int, num_clients: int, *, rng: torch.Generator) -> list[Tensor]:
-    """Shards of nearly equal size, at random.
+    """Deal rows at random into shards of nearly equal size.
 
     Examples:
         >>> parts = homogeneous(7, 2, rng=torch.Generator().manual_seed(0))
@@ -38,7 +38,7 @@ def homogeneous(num_rows: int, num_clients: int, *, rng: torch.Generator) -> lis
 def label_skew(
     targets: Tensor, num_clients: int, heterogeneity: float, *, rng: torch.Generator
 ) -> list[Tensor]:
-    """The paper's h as a true partition; the order of the classes is drawn anew for each seed."""
+    """Deal rows by the paper's h, as a true partition; each seed draws an order of the classes."""
     _require_heterogeneity(heterogeneity)
     shards = homogeneous(len(targets), num_clients, rng=rng)
     num_taken = [round(heterogeneity * len(shard)) for shard in shards]
@@ -51,7 +51,7 @@ def label_skew(
 
 
 def sorted_by(feature: Tensor, num_clients: int) -> list[Tensor]:
-    """Blocks of rows with neighbouring values of a feature: the paper's regression split."""
+    """Deal blocks of rows with neighbouring values of a feature: the paper's regression split."""
     _require_enough(len(feature), num_clients)
     return list(feature.argsort(stable=True).tensor_split(num_clients))
 
@@ -59,7 +59,7 @@ def sorted_by(feature: Tensor, num_clients: int) -> list[Tensor]:
 def dirichlet(
     targets: Tensor, num_clients: int, concentration: float, *, rng: torch.Generator
 ) -> list[Tensor]:
-    """Each class is dealt in proportions drawn from a symmetric Dirichlet (Hsu et al., 2019).
+    """Deal each class in proportions drawn from a symmetric Dirichlet (Hsu et al., 2019).
 
     A small concentration gives a class to few clients, a large one deals it evenly. Draws that
     leave a client without rows are repeated, `MAX_DRAWS` times at most.
@@ -82,7 +82,7 @@ def dirichlet(
 
 
 def by_group(groups: Tensor) -> list[Tensor]:
-    """One client for each natural group, such as a hospital; client k holds the rows of group k."""
+    """Make a client of each natural group, such as a hospital; client k has the rows of group k."""
     if not len(groups):
         raise DataError("no rows to deal by group")
     sizes = torch.bincount(groups)
@@ -100,7 +100,7 @@ def label_skew_released(
     rng: torch.Generator,
     shard_size: int | None = None,
 ) -> list[Tensor]:
-    """The h of the authors' code. NOT a partition: clients share rows, and rows are left out.
+    """Deal by the authors' h. NOT a partition: clients share rows, and rows are left out.
 
     Released: for h > 0 all clients hold the *same* first (1 - h) of a shard, and before it up to
     h of a shard of rows of their own classes, which may be among the shared ones again. The order

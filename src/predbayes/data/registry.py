@@ -318,7 +318,7 @@ DATASETS: dict[str, DatasetSpec] = {
 
 
 def lookup(name: str) -> DatasetSpec:
-    """The spec of a dataset; an unknown name is answered with the closest one."""
+    """Find the spec of a dataset; name the closest one if there is none."""
     if name in DATASETS:
         return DATASETS[name]
     raise DataError(no_such("dataset", name, DATASETS))
@@ -344,13 +344,13 @@ def load(
 
 
 def is_present(name: str, root: Path) -> bool:
-    """Whether all files of a dataset are there."""
+    """Say whether all files of a dataset are there."""
     spec = lookup(name)
     return all(has_file(root / spec.folder, file) for file in spec.files)
 
 
 def count_rows(name: str, root: Path) -> int:
-    """The rows of a dataset that is present, training and test together."""
+    """Count the rows of a dataset that is present, training and test together."""
     spec = lookup(name)
     if spec.count is not None:
         return spec.count(root / spec.folder, tuple(spec.files))

@@ -39,7 +39,7 @@ def _as_published(frame: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """What must be known about a table to learn from it without a leak."""
+    """The facts about a table that one needs to learn from it without a leak."""
 
     target: str
     sorted_by: str  # the feature by which clients differ in the heterogeneous split
@@ -139,7 +139,7 @@ def read_table(raw: RawFiles, *, rng: torch.Generator) -> Dataset:
 
 
 def scale(values: Tensor, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Both parts in standard deviations of the training part; constant columns become zero."""
+    """Scale both parts by the training part's deviations; constant columns become zero."""
     by = values[train]
     return _standardised(values[train], by), _standardised(values[test], by)
 

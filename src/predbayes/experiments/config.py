@@ -55,7 +55,7 @@ PARTITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """Which dataset, and how it is prepared."""
+    """The dataset, and how it is prepared."""
 
     name: str
     variant: Literal["default", "released"] = "default"
@@ -63,7 +63,7 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """How rows are dealt to sites."""
+    """The way in which rows are dealt to sites."""
 
     kind: str = "homogeneous"
     num_clients: int = 5
@@ -101,7 +101,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class StudentSettings:
-    """How a student differs from the sites' networks; by default, as in the paper, it does not.
+    """Differences of a student from the sites' networks; by default none, as in the paper.
 
     ``recalibrate`` tunes one temperature of the student on the labelled reference rows.
     """
@@ -140,7 +140,7 @@ class Settings:
 
     @classmethod
     def decode(cls, tables: Mapping[str, Any]) -> Self:
-        """From the resolved tables of a config."""
+        """Decode the resolved tables of a config."""
         for key in tables:
             if key not in _SETTINGS:
                 raise ExperimentError(no_such("setting", key, _SETTINGS))
@@ -211,7 +211,7 @@ class MethodSettings:
                 raise ExperimentError(f"the grid of {key!r} has no values")
 
     def variants(self, label: str) -> Iterator[tuple[str, MethodSettings]]:
-        """One method for each combination of the grid's values, or itself."""
+        """Return one method for each combination of the grid's values, or the method itself."""
         for values in itertools.product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             if not chosen:
@@ -231,7 +231,7 @@ class Override:
     methods: tuple[str, ...] = ()  # labels; all if empty
 
     def holds(self, tables: Mapping[str, Any], label: str) -> bool:
-        """Whether it is meant for a method under these settings."""
+        """Say whether it applies to a method under these settings."""
         if self.methods and split_label(label)[0] not in self.methods:
             return False
         return all(get_dotted(tables, key) in _as_list(value) for key, value in self.where.items())
@@ -251,14 +251,14 @@ class Experiment:
     last: dict[str, Any]  # settings of the command line, which hold everywhere
 
     def cells(self) -> list[dict[str, Any]]:
-        """Every combination of the axes' values."""
+        """List every combination of the axes' values."""
         return [
             dict(zip(self.axes, values, strict=True))
             for values in itertools.product(*self.axes.values())
         ]
 
     def settings(self, cell: Mapping[str, Any], label: str) -> Settings:
-        """What holds for a method in a cell."""
+        """Return the settings of a method in a cell."""
         assigned = self._assigned(cell, label)
         settings: dict[str, Any] = {}
         for key, value in assigned:
@@ -268,7 +268,7 @@ class Experiment:
         return Settings.decode(_with_all(self.tables, settings))
 
     def method(self, cell: Mapping[str, Any], label: str) -> MethodSettings:
-        """A method with the options that it has in a cell."""
+        """Return a method with the options that it has in a cell."""
         given = {
             key.removeprefix(_OPTIONS): value
             for key, value in self._assigned(cell, label)
@@ -305,7 +305,7 @@ _KEYS = ("title", "seeds", "axes", "override", "methods", *_SETTINGS)
 def load_experiment(
     source: str, *, assignments: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> Experiment:
-    """A shipped config by name, or a TOML file, with settings from the command line.
+    """Load a shipped config by name, or a TOML file, with settings from the command line.
 
     Args:
         source: A name that `shipped` lists, or a path.
@@ -339,13 +339,13 @@ def load_experiment(
 
 
 def shipped() -> dict[str, Path]:
-    """The configs that come with the package, by name."""
+    """List the configs that come with the package, by name."""
     folder = Path(str(resources.files("predbayes.experiments") / "configs"))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds as given on the command line.
+    """Parse seeds as given on the command line.
 
     Examples:
         >>> parse_seeds("0-2,7")
@@ -362,13 +362,13 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def resolved(settings: Settings) -> dict[str, Any]:
-    """Settings as plain tables."""
+    """Return settings as plain tables."""
     parts = {name: getattr(settings, name) for name in _SETTINGS}
     return {name: part if isinstance(part, str) else encode(part) for name, part in parts.items()}
 
 
 def find_config(source: str) -> Path:
-    """The file of a shipped config, or a file of one's own."""
+    """Find the file of a shipped config, or a file of one's own."""
     if source in shipped():
         return shipped()[source]
     path = Path(source)

@@ -24,7 +24,7 @@ _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
 def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | None = None) -> T:
-    """A dataclass from a table; fields not given are the defaults, or those of ``base``."""
+    """Decode a dataclass from a table; fields not given are the defaults, or those of ``base``."""
     fields: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]  # a type is hashable
     given = {}
     for key, value in table.items():
@@ -42,7 +42,7 @@ def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | No
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
-    """A value of a type, or an error that says where it stands."""
+    """Convert a value to a type, or raise an error that says where it is."""
     if isinstance(value, list) and any(get_origin(h) is tuple for h in (hint, *get_args(hint))):
         value = tuple(value)  # also where the field may be something else, such as None
     try:
@@ -53,7 +53,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """A dataclass as a table, the inverse of `decode`."""
+    """Encode a dataclass as a table, the inverse of `decode`."""
     return {
         name.replace("_", "-"): list(item) if isinstance(item, tuple) else item
         for name, item in dataclasses.asdict(value).items()
@@ -61,7 +61,7 @@ def encode(value: Any) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a file."""
+    """Read the tables of a file."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
@@ -71,7 +71,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """A dotted key and a value, as given on the command line.
+    """Parse a dotted key and a value, as given on the command line.
 
     Examples:
         >>> parse_assignment("sampler.step-size=0.2"), parse_assignment("data.name=wine")
@@ -87,7 +87,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def get_dotted(table: Mapping[str, Any], key: str) -> Any:
-    """The value at a dotted key, or None."""
+    """Return the value at a dotted key, or None."""
     value: Any = table
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:
@@ -97,7 +97,7 @@ def get_dotted(table: Mapping[str, Any], key: str) -> Any:
 
 
 def with_dotted(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy of nested tables with one value set."""
+    """Return a copy of nested tables with one value set."""
     head, _, rest = key.partition(".")
     if not rest:
         return {**table, head: value}

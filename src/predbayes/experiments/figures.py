@@ -62,7 +62,7 @@ def lines(
     out: Path,
     methods: Sequence[str] | None = None,
 ) -> Figure:
-    """Metrics against an axis: one panel per dataset and metric, one line per method.
+    """Draw metrics against an axis: one panel per dataset and metric, one line per method.
 
     Points are means over seeds, bars their standard errors. A metric whose means span more than a
     factor of five along an axis of numbers is drawn logarithmically.
@@ -119,7 +119,7 @@ def _default_axis(records: Sequence[Record]) -> str:
 def reliability(
     records: Iterable[Record], out: Path, methods: Sequence[str] | None = None
 ) -> Figure:
-    """Reliability diagrams: one per cell and method, the seeds' rows pooled.
+    """Draw reliability diagrams: one per cell and method, the seeds' rows pooled.
 
     Points below the diagonal are overconfident; the bars underneath show the share of rows in
     each bin.
@@ -177,7 +177,7 @@ class Bins:
 
 
 def pool_bins(records: Sequence[Record]) -> Bins:
-    """The bins of several records as if their rows had been one set."""
+    """Add the bins of several records, as if their rows had been one set."""
     bins = [record.reliability or {} for record in records]
     try:
         count = np.array([b["count"] for b in bins], dtype=np.float64)
@@ -278,7 +278,7 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
 
 
 def metric_name(metric: str) -> str:
-    """A metric as an axis calls it.
+    """Return the name of a metric on an axis.
 
     Examples:
         >>> metric_name("nll"), metric_name("coverage_95")
@@ -291,7 +291,7 @@ def metric_name(metric: str) -> str:
 
 
 def _positions(values: Sequence[Any]) -> dict[Any, float]:
-    """Where each value of the axis stands: numbers where they are, names one after the other."""
+    """Place each value of the axis: numbers where they are, names one after the other."""
     unique = list(dict.fromkeys(values))
     if _are_numbers(unique):
         return {value: float(value) for value in unique}

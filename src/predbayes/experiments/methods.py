@@ -35,7 +35,7 @@ from predbayes.learning.nets import cnn, mlp
 
 @dataclass(frozen=True, slots=True)
 class MethodSpec:
-    """Where a method is, and what it is given unless a config says otherwise."""
+    """A method's place, and its arguments unless a config says otherwise."""
 
     target: str  # import string of a callable (learner, **options) -> Method
     learner: str = "sampler"
@@ -78,7 +78,7 @@ LEARNERS = {"sampler": 1, "optimizer": 1, "ensemble": 1}
 
 
 def find_method(name: str) -> MethodSpec:
-    """A method by name or import string."""
+    """Find a method by name or import string."""
     if ":" in name:
         return MethodSpec(name)
     if name not in METHODS:
@@ -87,7 +87,7 @@ def find_method(name: str) -> MethodSpec:
 
 
 def import_object(target: str) -> Any:
-    """What an import string "package.module:name" stands for."""
+    """Import the object that "package.module:name" names."""
     module_name, _, name = target.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -99,7 +99,7 @@ def import_object(target: str) -> Any:
 
 
 def results_version(target: str) -> str:
-    """What stands in a record's key for the code at an import string of one's own.
+    """Return the entry of a record's key for the code at an import string of one's own.
 
     Its attribute ``results_version`` where it has one; otherwise a digest of its source file, so
     that a method that is still being written is run anew after every change.
@@ -120,12 +120,12 @@ def _source_digest(found: Any, target: str) -> str:
 
 
 def build_method(spec: MethodSpec, entry: MethodSettings, settings: Settings, learner: Any) -> Any:
-    """The method with its options."""
+    """Build the method with its options."""
     return import_object(spec.target)(learner, **method_options(spec, entry, settings))
 
 
 def method_options(spec: MethodSpec, entry: MethodSettings, settings: Settings) -> dict[str, Any]:
-    """A method's arguments besides the learner; unknown ones are refused."""
+    """Return a method's arguments besides the learner; refuse unknown ones."""
     options = dict(spec.options)
     if learner_kind(spec, entry) == "sampler":
         options |= {o: getattr(settings.sampler, name) for o, name in spec.from_sampler.items()}
@@ -138,7 +138,7 @@ def method_options(spec: MethodSpec, entry: MethodSettings, settings: Settings) 
 
 
 def learner_kind(spec: MethodSpec, entry: MethodSettings) -> str:
-    """Which learner a method gets."""
+    """Return the kind of learner that a method gets."""
     kind = entry.learner or spec.learner
     if ":" not in kind and kind not in LEARNERS:
         raise ExperimentError(no_such("learner", kind, LEARNERS))
@@ -146,7 +146,7 @@ def learner_kind(spec: MethodSpec, entry: MethodSettings) -> str:
 
 
 def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) -> Any:
-    """A learner for a dataset by kind."""
+    """Build a learner for a dataset by kind."""
     if ":" in kind:
         estimator = import_object(kind)()
         if dataset.num_classes is None:
@@ -160,7 +160,7 @@ def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) 
 
 
 def learner_version(kind: str, settings: Settings) -> str:
-    """The results version of a learner with its network."""
+    """Return the results version of a learner with its network."""
     if ":" in kind:
         return results_version(kind)
     version = str(LEARNERS[kind])
@@ -169,7 +169,7 @@ def learner_version(kind: str, settings: Settings) -> str:
 
 
 def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -> str:
-    """SHA-256 of what a learner's fits depend on, but for rows, randomness and start.
+    """Return the SHA-256 of what a learner's fits depend on, except rows, randomness and start.
 
     Settings, the network's shape, the learner's results version, and what decides how torch
     rounds. Pools, metrics and the like may change: they come after the fit.
@@ -189,14 +189,14 @@ def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -
 
 
 def learner_settings(kind: str, settings: Settings) -> Any:
-    """The part of the settings that a learner depends on."""
+    """Return the part of the settings that a learner depends on."""
     if kind == "sampler":
         return settings.sampler
     return (settings.optimizer, settings.ensemble) if kind == "ensemble" else settings.optimizer
 
 
 def build_network(settings: NetworkSettings, dataset: Dataset, *, student: bool = False) -> Network:
-    """The sites' network, or the student's, which in a regression has a variance head."""
+    """Build the sites' network, or the student's, which in a regression has a variance head."""
     likelihood: Likelihood
     if dataset.num_classes is not None:
         likelihood = Softmax(dataset.num_classes)

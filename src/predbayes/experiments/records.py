@@ -28,7 +28,7 @@ LOSSES_FOLDER = "losses"  # beside it: -log p of each scored row, one file for e
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What came of one method on one cell with one seed."""
+    """The outcome of one method on one cell with one seed."""
 
     key: str  # content hash of config, results versions and data
     experiment: str
@@ -45,21 +45,21 @@ class Record:
     error: str = ""  # why a run that diverged has no scores; its NLL is NaN
 
     def line(self) -> str:
-        """The record as one line of JSON; null stands for a score that is NaN."""
+        """Return the record as one line of JSON; null stands for a score that is NaN."""
         fields = asdict(self)
         scores = {name: None if math.isnan(v) else v for name, v in self.scores.items()}
         return json.dumps(fields | {"scores": scores}, sort_keys=True) + "\n"
 
     @classmethod
     def parse(cls, line: str) -> Record:
-        """The inverse of `line`."""
+        """Parse what `line` wrote."""
         fields = json.loads(line)
         scores = {name: math.nan if v is None else v for name, v in fields["scores"].items()}
         return cls(**fields | {"scores": scores})
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """A record's method and its variant of a grid.
+    """Split a record's label into its method and its variant of a grid.
 
     Examples:
         >>> split_label("fedavg[optimizer.lr=0.1]"), split_label("fedavg")
@@ -72,7 +72,7 @@ def split_label(label: str) -> tuple[str, str]:
 
 
 def read_records(path: Path) -> list[Record]:
-    """All complete records of a file, in the order written; a missing file has none."""
+    """Read all complete records of a file, in the order written; a missing file has none."""
     if not path.exists():
         return []
     records = []

@@ -23,7 +23,7 @@ _DIVERGED = "diverged"
 
 
 def to_markdown(table: Table) -> str:
-    """The table, its legend, and the comparisons."""
+    """Render the table, its legend, and the comparisons as Markdown."""
     head = ["", *map(_pipes, table.columns)]
     body = [
         [_pipes(row), *(_markdown_entry(table, row, column) for column in table.columns)]
@@ -41,7 +41,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """The same as a LaTeX table; needs the package booktabs."""
+    """Render the same as a LaTeX table; it needs the package booktabs."""
     head = ["", *map(_latex_escape, table.columns)]
     body = [
         [_latex_escape(row), *(_latex_entry(table, row, column) for column in table.columns)]
@@ -62,7 +62,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One line per method and cell, all numbers in full; what is missing is empty."""
+    """Render one line per method and cell, all numbers in full; what is missing is empty."""
     text = io.StringIO()
     lines = [_flat(table, row, column) for column in table.columns for row in table.rows]
     writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
@@ -72,7 +72,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_json(table: Table) -> str:
-    """All of the table, readable by `from_json`; numbers that are not finite are strings."""
+    """Render all of the table for `from_json`; numbers that are not finite are strings."""
     entries = [
         {"row": row, "column": column, **asdict(entry)}
         for (row, column), entry in table.entries.items()
@@ -85,7 +85,7 @@ def to_json(table: Table) -> str:
 
 
 def from_json(text: str) -> Table:
-    """The inverse of `to_json`."""
+    """Read back what `to_json` rendered."""
     try:
         content = json.loads(text)
         entries = {(item["row"], item["column"]): _entry(item) for item in content["entries"]}
@@ -112,7 +112,7 @@ RENDERERS: dict[str, Callable[[Table], str]] = {
 
 
 def render(table: Table, suffix: str) -> str:
-    """A table as text, by the suffix of the file that it is for: md, tex, csv or json."""
+    """Render a table as text, by the suffix of its file: md, tex, csv or json."""
     name = suffix.removeprefix(".")
     if name not in RENDERERS:
         raise ExperimentError(f"no tables in {name!r}; there is {', '.join(RENDERERS)}")
@@ -120,7 +120,7 @@ def render(table: Table, suffix: str) -> str:
 
 
 def decimals(standard_error: float) -> int:
-    """So many that the standard error has two digits, at least 3 and at most 6.
+    """Return how many decimals show two digits of the standard error, at least 3 and at most 6.
 
     Examples:
         >>> decimals(0.00012), decimals(0.5), decimals(float("nan"))

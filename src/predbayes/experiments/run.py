@@ -75,7 +75,7 @@ class Run:
 
 
 def plan(experiment: Experiment, seeds: Sequence[int], *, device: str = "cpu") -> list[Run]:
-    """Every run of an experiment, seed by seed: a sweep that is stopped has whole seeds."""
+    """List every run of an experiment, seed by seed: a sweep that is stopped has whole seeds."""
     described = [
         (
             cell,
@@ -99,7 +99,7 @@ def _labels(label: str, *, student: bool) -> list[str]:
 
 
 def describe(entry: MethodSettings, settings: Settings, device: str) -> dict[str, Any]:
-    """What a run's result depends on, but for seed and label; it is written into the record."""
+    """Return what a run's result depends on, except seed and label, for its record."""
     spec = find_method(entry.method)
     kind = learner_kind(spec, entry)
     everything = resolved(settings)
@@ -264,7 +264,7 @@ def _attempt(
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What is known of one predictive."""
+    """The scores and facts of one predictive."""
 
     scores: dict[str, float]
     details: dict[str, Any] = field(default_factory=dict)
@@ -321,7 +321,7 @@ def _outputs(label: str, state: Any, world: World, *, student: bool) -> dict[str
 
 
 def _details(state: Any) -> dict[str, Any]:
-    """What explains a result: what was tuned or chosen, and how far the student is."""
+    """Return what explains a result: what was tuned or chosen, and the student's distance."""
     inner = getattr(state, "teacher", state)
     tuned = getattr(inner, "tuned", None)
     choice = getattr(inner, "choice", None)

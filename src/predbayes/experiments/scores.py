@@ -15,7 +15,7 @@ from predbayes.predictive.released import released_nll
 def score(
     predictive: Predictive, targets: Tensor, *, released: bool, rng: torch.Generator
 ) -> dict[str, float]:
-    """All figures that the family has.
+    """Compute all figures that the family has.
 
     Args:
         predictive: On the evaluation rows.
@@ -47,7 +47,7 @@ def score(
 
 
 def reliability(predictive: Predictive, targets: Tensor) -> dict[str, list[float]] | None:
-    """Confidence against accuracy, bin by bin, for a classification."""
+    """Compare confidence and accuracy, bin by bin, for a classification."""
     if not isinstance(predictive, Categorical):
         return None
     return {
@@ -57,5 +57,5 @@ def reliability(predictive: Predictive, targets: Tensor) -> dict[str, list[float
 
 
 def losses(predictive: Predictive, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of each evaluation row, for paired comparisons."""
+    """Return the negative log-likelihood of each evaluation row, for paired comparisons."""
     return -predictive.log_prob(targets).float()

@@ -52,7 +52,7 @@ class Comparison:
 
 
 def summarise(values: ArrayLike) -> Summary:
-    """Mean and its standard error.
+    """Return mean and standard error.
 
     Examples:
         >>> summarise([1.0, 2.0, 3.0])
@@ -69,7 +69,7 @@ def summarise(values: ArrayLike) -> Summary:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: reject where it is below the level for all of them at once.
+    """Adjust p-values by Holm's step-down: below the level, all of them hold at once.
 
     A p-value that is nan is no test: it stays nan and does not count.
 
@@ -87,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def wilcoxon(differences: ArrayLike) -> float:
-    """Two-sided p-value of the signed-rank test that differences are symmetric about zero.
+    """Test by signed ranks that differences are symmetric about zero; return two-sided p.
 
     Exact for up to 50 pairs without ties, and up to 13 with ties; zero differences are left out,
     and where all are zero p = 1.
@@ -113,7 +113,7 @@ def wilcoxon(differences: ArrayLike) -> float:
 def bootstrap_mean(
     values: ArrayLike, *, seed: int = 0, num_draws: int = 10_000, level: float = LEVEL
 ) -> Interval:
-    """Percentile bootstrap interval of a mean; nan where there are fewer than two values."""
+    """Return the percentile bootstrap interval of a mean; nan with fewer than two values."""
     array = _vector(values)
     if len(array) < 2 or not np.isfinite(array).all():
         return math.nan, math.nan
@@ -127,7 +127,7 @@ def compare(
     seed: int = 0,
     num_draws: int = 10_000,
 ) -> dict[str, Comparison]:
-    """Every method against one, paired by seed; methods that share no seed with it are left out.
+    """Compare every method with one, paired by seed; leave out methods that share no seed.
 
     Args:
         values_by_method: A score by method and seed.
@@ -163,7 +163,7 @@ def paired_examples(
     num_draws: int = 2000,
     level: float = LEVEL,
 ) -> Interval:
-    """Percentile bootstrap interval, over test rows, of the mean difference per row.
+    """Return the percentile bootstrap interval, over test rows, of the mean difference per row.
 
     It says how far the difference depends on which rows were tested, for these trained models; it
     says nothing of other seeds. Seeds with equally many rows share their draws: where they are the

@@ -167,7 +167,7 @@ def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Lo
 
 
 def _cause(error: Any) -> Exception:
-    """What went wrong in the worker, as if it had gone wrong here."""
+    """Return the worker's error as if it had been raised here."""
     cause = error.cause
     return cause if isinstance(cause, Exception) else ExperimentError(f"a worker failed: {error}")
 
@@ -192,7 +192,7 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _stderr_closed() -> Iterator[None]:
-    """What is written to the process's stderr inside the block is lost."""
+    """Discard what is written to the process's stderr inside the block."""
     sys.stderr.flush()
     kept = os.dup(_STDERR)
     with open(os.devnull, "w") as nowhere:

@@ -38,7 +38,7 @@ MARK = "†"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of one method on one cell."""
+    """The figures of one method on one cell."""
 
     summary: Summary
     comparison: Comparison | None = None  # with the table's baseline
@@ -60,14 +60,14 @@ class Table:
     validation: bool = False  # whether scored on a validation split
 
     def best(self, column: str) -> set[str]:
-        """The methods whose mean is nearest to the aim."""
+        """Return the methods with the mean nearest to the aim."""
         found = {r: self.entries[r, column] for r in self.rows if (r, column) in self.entries}
         losses = {r: loss(entry.summary.mean, self.aim) for r, entry in found.items()}
         lowest = min((x for x in losses.values() if not math.isnan(x)), default=math.nan)
         return {r for r, x in losses.items() if x == lowest}
 
     def legend(self) -> list[str]:
-        """What exactly is shown, one sentence per line."""
+        """Say what exactly is shown, one sentence per line."""
         lines = [
             f"{self.metric}: mean ± standard error over {_num_seeds(self)}; bold: {self._bold}"
         ]
@@ -119,7 +119,7 @@ def build_table(
     losses: Path | None = None,
     seed: int = 0,
 ) -> Table:
-    """The table of one metric.
+    """Build the table of one metric.
 
     Args:
         records: Of one experiment; of several with the same cell, method and seed the last counts.
@@ -164,7 +164,7 @@ def best_table(
     higher_is_better: bool | None = None,
     losses: Path | None = None,
 ) -> Table:
-    """The best variant of every method on every cell, for grid searches.
+    """Build a table of the best variant of every method on every cell, for grid searches.
 
     ``fedavg[optimizer.lr=0.1]`` is a variant of ``fedavg``. The best one has the best mean of
     the same metric; comparisons are between the best ones.
@@ -203,7 +203,7 @@ def best_table(
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """One record per cell, method and seed: the last written, in the place of the first.
+    """Keep one record per cell, method and seed: the last written, in the place of the first.
 
     Of each cell and method only those count that were made with the settings of its last record:
     a mean over runs of different settings would be the mean of nothing.
@@ -231,7 +231,7 @@ def _on_validation(records: Sequence[Record]) -> bool:
 
 
 def scored(records: Iterable[Record], metric: str) -> list[Record]:
-    """The `latest` records that have a score of this name."""
+    """Return the `latest` records that have a score of this name."""
     current = latest(records)
     if not current:
         raise ExperimentError("there are no records yet; run the experiment first")
@@ -245,7 +245,7 @@ def scored(records: Iterable[Record], metric: str) -> list[Record]:
 
 
 def cell_label(cell: Mapping[str, Any]) -> str:
-    """A cell in short: the dataset, and every other axis by the last part of its name.
+    """Name a cell in short: the dataset, and every other axis by the last part of its name.
 
     Examples:
         >>> cell_label({"data.name": "mnist", "partition.heterogeneity": 0.9})
@@ -260,7 +260,7 @@ def cell_label(cell: Mapping[str, Any]) -> str:
 
 
 def loss(value: float, aim: float) -> float:
-    """How far a value is from the aim of its metric; with an infinite aim, up to a constant."""
+    """Return a value's distance from its metric's aim; up to a constant if that is infinite."""
     return abs(value - aim) if math.isfinite(aim) else -math.copysign(1.0, aim) * value
 
 

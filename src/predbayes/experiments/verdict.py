@@ -27,7 +27,7 @@ Outcome = Literal["lowest", "within", "level", "worse"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a method does against its best rival in one cell."""
+    """A method's comparison with its best rival in one cell."""
 
     cell: str
     mean: float
@@ -53,7 +53,7 @@ def verdicts(
     tolerance: float = 0.01,
     losses: Path | None = None,
 ) -> list[Verdict]:
-    """A method against its best rival, cell by cell.
+    """Compare a method with its best rival, cell by cell.
 
     Args:
         records: Of one experiment.
@@ -121,7 +121,7 @@ def _outcome(mean: float, rival: Entry, interval: Interval, tolerance: float) ->
 
 
 def to_markdown(found: Sequence[Verdict], method: str, tolerance: float = 0.01) -> str:
-    """A table with one line for each cell."""
+    """Render a table with one line for each cell."""
     head = ["", method, "best rival", "its mean", "difference", "95 % interval", "p", ""]
     grid = [head, ["---"] * len(head), *(_line(verdict, tolerance) for verdict in found)]
     body = "\n".join("| " + " | ".join(line) + " |" for line in grid)

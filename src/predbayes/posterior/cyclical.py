@@ -55,16 +55,16 @@ class CyclicalSchedule:
             )
 
     def step_size_at(self, step: int) -> float:
-        """The step size of this step; positive throughout."""
+        """Return the step size of this step; positive throughout."""
         start, end = self._cycle(self._cycle_of(step))
         return 0.5 * self.step_size * (math.cos(math.pi * (step - start) / (end - start)) + 1)
 
     def is_sampling(self, step: int) -> bool:
-        """Whether noise is on."""
+        """Say whether noise is on."""
         return step >= self._sampling_start(*self._cycle(self._cycle_of(step)))
 
     def snapshot_steps(self) -> list[int]:
-        """The steps after which a sample is taken, ascending."""
+        """Return the steps after which a sample is taken, ascending."""
         steps = []
         for index in range(self.num_cycles):
             start, end = self._cycle(index)
@@ -86,7 +86,7 @@ class CyclicalSchedule:
 
 
 def enough_epochs(num_epochs: int, min_steps: int, num_batches: int) -> int:
-    """As many epochs as asked for, or as make ``min_steps`` batches, if those are more.
+    """Return the epochs asked for, or as many as make ``min_steps`` batches, if those are more.
 
     Examples:
         >>> enough_epochs(25, 1000, num_batches=1), enough_epochs(25, 1000, num_batches=96)
@@ -128,17 +128,17 @@ class SamplerSettings:
             raise TrainingError(f"temperature must not be negative, as {self.temperature} is")
 
     def epochs_for(self, num_batches: int) -> int:
-        """How often to pass over this many batches."""
+        """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
 
     def schedule(self, num_steps: int) -> CyclicalSchedule:
-        """The schedule of a run of ``num_steps`` batches."""
+        """Return the schedule of a run of ``num_steps`` batches."""
         return CyclicalSchedule(
             num_steps, self.num_cycles, self.step_size, self.samples_per_cycle, self.exploration
         )
 
     def temperature_for(self, num_rows: int) -> float:
-        """The temperature as a number, for a site with this many rows."""
+        """Return the temperature as a number, for a site with this many rows."""
         return 1 / num_rows if self.temperature == "1/rows" else float(self.temperature)
 
 

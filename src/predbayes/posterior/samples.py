@@ -43,7 +43,7 @@ class WeightSamples:
 
     @classmethod
     def of(cls, module: nn.Module) -> WeightSamples:
-        """A copy of a module's present weights, as one sample on the CPU."""
+        """Copy a module's present weights, as one sample on the CPU."""
         return cls(
             {name: _copy(value) for name, value in module.named_parameters()},
             {name: _copy(value) for name, value in module.named_buffers()},
@@ -51,7 +51,7 @@ class WeightSamples:
 
     @classmethod
     def concat(cls, samples: Sequence[WeightSamples]) -> WeightSamples:
-        """Samples of one network, one after another."""
+        """Concatenate samples of one network."""
         if len({(frozenset(s.parameters), frozenset(s.buffers)) for s in samples}) != 1:
             raise UploadError("cannot join samples of different networks")
         first = samples[0]
@@ -80,22 +80,22 @@ class WeightSamples:
                 raise UploadError("these weights are not of this network: names or shapes differ")
 
     def vectors(self) -> tuple[Tensor, Tensor]:
-        """Parameters (M, P) and buffers (M, B) as vectors in float64, for methods that average."""
+        """Return parameters (M, P) and buffers (M, B) as vectors in float64, to be averaged."""
         return _flat(self.parameters, len(self)), _flat(self.buffers, len(self))
 
     def from_vectors(self, parameters: Tensor, buffers: Tensor) -> WeightSamples:
-        """Samples of this network: parameters (S, P), and buffers (B,) that all of them share."""
+        """Make samples of this network: parameters (S, P), and buffers (B,) that all share."""
         shared = buffers.expand(len(parameters), -1)
         return WeightSamples(_unflat(parameters, self.parameters), _unflat(shared, self.buffers))
 
     def arrays(self) -> dict[str, Tensor]:
-        """Named arrays, the same on disk and on the wire."""
+        """Return named arrays, the same on disk and on the wire."""
         parameters = {_PARAMETER + name: value for name, value in self.parameters.items()}
         return parameters | {_BUFFER + name: value for name, value in self.buffers.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> WeightSamples:
-        """The inverse of `arrays`."""
+        """Make samples from what `arrays` returned."""
         stray = [name for name in arrays if not name.startswith((_PARAMETER, _BUFFER))]
         if stray:
             raise UploadError(f"array {stray[0]!r} is neither a parameter nor a buffer")

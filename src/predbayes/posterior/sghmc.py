@@ -81,7 +81,7 @@ class SGHMC(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step of every group."""
+        """Make one step of every group."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -114,12 +114,12 @@ class SGHMC(torch.optim.Optimizer):
         )
 
     def noise_state(self) -> Tensor | None:
-        """State of the noise's generator; None before the first draw, or on several devices."""
+        """Return the state of the noise's generator; None before a draw or on several devices."""
         rngs = list(self._noise_rngs.values())
         return rngs[0].get_state() if len(rngs) == 1 else None
 
     def restore_noise(self, device: torch.device, state: Tensor) -> None:
-        """Let the noise on a device go on from a state."""
+        """Continue the noise on a device from a state."""
         rng = torch.Generator(device=device)
         rng.set_state(state)
         self._noise_rngs[device] = rng
