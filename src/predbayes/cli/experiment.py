@@ -152,7 +152,7 @@ def make_table(
 
     found, folder = _read(records)
     if rows and against is None:
-        raise ExperimentError("--rows adds to comparisons; say with what: --against METHOD")
+        raise ExperimentError("--rows needs a comparison: add --against METHOD")
     losses = folder / LOSSES_FOLDER if rows else None
     make = best_table if best else build_table
     table = make(found, metric, against=against, losses=losses)

@@ -52,7 +52,7 @@ def evaluate_command(
     from predbayes.study.site.adopt import evaluated_rows, require_as_it_came
 
     if out is not None and everything:
-        raise StudyError("--out is of held-out rows alone: leave --all out")
+        raise StudyError("an evaluation is of held-out rows alone: leave --all or --out out")
     tried, own, rows = _read(model, data, site)
     plan = tried.plan
     if out is not None:

@@ -87,7 +87,9 @@ def withdraw(
 
     digest = Study(study).withdraw(name)
     typer.echo(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
-    typer.echo("results made before contain it: tell who has them, and run predbayes study finish")
+    typer.echo(
+        "earlier results contain it: tell everybody who has them, then run predbayes study finish"
+    )
 
 
 @app.command("status")

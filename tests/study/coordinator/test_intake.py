@@ -94,7 +94,7 @@ class TestEveryKind:
         with pytest.raises(UploadError, match="not those of the plan"):
             check(kind, holding(upload, more=array.clone()))
         for other in (array.double(), array[:0], array[..., :-1].contiguous()):
-            with pytest.raises(UploadError, match="not the type and shape of the plan"):
+            with pytest.raises(UploadError, match="does not have the type and shape of the plan"):
                 check(kind, holding(upload, **{name: other}))
 
     def test_the_largest_file_is_the_plans_and_not_the_headers(self, kind, worlds, tmp_path):

@@ -68,7 +68,7 @@ class Expected:
             if self.max_samples:
                 fits = given[1:] == shape and 1 <= given[0] <= self.max_samples if given else False
             if given_dtype != dtype or not fits:
-                raise UploadError(f"array {name!r} has not the type and shape of the plan")
+                raise UploadError(f"array {name!r} does not have the type and shape of the plan")
         if self.max_samples and len({shape[0] for _, shape in declared.values()}) > 1:
             raise UploadError("the arrays do not have equally many samples")
 

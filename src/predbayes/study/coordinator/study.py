@@ -390,8 +390,8 @@ class _Step:
         gone = sorted(dict(last.uploads).items() - now_in.items())
         if gone:
             raise StudyError(
-                f"{gone[0][0]} has withdrawn since result {last.number}, which its student would "
-                "carry on; finish without --warm"
+                f"{gone[0][0]} has withdrawn since result {last.number}, and the model of "
+                "that result learnt from it; finish without --warm"
             )
         return _start_of(self.study, last.number)
 
