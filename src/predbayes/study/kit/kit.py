@@ -62,8 +62,9 @@ class Kit:
     inputs: Tensor  # (R, plan.num_inputs) float32, in the order of the file
 
     @classmethod
-    def load(cls, folder: Path) -> Kit:
+    def load(cls, folder: str | Path) -> Kit:
         """Read a kit, and make sure that its parts belong together."""
+        folder = Path(folder)
         plan = Plan.load(folder / PLAN_FILE)
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
@@ -127,8 +128,9 @@ class Labels:
     evaluate_targets: Tensor  # (E,)
 
     @classmethod
-    def load(cls, path: Path, kit: Kit) -> Labels:
+    def load(cls, path: str | Path, kit: Kit) -> Labels:
         """Read a kit's labels; others than those it was frozen with are refused."""
+        path = Path(path)
         contents = _read_contents(path)
         if kit.plan.frozen is None or contents.digest() != kit.plan.frozen.labels_digest:
             raise PlanError(f"{path.name} does not hold the labels that the plan was frozen with")

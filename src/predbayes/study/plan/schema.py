@@ -287,9 +287,9 @@ class Plan(Section):
         return fingerprint(self.digest())
 
     @classmethod
-    def load(cls, path: Path) -> Plan:
+    def load(cls, path: str | Path) -> Plan:
         """Read and check a plan; everything that is wrong is said at once."""
-        return cls.loads(read_text(path), path.name)
+        return cls.loads(read_text(Path(path)), Path(path).name)
 
     @classmethod
     def loads(cls, text: str, name: str = "the plan") -> Plan:

@@ -119,8 +119,9 @@ class CalibratedModel:
     def __post_init__(self) -> None:
         _require_fitting(self.plan, self.adjustment)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the two files; equal models give equal bytes."""
+        folder = Path(folder)
         weights = self._weights()
         # Where the reference rows lay on the coordinator's disk is nobody's business.
         reference = self.plan.reference.model_copy(update={"file": ""})
@@ -141,8 +142,9 @@ class CalibratedModel:
         (folder / HEADER_FILE).write_bytes(text.encode() + b"\n")
 
     @classmethod
-    def load(cls, folder: Path) -> CalibratedModel:
+    def load(cls, folder: str | Path) -> CalibratedModel:
         """Read and check the two files."""
+        folder = Path(folder)
         header = _read_header(folder / HEADER_FILE)
         network = student_network(header.plan)
         samples = _read_samples(folder / WEIGHTS_FILE, header.weights_digest, network)
