@@ -66,7 +66,16 @@ class DivergedError(TrainingError):
 
 
 class UploadError(PredbayesError):
-    """What a site sent is malformed, of another version, or not finite."""
+    """What a site sent is malformed, of another version, or not finite.
+
+    Args:
+        reason: What is wrong with it.
+        file: The name of the file, if it came in one.
+    """
+
+    def __init__(self, reason: str, file: str = "") -> None:
+        super().__init__(f"{file}: {reason}" if file else reason)
+        self.reason = reason
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:

@@ -169,7 +169,7 @@ class TestMetadata:
 
     @pytest.mark.parametrize("metadata", [None, [], {}, {"signature": "{}"}])
     def test_what_has_no_head_is_no_upload(self, metadata):
-        with pytest.raises(UploadError, match=r"^a message is not an upload of predbayes"):
+        with pytest.raises(UploadError, match=r"^a message: it is not an upload of predbayes"):
             from_metadata(metadata, "a message")
 
 

@@ -35,7 +35,7 @@ from typing import Any
 import typer.main
 
 import predbayes.cli.app as app_module
-import predbayes.study.coordinator.study as study_module
+import predbayes.study.coordinator.finish as finish_module
 import predbayes.study.store.ledger as ledger_module
 from predbayes.errors import StudyError
 from predbayes.study.coordinator.study import Study
@@ -381,7 +381,7 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
 
 def _conclude_once(root: Path) -> None:
     for name in ("conclude", "render_report", "render_card"):
-        remember(study_module, name)
+        remember(finish_module, name)
     shutil.copytree(root / "finish", root / "remembered")
     Study(root / "remembered" / "study").finish()
 

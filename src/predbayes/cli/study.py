@@ -60,16 +60,12 @@ def add(
     from predbayes.errors import StudyError, UploadError
     from predbayes.study.coordinator.study import Study
 
-    opened = Study(study)
     refused = 0
-    for path in files:
-        try:
-            accepted = opened.add(path)
-        except UploadError as error:
+    for path, accepted in zip(files, Study(study).add_all(files), strict=True):
+        if isinstance(accepted, UploadError):
             refused += 1
-            typer.echo(f"refused: {error}", err=True)
-            continue
-        if accepted is None:
+            typer.echo(f"refused: {accepted}", err=True)
+        elif accepted is None:
             typer.echo(f"{path.name}: in already")
         else:
             typer.echo(f"{path.name}: {accepted.site}, {accepted.num_rows:,} rows, in")

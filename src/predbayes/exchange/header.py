@@ -153,16 +153,16 @@ def from_metadata(metadata: Any, shown: str) -> tuple[UploadInfo, Signature | No
         shown: What it is of, for the line with which it is refused.
     """
     if not isinstance(metadata, dict) or _INFO_KEY not in metadata:
-        raise UploadError(f"{shown} is not an upload of predbayes")
+        raise UploadError("it is not an upload of predbayes", shown)
     unknown = set(metadata) - {_INFO_KEY, _SIGNATURE_KEY}
     if unknown or not all(_is_info(value) for value in metadata.values()):
-        raise UploadError(f"{shown} has metadata that no upload has")
+        raise UploadError("it has metadata that no upload has", shown)
     try:
         info = UploadInfo.model_validate_json(metadata[_INFO_KEY])
         signed = metadata.get(_SIGNATURE_KEY)
         return info, None if signed is None else Signature.model_validate_json(signed)
     except ValidationError as error:
-        raise UploadError(f"{shown}: {first_problem(error)}") from error
+        raise UploadError(first_problem(error), shown) from error
 
 
 def sort_metadata(path: Path) -> None:
@@ -196,14 +196,14 @@ def _read_json(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= _MAX_HEADER_BYTES:
-                raise UploadError(f"{shown} is not a safetensors file, or its header is huge")
+                raise UploadError("it is not a safetensors file, or its header is huge", shown)
             header = json.loads(file.read(length).decode(), object_pairs_hook=_distinct)
     except OSError as error:
-        raise UploadError(f"cannot read {shown}: {error.strerror}") from error
+        raise UploadError(f"it cannot be read: {error.strerror}", shown) from error
     except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
-        raise UploadError(f"{shown} is not a safetensors file: {_NO_HEADER}") from error
+        raise UploadError(f"it is not a safetensors file: {_NO_HEADER}", shown) from error
     if not isinstance(header, dict):
-        raise UploadError(f"{shown} is not a safetensors file: {_NO_HEADER}")
+        raise UploadError(f"it is not a safetensors file: {_NO_HEADER}", shown)
     return header
 
 
@@ -227,7 +227,7 @@ def _spec(entry: Any, shown: str) -> Spec:
     dtype = _TYPES.get(name) if isinstance(name, str) else None
     is_shape = isinstance(shape, list) and all(type(size) is int for size in shape)
     if dtype is None or not is_shape or len(shape) > _MAX_DIMENSIONS:
-        raise UploadError(f"{shown} declares an array of a type that no upload has")
+        raise UploadError("it declares an array of a type that no upload has", shown)
     return Spec(dtype, tuple(shape))
 
 

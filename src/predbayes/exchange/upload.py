@@ -168,10 +168,10 @@ class Upload:
         # The last two are of shapes that no tensor can have.
         except (SafetensorError, OSError, RuntimeError, TypeError) as error:
             why = printable(str(error))
-            raise UploadError(f"{shown} cannot be read as an upload: {why}") from error
+            raise UploadError(f"it cannot be read as an upload: {why}", shown) from error
         # Two readers of one header: what was checked must be what was read.
         if {name: spec_of(array) for name, array in arrays.items()} != header.arrays:
-            raise UploadError(f"{shown} holds other arrays than it declares")
+            raise UploadError("it holds other arrays than it declares", shown)
         return cls(header.info, arrays)
 
     def _told(self, **fields: str) -> Upload:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from predbayes.exchange.signing import PublicKey
+from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.live import LiveRun
 from predbayes.study.coordinator.state import FinishedResult, State
-from predbayes.study.coordinator.study import Study
 from predbayes.study.result.schema import Result
 
 
@@ -60,7 +60,7 @@ class Status:
         return asdict(self)
 
 
-def status_of(study: Study) -> Status:
+def status_of(study: StudyFolder) -> Status:
     """Read a study; nothing is changed, and no lock is needed."""
     state, plan = study.state(), study.plan
     deadline = plan.rules.deadline

@@ -78,7 +78,7 @@ Read = Callable[[AcceptedUpload], Upload]
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class Heading:
     """What a result says about itself beside what it found."""
 
     number: int
@@ -118,7 +118,7 @@ def conclude(
     labels: Labels,
     uploads: Sequence[AcceptedUpload],
     read: Read,
-    occasion: Occasion,
+    heading: Heading,
     *,
     leave_out: frozenset[str] = frozenset(),
     start: Start | None = None,
@@ -130,7 +130,7 @@ def conclude(
         labels: The coordinator's labels.
         uploads: What counts, in the order of digests.
         read: Gives the upload itself.
-        occasion: Number and time of the result.
+        heading: Number and time of the result.
         leave_out: Sites that are left out by hand; they are shown all the same.
         start: Where the student begins; at random weights of the plan's seed if None.
     """
@@ -149,7 +149,7 @@ def conclude(
     if dropped != leave_out:
         total = run.fold_again(uploads, read, dropped)
     state = run.finish(total, reference, own)
-    return _Telling(run, sites, screened, dropped, total, own, state).conclusion(kit, occasion)
+    return _Report(run, sites, screened, dropped, total, own, state).conclusion(kit, heading)
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
@@ -288,7 +288,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _Report:
     """A finished run in words and figures."""
 
     run: _Run
@@ -299,7 +299,7 @@ class _Telling:
     own: Predictive | None
     state: DistilledState[PoolState]
 
-    def conclusion(self, kit: Kit, occasion: Occasion) -> Conclusion:
+    def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
         run, plan = self.run, self.run.plan
         pooled, predicted = run.held_out(self.total, self.state)
         targets, rows = run.scored_targets, run.scored_rows
@@ -309,13 +309,13 @@ class _Telling:
         covered = coverage(predicted, targets) if isinstance(predicted, Gaussian) else None
         can_judge, words = verdict(plan, len(targets), found or covered)
         result = Result(
-            number=occasion.number,
-            finished=occasion.finished,
+            number=heading.number,
+            finished=heading.finished,
             study=plan.name,
             plan_digest=kit.digest,
-            ledger_digest=occasion.ledger_digest,
+            ledger_digest=heading.ledger_digest,
             sites=tuple(self._site(site) for site in sorted(self.sites, key=_name)),
-            withdrawn=occasion.withdrawn,
+            withdrawn=heading.withdrawn,
             scored_on=self._scored_on(),
             num_scored=len(targets),
             can_judge=can_judge,
@@ -331,7 +331,7 @@ class _Telling:
             bytes_out=kit.num_bytes * len(self.sites),
             versions=versions(),
         )
-        return Conclusion(CalibratedModel(plan, self.state.student, occasion.number), result)
+        return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
 
     def _score(self, predictive: Predictive) -> Scores | None:
         # Scored on the same draws of rows: differences are not those of the draws.

@@ -1,0 +1,167 @@
+"""The step that makes a numbered result, and the files of a result.
+
+The result is a function of the *set* of accepted files, folded in the order of their digests: in
+whatever order sites came, and whoever came and went meanwhile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from predbayes.errors import StudyError, no_such
+from predbayes.files import file_digest, make_folder
+from predbayes.seeding import threads
+from predbayes.study.coordinator.folder import LABELS, RESULT_FILE, StudyFolder
+from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
+from predbayes.study.coordinator.step import Step
+from predbayes.study.kit.kit import Labels
+from predbayes.study.report.report import render_card, render_report
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
+from predbayes.study.result.evaluation import at_sites
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.schema import Result
+from predbayes.study.store.ledger import now
+
+_ONNX = f"{MODEL_FOLDER}/model.onnx"
+_BESIDE_FINDINGS = {"number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites"}
+
+
+def finish(
+    step: Step, leave_out: frozenset[str], *, warm: bool, onnx: bool
+) -> tuple[FinishedResult, Result]:
+    """Make a numbered result of what is in; the last one, if nothing changed since."""
+    state, study = step.state, step.study
+    for site in sorted(leave_out - state.uploads.keys()):
+        raise StudyError(no_such("site with an upload", site, state.uploads))
+    current = state.current
+    if current is not None and current.serves(leave_out, [_ONNX] if onnx else [], warm=warm):
+        return current, study.result(current.number)
+    _require_quorum(study, len(state.uploads) - len(leave_out))
+    heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
+    found, start = _found(step, heading, leave_out, warm=warm)
+    with make_folder(study.result_folder(heading.number), 0o700) as scratch:
+        _write(found, scratch, onnx=onnx)
+        files = digests(scratch, scratch.rglob("*"))
+    data: dict[str, object] = {
+        "number": heading.number,
+        "uploads": {upload.site: upload.digest for upload in state.in_order},
+        "left_out": sorted(leave_out),
+        "files": files,
+        "outcome": outcome(found),
+        "start": start,
+    }
+    if shown := state.evaluations_of(found.model.weights_digest()):
+        data["evaluations"] = [accepted.digest for accepted in shown]
+    step.record("finish", data, at=heading.finished)
+    return state.results[-1], found.result
+
+
+def _require_quorum(study: StudyFolder, num_sites: int) -> None:
+    quorum = study.plan.rules.quorum
+    if num_sites < quorum:
+        raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
+
+
+def _found(
+    step: Step, heading: Heading, leave_out: frozenset[str], *, warm: bool
+) -> tuple[Conclusion, int | None]:
+    """What the uploads give, and the number of the result whose student it began from."""
+    state, study = step.state, step.study
+    last = state.of_these_uploads
+    if last is not None and last.serves(leave_out, [], warm=warm):
+        # New are evaluations, or a file that is asked for: the model stays to the bit.
+        return evaluated(study, state, _again(study, last, heading)), last.start
+    start = _warm_start(step) if warm else None
+    found = conclude_study(study, state.in_order, heading, leave_out, start)
+    return evaluated(study, state, found), None if start is None else start.number
+
+
+def _warm_start(step: Step) -> Start:
+    """The last student, as long as nobody who is in it has left."""
+    state = step.state
+    if not state.results:
+        raise StudyError("there is no result to start from; finish without --warm")
+    last = state.results[-1]
+    now_in = {upload.site: upload.digest for upload in state.uploads.values()}
+    gone = sorted(dict(last.uploads).items() - now_in.items())
+    if gone:
+        raise StudyError(
+            f"{gone[0][0]} has withdrawn since result {last.number}, and the model of that "
+            "result learnt from it; finish without --warm"
+        )
+    return start_of(step.study, last.number)
+
+
+def start_of(study: StudyFolder, number: int) -> Start:
+    """Return the student of a result, to begin from."""
+    model = CalibratedModel.load(study.result_folder(number) / MODEL_FOLDER)
+    return Start(number, model.predictor.samples)
+
+
+def conclude_study(
+    study: StudyFolder,
+    uploads: Sequence[AcceptedUpload],
+    heading: Heading,
+    leave_out: frozenset[str],
+    start: Start | None,
+) -> Conclusion:
+    """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
+    kit = study.kit
+    labels = Labels.load(study.folder / LABELS, kit)
+    with threads(kit.plan.learner.threads):
+        return conclude(kit, labels, uploads, study.read, heading, leave_out=leave_out, start=start)
+
+
+def _again(study: StudyFolder, last: FinishedResult, heading: Heading) -> Conclusion:
+    """A result's findings and model, under another heading."""
+    folder = study.result_folder(last.number)
+    if digests(folder, folder.rglob("*")) != dict(last.files):
+        raise StudyError(f"result {last.number} was altered; run `predbayes study verify`")
+    model = CalibratedModel.load(folder / MODEL_FOLDER)
+    return Conclusion(
+        dataclasses.replace(model, plan=study.plan, number=heading.number),
+        study.result(last.number).model_copy(update=dataclasses.asdict(heading)),
+    )
+
+
+def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion:
+    """Return the same with what sites have said about the model."""
+    received = state.evaluations_of(found.model.weights_digest())
+    shown = at_sites(study.plan, [study.read(accepted).info for accepted in received])
+    result = found.result.model_copy(update={"at_sites": shown})
+    return dataclasses.replace(found, result=result)
+
+
+def outcome(found: Conclusion) -> str:
+    """Return the digest of what was found, under whatever heading: equal for equal uploads."""
+    content = hashlib.sha256(found.result.model_dump_json(exclude=_BESIDE_FINDINGS).encode())
+    for name, array in sorted(found.model.predictor.samples.arrays().items()):
+        content.update(f"\n{name} {tuple(array.shape)}\n".encode())
+        content.update(array.contiguous().numpy().tobytes())
+    return content.hexdigest()
+
+
+def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
+    """Return the digest of each file among these paths, by its path below a folder."""
+    files = sorted(path for path in paths if path.is_file())
+    return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+
+
+def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
+    """Write all files of a result."""
+    plan, result = found.model.plan, found.result
+    texts = {
+        RESULT_FILE: result.model_dump_json(indent=1) + "\n",
+        "report.html": render_report(plan, result, public=False),
+        "report-public.html": render_report(plan, result, public=True),
+        "model-card.html": render_card(plan, result),
+    }
+    for name, text in texts.items():
+        (folder / name).write_bytes(text.encode())
+    found.model.save(folder / MODEL_FOLDER)
+    if onnx:
+        found.model.export_onnx(folder / _ONNX)

@@ -1,0 +1,100 @@
+"""A study's folder as it is read: where its files are, and what they say.
+
+study/
+kit/                    plan and reference inputs, as every site has them
+labels.json             the coordinator's labels and which rows they are of
+ledger.jsonl            every step (`predbayes.study.store.ledger`)
+uploads/DIGEST.safetensors
+results/N/              result.json, report.html, report-public.html, model-card.html, model/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from predbayes.errors import StudyError
+from predbayes.exchange.upload import Upload
+from predbayes.files import file_digest
+from predbayes.study.coordinator.state import AcceptedEvaluation, State
+from predbayes.study.kit.kit import PLAN_FILE, Kit, Labels
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.schema import Result
+from predbayes.study.store.ledger import Ledger
+
+KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
+UPLOADS, RESULTS = "uploads", "results"
+RESULT_FILE = "result.json"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StudyFolder:
+    """A study, as far as it is read."""
+
+    folder: Path
+
+    def __init__(self, folder: str | Path) -> None:
+        object.__setattr__(self, "folder", Path(folder))
+        if not (self.folder / LEDGER).is_file():
+            raise StudyError(
+                f"there is no study in {self.folder}; begin one with `predbayes study init`"
+            )
+
+    @property
+    def kit(self) -> Kit:
+        """Plan and reference inputs."""
+        return Kit.load(self.folder / KIT)
+
+    @property
+    def labels(self) -> Labels:
+        """The coordinator's labels, and which reference rows they are of."""
+        return Labels.load(self.folder / LABELS, self.kit)
+
+    @property
+    def plan_path(self) -> Path:
+        """Where the plan is."""
+        return self.folder / KIT / PLAN_FILE
+
+    @property
+    def plan(self) -> Plan:
+        """What the study agreed on; quicker to read than the kit."""
+        return Plan.load(self.plan_path)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every step."""
+        return Ledger(self.folder / LEDGER)
+
+    def state(self) -> State:
+        """Return what the ledger says."""
+        return State.of(self.ledger.entries())
+
+    def result(self, number: int) -> Result:
+        """Read a numbered result."""
+        path = self.result_folder(number) / RESULT_FILE
+        try:
+            return Result.model_validate_json(path.read_bytes(), strict=False)
+        except (OSError, ValidationError) as error:
+            raise StudyError(
+                f"result {number} cannot be read; run `predbayes study verify`"
+            ) from error
+
+    def result_folder(self, number: int) -> Path:
+        """Return where a result is."""
+        return self.folder / RESULTS / str(number)
+
+    def read(self, accepted: AcceptedUpload | AcceptedEvaluation) -> Upload:
+        """Read an accepted upload; one whose bytes changed since is refused."""
+        path = self.upload_path(accepted.digest)
+        if not path.is_file() or file_digest(path) != accepted.file_digest:
+            raise StudyError(
+                f"the upload of {accepted.site} was altered; run `predbayes study verify`"
+            )
+        return Upload.load(path)
+
+    def upload_path(self, digest: str) -> Path:
+        """Return where an accepted upload is."""
+        return self.folder / UPLOADS / f"{digest}.safetensors"

@@ -1,0 +1,183 @@
+"""One step of a study, while its lock is held.
+
+A step first puts its files in place and then writes its entry; a step that only removes files
+writes its entry first. So a process that is killed leaves a study that is as before the step, or as
+after it but for files that no entry names or files that an entry has removed, which the next step
+clears away. Running the command again completes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
+from predbayes.exchange.header import printable
+from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.strict import require_site_name
+from predbayes.exchange.upload import Upload
+from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
+from predbayes.study.coordinator.folder import RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.intake import Intake
+from predbayes.study.coordinator.state import AcceptedEvaluation, State
+from predbayes.study.kit.kit import PLAN_FILE
+from predbayes.study.plan.schema import Plan, read_text
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.store.files import copy_bounded, locked
+from predbayes.study.store.ledger import Entry
+
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.safetensors|{re.escape(TEMPORARY)}.*")
+
+
+@dataclass(frozen=True)  # without slots, where what is read once is kept
+class Step:
+    """A study while its lock is held."""
+
+    study: StudyFolder
+    state: State
+
+    @cached_property
+    def intake(self) -> Intake:
+        """The checks of the study's plan, which is read once."""
+        return _intake(read_text(self.study.plan_path))
+
+    def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
+        """Write an entry, and take it into the state."""
+        after = self.state.num_entries, self.state.last
+        entry = self.study.ledger.append(step, data, at, after=after)
+        self.state.take(entry)
+        return entry
+
+    def clear(self) -> None:
+        """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
+        folder = self.study.folder
+        wanted = {f"{accepted.digest}.safetensors" for accepted in self.state.accepted}
+        # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
+        _remove_from(
+            folder / UPLOADS,
+            lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
+        )
+        unfinished = str(self.state.next_number)
+        _remove_from(
+            folder / RESULTS, lambda name: name == unfinished or name.startswith(TEMPORARY)
+        )
+
+    def admit(self, site: str, key: PublicKey) -> bool:
+        """Record a site's key; False if it has that key already."""
+        require_site_name(site)
+        if self.state.keys.get(site) == key.hex:
+            return False
+        if key.hex in self.state.retired:
+            raise StudyError(f"{site} needs a new key: this one was in use before")
+        owner = next((name for name, k in self.state.keys.items() if k == key.hex), None)
+        if owner is not None:
+            raise StudyError(f"this is the key of {owner}; each site has a key of its own")
+        self.record("admit", {"site": site, "key": key.hex})
+        return True
+
+    def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
+        """Check a file and take it in; None if it is in already."""
+        shown = printable(path.name)
+        # A copy of our own: nobody changes it between the check and the rename.
+        scratch = self.study.folder / UPLOADS / f"{TEMPORARY}upload"
+        try:
+            num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
+            upload = self.intake.check(scratch, self.state.keys)
+            if upload.info.kind == "weights":
+                self.intake.check_networks(upload, self.study.kit.inputs)
+            if upload.info.kind == "evaluation":
+                return self._accept_evaluation(scratch, upload, num_bytes)
+            return self._accept(scratch, upload, num_bytes)
+        except UploadError as error:
+            raise UploadError(error.reason, shown) from error
+        except PredbayesError as error:
+            raise UploadError(str(error), shown) from error
+        finally:
+            remove(scratch)
+
+    def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> AcceptedUpload | None:
+        site, digest = upload.info.site, upload.digest()
+        before = self.state.uploads.get(site)
+        if before is not None and before.digest == digest:
+            return None
+        if before is not None:
+            raise UploadError(
+                f"{site} has an upload in the study already; withdraw it first, and admit "
+                "the site again with a new key"
+            )
+        self._keep("add", scratch, upload, num_bytes, kind=upload.info.kind)
+        return self.state.uploads[site]
+
+    def _accept_evaluation(
+        self, scratch: Path, upload: Upload, num_bytes: int
+    ) -> AcceptedEvaluation | None:
+        info, digest, state = upload.info, upload.digest(), self.state
+        assert info.evaluation is not None  # as its kind says
+        model = info.evaluation.model
+        before = state.evaluations.get((info.site, model))
+        if before is not None and before.digest == digest:
+            return None
+        if digest in state.replaced:
+            raise UploadError("the site has sent a newer evaluation of this model")
+        if all(result.model != model for result in state.results):
+            raise UploadError("it is of a model that is no result of this study")
+        self._keep("evaluate", scratch, upload, num_bytes, model=model)
+        self.clear()  # the one that it replaces
+        return state.evaluations[info.site, model]
+
+    def _keep(
+        self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
+    ) -> None:
+        """Put a file in its place, and then write the entry that names it."""
+        digest = upload.digest()
+        data = {
+            "site": upload.info.site,
+            "digest": digest,
+            "file_digest": file_digest(scratch),
+            "num_bytes": num_bytes,
+            "num_rows": upload.info.num_rows,
+            **more,
+        }
+        put(scratch, self.study.upload_path(digest))
+        self.record(step, data)
+
+    def withdraw(self, site: str) -> str:
+        """Take out all that a site sent, delete its bytes, and return its upload's digest."""
+        sent = self.state.sent_by(site)
+        if not sent:
+            done = [digest for digest, name in self.state.withdrawn.items() if name == site]
+            if done:
+                return done[-1]  # again, as after a crash
+            raise StudyError(no_such("upload of a site", site, self.state.uploads))
+        self.record("withdraw", {"site": site, "digest": sent[0].digest})
+        self.clear()
+        return sent[0].digest
+
+
+@contextmanager
+def begin_step(study: StudyFolder) -> Iterator[Step]:
+    """Hold a study's lock, and clear away what a killed process left."""
+    with locked(study.folder):
+        study.ledger.mend()
+        step = Step(study, study.state())
+        step.clear()
+        yield step
+
+
+@lru_cache(maxsize=1)
+def _intake(plan: str) -> Intake:
+    """The checks of a plan, which is the same from step to step."""
+    return Intake.of(Plan.loads(plan, PLAN_FILE))
+
+
+def _remove_from(folder: Path, unwanted: Callable[[str], bool]) -> None:
+    found = [name for name in os.listdir(folder) if unwanted(name)]
+    for name in found:
+        remove(folder / name)
+    if found:
+        sync_folder(folder)
