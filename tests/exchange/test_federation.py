@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbayes.errors import DataError
-from predbayes.exchange.federation import InProcess, Task
+from predbayes.errors import DataError, TrainingError
+from predbayes.exchange.federation import InProcess, Task, require_federation
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Gaussian
 
@@ -51,6 +51,12 @@ def test_uploads_come_one_at_a_time():
     stream = InProcess(sites, 0).collect(Task(Record(), 0.0, torch.zeros(1, 1)))
     next(stream)
     assert trained == [0]
+
+
+@pytest.mark.parametrize("other", [InProcess, {}, None])
+def test_what_cannot_reach_sites_is_no_federation(other):
+    with pytest.raises(TrainingError, match=r"^\w+ is no federation: [^\n]+$"):
+        require_federation(other)
 
 
 def test_a_federation_needs_sites():

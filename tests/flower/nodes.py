@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from predbayes.flower.server import RoundSettings
+from predbayes.flower.round import RoundSettings
 from predbayes.study.site.release import Approvals
 from tests.study.world import World
 

@@ -18,7 +18,9 @@ from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.parcel import unpack_answer
-from predbayes.flower.server import _MOST_READY, Round, RoundSettings
+from predbayes.flower.post import MOST_READY
+from predbayes.flower.round import RoundSettings
+from predbayes.flower.server import Round
 from predbayes.flower.wire import brings_upload
 from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import RUN_LOCK, locked
@@ -284,7 +286,7 @@ def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):
         before = len(pulled)
         adding.set()
         end = time.monotonic() + 10
-        while len(pulled) - before < _MOST_READY and time.monotonic() < end:
+        while len(pulled) - before < MOST_READY and time.monotonic() < end:
             time.sleep(0.1)
         time.sleep(0.5)  # in which all of them could be pulled
         waiting.append(len(pulled) - before)
@@ -294,4 +296,4 @@ def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):
     study = SlowStudy(world.begin(sites=("Alpha",)), while_adding)
     settings = dataclasses.replace(QUICK, num_at_once=1000)
     assert Round(grid, study, settings).run() == {"Alpha": "in"}
-    assert _MOST_READY <= waiting[0] <= _MOST_READY + settings.num_threads
+    assert MOST_READY <= waiting[0] <= MOST_READY + settings.num_threads

@@ -1,168 +1,319 @@
-"""The round over a grid in this process: who is asked, asked again, refused, and what is kept."""
+"""The round as a machine: any order of events, without a thread, a clock or a grid."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from predbayes.errors import StudyError
 from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.client_app import app
-from predbayes.flower.node import Node
-from predbayes.flower.server import Round, run_study
-from predbayes.study.site.release import Approvals
-from tests.flower.double import DoubleGrid
-from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
-from tests.study.world import SITES, make_world
+from predbayes.flower.events import (
+    Acknowledged,
+    Answered,
+    Closing,
+    Decided,
+    End,
+    InStudy,
+    Introduced,
+    Look,
+    Nodes,
+    NotSent,
+    Report,
+    Send,
+    Take,
+    Time,
+    Warn,
+)
+from predbayes.flower.round import RoundSettings, RoundState
+
+SITES = frozenset({"Alpha", "Beta"})
+SETTINGS = RoundSettings(
+    deadline_seconds=100, poll_seconds=1, retry_seconds=10, report_seconds=5, ack_seconds=3
+)
 
 
-def test_every_site_is_asked_once_and_told(world, nodes):
-    grid = DoubleGrid(app, nodes)
-    study = world.begin(sites=SITES[:3])
-    assert Round(grid, study, QUICK).run() == dict.fromkeys(SITES[:3], "in")
-    for kind in (HELLO, UPLOAD, ACK):
-        assert sorted(node for node, asked in grid.asked if asked == kind) == sorted(nodes)
+def begun(sites=SITES, **changes):
+    return RoundState(frozenset(sites), replace(SETTINGS, **changes), 0.0)
 
 
-def test_the_same_uploads_as_by_files(world, nodes, tmp_path):
-    over_flower = world.begin("flower", sites=SITES[:3])
-    run_study(DoubleGrid(app, nodes), over_flower.folder, QUICK)
-    by_file = world.begin("files", sites=SITES[:3])
-    for config in nodes.values():
-        node = Node.of_config(config)
-        by_file.add(node.training.run(node.rows()).path)
-    by_file.finish()
-    one, two = over_flower.state(), by_file.state()
-    assert {u.site: u.digest for u in one.in_order} == {u.site: u.digest for u in two.in_order}
-    assert {u.site: u.file_digest for u in one.in_order} == {
-        u.site: u.file_digest for u in two.in_order
-    }
-    assert one.results[-1].outcome == two.results[-1].outcome
+def met(state, *introduced):
+    """Let nodes appear and say who they are; what follows from the last one."""
+    state.on(Nodes(frozenset(event.node for event in introduced)))
+    return [state.on(event) for event in introduced][-1]
 
 
-def test_sites_that_are_in_are_not_asked_again(world, nodes):
-    study = world.begin(sites=SITES[:3])
-    grid = DoubleGrid(app, nodes)
-    grid.online = {11, 12}
-    Round(grid, study, SHORT).run()
-    again = DoubleGrid(app, nodes)
-    Round(again, study, QUICK).run()
-    assert [node for node, kind in again.asked if kind == UPLOAD] == [13]
-    assert len(study.state().uploads) == 3
+def asked(state, *introduced):
+    """Let nodes appear, say who they are, and be asked."""
+    met(state, *introduced)
+    return state.on(Nodes(frozenset(event.node for event in introduced)))
 
 
-@pytest.mark.parametrize("code", [3, 4, 5, 8])
-def test_a_message_that_was_lost_is_asked_anew(world, nodes, code):
-    study = world.begin(sites=SITES[:3])
-    grid = DoubleGrid(app, nodes)
-    grid.faults[12, UPLOAD] = [code, code]
-    assert Round(grid, study, QUICK).run() == dict.fromkeys(SITES[:3], "in")
-    assert [kind for node, kind in grid.asked if node == 12].count(UPLOAD) == 3
+ALPHA, BETA = Introduced(1, "Alpha", approved=True), Introduced(2, "Beta", approved=True)
 
 
-def test_a_client_that_raised_is_not_asked_again_and_stops_nobody(world, nodes):
-    study = world.begin(sites=SITES[:3])
-    grid = DoubleGrid(app, nodes)
-    grid.faults[12, UPLOAD] = [2]
-    found = Round(grid, study, SHORT).run()
-    assert found == {"Alpha": "in", "Beta": "failed", "Gamma": "in"}
+class TestHello:
+    def test_a_node_that_appears_is_greeted_once(self):
+        state = begun()
+        assert state.on(Nodes(frozenset({1, 2}))) == [Send(1, HELLO), Send(2, HELLO)]
+        assert state.on(Nodes(frozenset({1, 2, 3}))) == [Send(3, HELLO)]
+
+    def test_few_are_greeted_until_one_has_answered(self):
+        state = begun(num_at_once=8)
+        there = frozenset(range(20))
+        assert [send.node for send in state.on(Nodes(there))] == [0, 1]
+        assert state.on(Time(0.5))[:-1] == []
+        state.on(Introduced(0))
+        assert [send.node for send in state.on(Time(0.6))] == [2, 3, 4, 5, 6, 7, 8]
+
+    @pytest.mark.parametrize("told", [Introduced(1), Introduced(1, "Nobody", approved=True)])
+    def test_one_that_is_nobody_is_asked_again_after_a_while_and_for_no_upload(self, told):
+        state = begun()
+        assert asked(state, told) == []
+        state.on(Time(9))
+        assert state.on(Nodes(frozenset({1}))) == []
+        state.on(Time(10))
+        assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
+
+    def test_one_that_comes_back_is_greeted_again(self):
+        state = begun()
+        asked(state, ALPHA)
+        assert state.on(Nodes(frozenset())) == []
+        assert state.sites == {"Alpha": "lost"}
+        assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
+
+    def test_what_could_not_be_sent_is_sent_again(self):
+        state = begun()
+        state.on(Nodes(frozenset({1})))
+        state.on(NotSent(1, HELLO))
+        assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
+        state.on(ALPHA)
+        again = [Send(1, UPLOAD, "Alpha")]
+        assert state.on(Nodes(frozenset({1}))) == again
+        state.on(NotSent(1, UPLOAD))
+        assert state.on(Nodes(frozenset({1}))) == again
 
 
-def test_a_node_that_never_answers_holds_up_nobody(world, nodes):
-    study = world.begin(sites=SITES[:3])
-    grid = DoubleGrid(app, nodes)
-    grid.faults[11, UPLOAD] = [None]
-    found = Round(grid, study, SHORT).run()
-    assert found == {"Alpha": "asked", "Beta": "in", "Gamma": "in"}
+class TestUploads:
+    def test_a_site_that_approved_is_asked_and_taken(self):
+        state = begun()
+        assert asked(state, ALPHA) == [Send(1, UPLOAD, "Alpha")]
+        assert state.on(Nodes(frozenset({1}))) == []
+        assert state.on(Answered(1, "upload")) == [Take(1, "Alpha")]
+        assert state.on(Nodes(frozenset({1}))) == []
+        state.on(Decided(1, "Alpha", accepted=True))
+        assert state.standing() == {"Alpha": "in", "Beta": "not there"}
+
+    def test_what_comes_with_a_hello_is_taken(self):
+        state = begun()
+        assert met(state, replace(ALPHA, brings=True)) == [Take(1, "Alpha")]
+        assert state.on(Nodes(frozenset({1}))) == []
+
+    def test_a_site_that_did_not_approve_is_told_of_and_not_asked(self):
+        state = begun()
+        told = Introduced(1, "Alpha", approved=False, brings=True)
+        assert met(state, told) == [Warn("Alpha has not approved this plan")]
+        assert state.on(Nodes(frozenset({1}))) == []
+        state.on(Time(10))
+        assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
+
+    @pytest.mark.parametrize("outcome", ["not approved", "awaiting release"])
+    def test_one_that_waits_for_its_officer_is_asked_again_after_a_while(self, outcome):
+        state = begun()
+        asked(state, ALPHA)
+        state.on(Answered(1, outcome))
+        assert state.sites == {"Alpha": outcome}
+        assert state.on(Nodes(frozenset({1}))) == []
+        state.on(Time(10))
+        assert state.on(Nodes(frozenset({1}))) == [Send(1, UPLOAD, "Alpha")]
+
+    def test_one_that_was_lost_is_asked_anew(self):
+        state = begun()
+        asked(state, ALPHA)
+        state.on(Answered(1, "lost"))
+        assert state.on(Nodes(frozenset({1}))) == [Send(1, UPLOAD, "Alpha")]
+
+    def test_one_that_failed_is_not_asked_again(self):
+        state = begun()
+        asked(state, ALPHA)
+        state.on(Answered(1, "failed"))
+        assert state.on(Nodes(frozenset({1}))) == []
+
+    def test_a_site_that_is_in_is_not_asked(self):
+        state = begun()
+        state.on(InStudy(frozenset({"Alpha"})))
+        assert asked(state, replace(ALPHA, brings=True), BETA) == [Send(2, UPLOAD, "Beta")]
+
+    def test_of_two_nodes_of_a_site_the_second_waits_for_the_first(self):
+        state = begun()
+        other = replace(ALPHA, node=2)
+        assert asked(state, ALPHA, other) == [Send(1, UPLOAD, "Alpha"), Send(2, UPLOAD, "Alpha")]
+        assert state.on(Answered(1, "upload")) == [Take(1, "Alpha")]
+        assert state.on(Answered(2, "upload")) == []
+        state.on(Decided(1, "Alpha", accepted=False))
+        assert state.sites == {"Alpha": "refused"}
+        assert state.on(Nodes(frozenset({1, 2}))) == [Send(2, UPLOAD, "Alpha")]
 
 
-def test_a_site_that_did_not_approve_is_not_asked(world, nodes, tmp_path):
-    nodes[14] = make_node(world, tmp_path / "nodes", "Delta", approve=False)
-    study = world.begin(sites=SITES[:4])
-    grid = DoubleGrid(app, nodes)
-    found = Round(grid, study, SHORT).run()
-    assert found["Delta"] == "not approved"
-    assert (14, UPLOAD) not in grid.asked
+class TestEnd:
+    def test_it_ends_when_all_are_in(self):
+        state = begun()
+        state.on(InStudy(SITES))
+        assert state.on(Time(1)) == [End(in_time=True)]
+        assert state.on(Time(2)) == []
+
+    def test_it_ends_at_its_deadline(self):
+        state = begun()
+        assert End(in_time=False) not in state.on(Time(99.9))
+        assert state.on(Time(100)) == [End(in_time=False)]
+        assert state.on(Nodes(frozenset({1}))) == []
+
+    def test_what_comes_after_the_end_is_not_taken(self):
+        state = begun()
+        asked(state, ALPHA)
+        state.on(Time(100))
+        assert state.on(Answered(1, "upload")) == []
+
+    def test_a_site_that_was_refused_may_still_come_by_a_node_that_is_not_met(self):
+        state = begun({"Alpha"})
+        asked(state, ALPHA)
+        state.on(Answered(1, "refused"))
+        state.on(Nodes(frozenset({1, 2})))
+        assert not state.ended
+        state.on(Time(1))
+        assert not state.ended
+        state.on(Introduced(2))
+        assert state.on(Time(2)) == [End(in_time=True)]
+
+    def test_a_round_looks_and_reports_again_and_again(self):
+        state = begun()
+        due = {now: state.on(Time(now)) for now in (0, 0.5, 1, 5, 5.5, 10)}
+        assert [now for now, actions in due.items() if Look() in actions] == [0, 1, 5, 10]
+        assert [now for now, actions in due.items() if Report() in actions] == [5, 10]
+
+    def test_nodes_are_told_what_became_of_their_upload(self):
+        state = begun()
+        asked(state, ALPHA, BETA, Introduced(3))
+        state.on(Answered(1, "upload"))
+        state.on(Answered(2, "failed"))
+        state.on(Decided(1, "Alpha", accepted=True))
+        assert state.on(Time(1)) == [End(in_time=True)]
+        assert state.on(Closing()) == [Send(1, ACK, "Alpha")]
+        assert state.untold == {1}
+        state.on(Acknowledged(1))
+        assert not state.untold
+
+    def test_without_time_for_it_nobody_is_told(self):
+        state = begun(ack_seconds=0)
+        met(state, ALPHA)
+        state.on(InStudy(SITES))
+        assert state.on(Closing()) == []
 
 
-def test_a_site_that_was_not_admitted_is_not_asked(world, nodes):
-    study = world.begin(sites=SITES[:2])
-    grid = DoubleGrid(app, nodes)
-    Round(grid, study, QUICK).run()
-    assert (13, UPLOAD) not in grid.asked
+NODES, NAMES = st.integers(1, 4), st.sampled_from(["Alpha", "Beta", "Nobody", ""])
+OUTCOMES = ["upload", "refused", "failed", "not approved", "awaiting release", "lost"]
+EVENTS = st.one_of(
+    st.builds(Time, st.floats(0, 150)),
+    st.builds(Nodes, st.frozensets(NODES)),
+    st.builds(Introduced, NODES, NAMES, st.booleans(), st.booleans()),
+    st.builds(Answered, NODES, st.sampled_from(OUTCOMES)),
+    st.builds(Decided, NODES, NAMES, st.booleans()),
+    st.builds(InStudy, st.frozensets(st.sampled_from(sorted(SITES)))),
+    st.builds(NotSent, NODES, st.sampled_from([HELLO, UPLOAD, ACK])),
+    st.builds(Acknowledged, NODES),
+)
 
 
-def test_a_site_with_manual_release_is_asked_until_it_approves(tmp_path):
-    world = make_world(tmp_path / "world", learner=LEARNER, upload="release = 'manual'\n")
-    nodes = {11: make_node(world, tmp_path / "nodes", "Alpha")}
-    study = world.begin(sites=("Alpha",))
-    grid = DoubleGrid(app, nodes)
-
-    def officer(node, kind):
-        if kind == UPLOAD and [k for _, k in grid.asked].count(UPLOAD) == 2:
-            folder = Path(nodes[11]["site"]).parent
-            from predbayes.exchange.upload import Upload
-
-            held_back = Upload.load(folder / "out" / "held-back.safetensors")
-            Approvals(folder).record("upload", held_back.digest(), "officer")
-
-    grid.on_push = officer
-    assert Round(grid, study, QUICK).run() == {"Alpha": "in"}
-    assert [kind for _, kind in grid.asked].count(UPLOAD) == 2
-
-
-def test_a_foreign_key_is_refused_and_stops_nobody(world, nodes, tmp_path):
-    from predbayes.exchange.signing import SigningKey
-
-    path = Path(nodes[12]["site"]).parent / "Beta.key"
-    path.unlink()
-    SigningKey.generate().save(path)
-    study = world.begin(sites=SITES[:3])
-    found = Round(DoubleGrid(app, nodes), study, SHORT).run()
-    assert found == {"Alpha": "in", "Beta": "refused", "Gamma": "in"}
-
-
-def test_what_goes_wrong_at_a_site_stays_there(world, nodes, caplog):
-    Path(nodes[12]["data"]).write_text("x,y,kind\n41.4142,Qanary,red\n")
-    study = world.begin(sites=SITES[:3])
-    found = Round(DoubleGrid(app, nodes), study, SHORT).run()
-    assert found["Beta"] == "failed"
-    told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.server"]
-    assert not any("Qanary" in line or "41.4142" in line for line in told)
+@settings(max_examples=500, deadline=None)
+@given(events=st.lists(EVENTS, max_size=60))
+def test_whatever_happens_in_whatever_order(events):
+    """Also answers to questions that nobody asked, and times that run backwards."""
+    state = begun()
+    open_questions, taking = set(), {}
+    for event in events:
+        was_in, had_ended = {s for s, told in state.sites.items() if told == "in"}, state.ended
+        actions = state.on(event)
+        match event:  # which question is answered by it
+            case Introduced(node):
+                open_questions.discard((node, HELLO))
+            case Answered(node):
+                open_questions.discard((node, UPLOAD))
+            case NotSent(node, kind):
+                open_questions.discard((node, kind))
+            case Decided(node, site, accepted) if taking.get(site) == node:
+                del taking[site]
+                assert state.sites[site] == "in" or not accepted
+        for action in actions:
+            assert not had_ended or isinstance(action, Warn)
+            if isinstance(action, Send):
+                assert (action.node, action.kind) not in open_questions
+                open_questions.add((action.node, action.kind))
+                assert action.site not in was_in | taking.keys()
+            if isinstance(action, Take):
+                assert action.site in SITES - was_in - taking.keys()
+                taking[action.site] = action.node
+        assert was_in <= {s for s, told in state.sites.items() if told == "in"}
+        assert state.ended or not isinstance(event, Time) or event.now < 100
 
 
-def test_the_round_ends_at_its_quorum_by_its_deadline(world, nodes):
-    study = world.begin(sites=SITES[:4])  # Delta has no node
-    run_study(DoubleGrid(app, nodes), study.folder, SHORT)
-    assert len(study.state().results) == 1
+@dataclass
+class World:
+    """Nodes that answer when they like, and a study that knows who can sign."""
+
+    state: RoundState
+    honest: dict[int, str]
+    liars: frozenset[int]
+    dice: random.Random
+    waiting: list[Send] = field(default_factory=list)
+    taking: list[Take] = field(default_factory=list)
+    accepted: Counter[str] = field(default_factory=Counter)
+    now: float = 0.0
+
+    def handle(self, event):
+        for action in self.state.on(event):
+            match action:
+                case Send(node, kind):
+                    assert (node, kind) not in {(sent.node, sent.kind) for sent in self.waiting}
+                    self.waiting.append(action)
+                case Take():
+                    self.taking.append(action)
+                case Look():
+                    self.handle(Nodes(self.liars | self.honest.keys()))
+
+    def step(self):
+        """Let time pass; one who was asked may answer, and the study may decide."""
+        self.now += 0.5
+        self.handle(Time(self.now))
+        if self.waiting and self.dice.random() < 0.5:
+            self.answer(self.waiting.pop(self.dice.randrange(len(self.waiting))))
+        if self.taking and self.dice.random() < 0.5:
+            take = self.taking.pop(self.dice.randrange(len(self.taking)))
+            accepted = self.honest.get(take.node) == take.site
+            self.accepted[take.site] += accepted
+            self.handle(Decided(take.node, take.site, accepted))
+
+    def answer(self, sent):
+        lies, dice = sent.node in self.liars, self.dice
+        if sent.kind == UPLOAD:
+            self.handle(Answered(sent.node, dice.choice(OUTCOMES) if lies else "upload"))
+        elif lies:
+            name = dice.choice(["Alpha", "Beta", "Nobody", ""])
+            self.handle(Introduced(sent.node, name, dice.random() < 0.7, dice.random() < 0.5))
+        else:
+            self.handle(Introduced(sent.node, self.honest[sent.node], approved=True))
 
 
-def test_without_the_quorum_there_is_no_result_and_nothing_is_lost(world, nodes):
-    study = world.begin(sites=SITES[:3])
-    grid = DoubleGrid(app, nodes)
-    grid.online = {11}
-    with pytest.raises(StudyError, match="the round ended with 1 site;"):
-        run_study(grid, study.folder, SHORT)
-    assert list(study.state().uploads) == ["Alpha"]
-
-
-def test_files_and_flower_mix_in_one_study(world, nodes):
-    study = world.begin(sites=SITES[:5])
-    for site in SITES[3:5]:
-        study.add(world.file(site))
-    run_study(DoubleGrid(app, nodes), study.folder, QUICK)
-    assert len(study.state().results[-1].uploads) == 5
-
-
-def test_one_run_at_a_time(world, nodes):
-    from predbayes.study.store.files import RUN_LOCK, locked
-
-    study = world.begin(sites=SITES[:3])
-    with locked(study.folder, RUN_LOCK), pytest.raises(StudyError, match="another command"):
-        run_study(DoubleGrid(app, nodes), study.folder, QUICK)
-
-
-def test_a_relative_path_is_refused(world):
-    with pytest.raises(StudyError, match="absolute"):
-        run_study(None, Path("study"), QUICK)
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_nodes_that_lie_keep_nobody_out(seed):
+    honest = {5: "Alpha", 6: "Beta"}
+    state = begun(deadline_seconds=2000)
+    world = World(state, honest, frozenset({1, 2, 9}), random.Random(seed))
+    while not state.ended:
+        world.step()
+    assert state.sites == dict.fromkeys(SITES, "in")
+    assert world.accepted == dict.fromkeys(SITES, 1)
+    assert world.now < 500  # in time

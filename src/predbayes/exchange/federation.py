@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from predbayes.errors import DataError
+from predbayes.errors import DataError, TrainingError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.training import Rows
 from predbayes.seeding import generator
@@ -43,6 +43,16 @@ class Federation(Protocol):
     def collect(self, task: Task) -> Iterator[Upload]:
         """Each site's upload as it arrives."""
         ...
+
+
+def require_federation(federation: object) -> None:
+    """Refuse what cannot hand a task to sites."""
+    if isinstance(federation, type) or not callable(getattr(federation, "collect", None)):
+        name = federation.__name__ if isinstance(federation, type) else type(federation).__name__
+        raise TrainingError(
+            f"{name} is no federation: it has no collect(task) by which sites get a method's task; "
+            "give InProcess(sites, seed), and end the round of a study with study.finish()"
+        )
 
 
 @dataclass(frozen=True, slots=True)

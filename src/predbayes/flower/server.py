@@ -1,17 +1,9 @@
 """The server's half: one round over nodes that come, go, and come back.
 
 Flower gives one reply to a message, forgets the replies of nodes that left, and ends the run when
-its own server restarts. So the round owns its reliability:
-
-    hello    every node that appears is asked which site it is and which plans it approved; what is
-             ready and small comes with the answer
-    ask      admitted sites that approved this plan and are not in yet are asked for their upload
-    pull     one message at a time from a few threads: an unfinished reply holds up nobody else
-    take     each reply is a file in the study at once, checked as any other file is
-    again    a message that was lost with its node is asked anew when the node is back; the node
-             has its upload on disk and only sends it again
-    end      when nobody is left to wait for, or at the deadline; then nodes are told, and the
-             study is finished if the quorum is there
+its own server restarts. So the round owns its reliability: `flower.round` decides what to do next,
+`flower.post` sends messages and pulls replies, and `Round` stands between them and the study. Each
+upload is a file in the study as soon as it is here, checked as any other file is.
 
 All that must survive is in the study's folder. A new run over the same folder goes on: sites that
 are in are not asked.
@@ -20,26 +12,40 @@ are in are not asked.
 from __future__ import annotations
 
 import logging
-import queue
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
-from predbayes.exchange.federation import Task
 from predbayes.exchange.header import printable
-from predbayes.exchange.upload import Upload
-from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.parcel import Answer, unpack_answer
+from predbayes.flower import ACK, HELLO
+from predbayes.flower.events import (
+    Acknowledged,
+    Action,
+    Answered,
+    Closing,
+    Decided,
+    End,
+    Event,
+    InStudy,
+    Introduced,
+    Look,
+    Nodes,
+    NotSent,
+    Outcome,
+    Report,
+    Send,
+    SiteState,
+    Take,
+    Time,
+    Warn,
+)
+from predbayes.flower.parcel import unpack_answer
+from predbayes.flower.post import Post
+from predbayes.flower.round import RoundSettings, RoundState
 from predbayes.flower.wire import brings_upload, read_words, unpack_hello, words
-from predbayes.optional import require
 from predbayes.study.coordinator.live import LiveRun, one_run
 from predbayes.study.coordinator.study import Study
 from predbayes.study.wording import counted
@@ -47,299 +53,111 @@ from predbayes.study.wording import counted
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 60  # with a command that is at work on the study
-_MOST_READY = 16  # replies that are here and not in the study yet
-_GATHER_SECONDS = 0.05
-_FIRST_SHARE = 4  # of hellos, until one is answered: those who prepare are not to be disturbed
-_LEAST_PAUSE_SECONDS = 0.02  # of a thread that found no reply
 _CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
-
-SiteState = Literal["asked", "in", "refused", "failed", "not approved", "awaiting release", "lost"]
-
-_FINAL: tuple[SiteState, ...] = ("in", "refused", "failed")  # until the next round
-
-
-@dataclass(frozen=True, slots=True)
-class RoundSettings:
-    """How long to wait, and how often to look.
-
-    Args:
-        deadline_seconds: When the round ends at the latest.
-        poll_seconds: Between two looks at one message.
-        retry_seconds: Time after which a site that waits for an approval is asked again.
-        report_seconds: Between two lines of the log.
-        num_threads: That pull replies; memory is about three replies for each.
-        num_per_pull: Messages that a thread asks for at once. Over a network a pull waits for the
-            slowest of them; in a simulation replies lie in this process.
-        num_at_once: Hellos that are under way.
-        ack_seconds: How long nodes have to note that they may leave; 0: they are not told.
-    """
-
-    deadline_seconds: float = 3600.0
-    poll_seconds: float = 1.0
-    retry_seconds: float = 30.0
-    report_seconds: float = 10.0
-    num_threads: int = 4
-    num_per_pull: int = 1
-    num_at_once: int = 1000
-    ack_seconds: float = 15.0
-
-
-SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=80, ack_seconds=0.0)
-"""For a simulation, whose nodes, messages and round share one process. Flower looks through all
-messages for every node, again and again, so few are under way; replies are pulled by the dozen; and
-nobody can leave."""
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A message that is on its way."""
-
-    node: int
-    kind: str
-    site: str = ""
-
-
-@dataclass(slots=True)
-class _Timer:
-    """Says when something is to be done again."""
-
-    seconds: float
-    clock: Callable[[], float]
-    begins_now: bool = True
-    _next: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._next = self.clock() + (0.0 if self.begins_now else self.seconds)
-
-    def due(self) -> bool:
-        """Whether it is time; then the next time is set."""
-        if self.clock() < self._next:
-            return False
-        self._next = self.clock() + self.seconds
-        return True
 
 
 @dataclass(slots=True)
 class Round:
-    """One round of a study over a Flower grid; a `Federation` of the study's sites."""
+    """One round over a Flower grid: takes the sites' signed uploads into a study.
+
+    What a site does is said by the plan that it approved, and by nothing else. So a round is no
+    `Federation`, which would hand a method's own task to the sites.
+    """
 
     grid: Any
     study: Study
     settings: RoundSettings = field(default_factory=RoundSettings)
-    clock: Callable[[], float] = time.monotonic
-    sites: dict[str, SiteState] = field(default_factory=dict)
-    _plan_digest: str = ""
-    _admitted: frozenset[str] = frozenset()
-    _nodes: dict[int, str] = field(default_factory=dict)  # site of each node that said hello
-    _approved: dict[int, bool] = field(default_factory=dict)
-    _fresh: list[int] = field(default_factory=list)  # nodes to greet, the next one last
-    _asked: dict[str, _Asked] = field(default_factory=dict)  # by message
-    _next_hello: dict[int, float] = field(default_factory=dict)  # by node
-    _next_ask: dict[int, float] = field(default_factory=dict)  # by node
-    _spent: set[int] = field(default_factory=set)  # nodes that are not asked again
-    _files: dict[Path, _Asked] = field(default_factory=dict)  # replies not in the study yet
-    _num_files: int = 0
-    # Bounded: replies that nobody has time for wait where they are.
-    _ready: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(_MOST_READY))
-    _wanted: queue.Queue[str] = field(default_factory=queue.Queue)
-    _stop: threading.Event = field(default_factory=threading.Event)
+    _state: RoundState = field(init=False)
+    _post: Post = field(init=False)
+    _plan_digest: str = field(init=False)
+    _scratch: Path = field(init=False)
+    _files: dict[Path, Take] = field(default_factory=dict)  # uploads not in the study yet
 
     def run(self) -> dict[str, SiteState]:
-        """Ask, take, ask again; returns the state of every site."""
-        for _ in self._steps():
-            pass
-        return dict(self.sites)
-
-    def collect(self, task: Task) -> Iterator[Upload]:
-        """Each site's upload as it comes, those first that are in already: a `Federation`.
-
-        What a site does is said by the plan that it approved, and not by a task's method. Rows are
-        those of `study.labels.reference`, labelled ones first; sites do not know this order.
-        """
-        labels = self.study.labels
-        if not torch.equal(task.inputs, labels.reference.inputs):
-            raise StudyError("the inputs are not the reference rows of the study, in their order")
-        given: set[str] = set()
-        for _ in self._steps():
-            if new := {site for site, state in self.sites.items() if state == "in"} - given:
-                given |= new
-                uploads = self.study.state().uploads
-                for site in sorted(new):
-                    yield self.study.read(uploads[site]).reordered(labels.order)
-
-    def _steps(self) -> Iterator[None]:
-        """The round, step by step."""
+        """Ask, take, ask again; return the state of every site."""
         self._plan_digest = self.study.plan.digest()
-        self._admitted = frozenset(self.study.state().keys)
+        admitted = frozenset(self.study.state().keys)
+        self._state = RoundState(admitted, self.settings, time.monotonic())
+        self._post = Post(self.grid, self.settings)
         self._notice()
-        end = self.clock() + self.settings.deadline_seconds
-        looks = _Timer(self.settings.poll_seconds, self.clock)
-        reports = _Timer(self.settings.report_seconds, self.clock, begins_now=False)
-        self._tell(self.settings.deadline_seconds)
-        with self._pullers(), tempfile.TemporaryDirectory() as scratch:
-            while not self._all_done():
-                left = end - self.clock()
-                if left <= 0:
-                    _log.warning("the deadline has passed")
-                    break
-                if looks.due():
-                    self._look()
-                    self._ask()
-                self._greet()
-                self._take(Path(scratch), min(left, self.settings.poll_seconds))
-                if reports.due():
-                    self._notice()
-                    self._report(left)
-                yield
+        self._save_live()
+        with self._post.open(), tempfile.TemporaryDirectory() as scratch:
+            self._scratch = Path(scratch)
+            while self._goes_on():
+                for sent, reply in self._post.replies(self._most_wait()):
+                    self._handle(self._event(sent, reply), reply)
+                self._add()
             self._add_last()
             self._notice()
-            self._report(end - self.clock())
+            self._report()
             self._acknowledge()
-        yield
+        return dict(self._state.sites)
 
-    def _all_done(self) -> bool:
-        """Whether there is nobody left to wait for in this round."""
-        if not self._admitted or not all(self.sites.get(s) in _FINAL for s in self._admitted):
-            return False
-        # Somebody else may have answered in the name of a site that is refused.
-        open_sites = {site for site in self._admitted if self.sites[site] != "in"}
-        unmet = bool(self._fresh) or any(a.kind == HELLO for a in self._asked.values())
-        return not (open_sites and unmet) and not any(
-            site in open_sites and node not in self._spent for node, site in self._nodes.items()
-        )
+    def _goes_on(self) -> bool:
+        """Let time pass; False if the round has ended."""
+        self._handle(Time(time.monotonic()))
+        return not self._state.ended
 
-    def _notice(self) -> None:
-        """What is in the study is in, also what came as a file meanwhile."""
-        self.sites.update(dict.fromkeys(self.study.state().uploads, "in"))
+    def _most_wait(self) -> float:
+        return min(self._state.left, self.settings.poll_seconds)
 
-    def _look(self) -> None:
-        """See which nodes are new, and forget those that went."""
-        there = set(self.grid.get_node_ids())
-        for node in set(self._nodes) - there:
-            site = self._nodes.pop(node)
-            self._next_hello.pop(node, None)
-            if self.sites.get(site) == "asked":
-                self.sites[site] = "lost"
-        greeted = {a.node for a in self._asked.values() if a.kind == HELLO}
-        # An officer may say yes, or a site mend its configuration, while the round waits.
-        met = {node for node in self._nodes if self._approved.get(node)}
-        now = self.clock()
-        later = {node for node, then in self._next_hello.items() if now < then}
-        self._fresh = sorted(there - met - later - greeted, reverse=True)
+    def _handle(self, event: Event, reply: Any = None) -> None:
+        """Tell the state of an event, and do what follows."""
+        actions = self._state.on(event)
+        self._send([action for action in actions if isinstance(action, Send)])
+        for action in actions:
+            if isinstance(action, Take):
+                self._keep(action, reply)
+            else:
+                self._do(action)
 
-    def _greet(self) -> None:
-        """Say hello to nodes that are new, not to all of them at once."""
-        under_way = sum(asked.kind == HELLO for asked in self._asked.values())
-        share = 1 if self._nodes else _FIRST_SHARE
-        room = max(0, max(1, self.settings.num_at_once // share) - under_way)
-        now, self._fresh = self._fresh[-room:] if room else [], self._fresh[: -room or None]
-        asking = words(plan=self._plan_digest)
-        self._push([(node, HELLO, "", asking) for node in reversed(now)])
+    def _do(self, action: Action) -> None:
+        match action:
+            case Look():
+                self._handle(Nodes(frozenset(self.grid.get_node_ids())))
+            case Report():
+                self._notice()
+                self._report()
+            case Warn(text):
+                _log.warning("%s", text)
+            case End(in_time=False):
+                _log.warning("the deadline has passed")
 
-    def _ask(self) -> None:
-        """Ask the sites that may be asked now."""
-        # By node: one that only says that it is a site must not keep the site itself out.
-        waiting = {asked.node for asked in self._asked.values() if asked.kind == UPLOAD}
-        waiting.update(asked.node for asked in self._files.values())
-        asks = []
-        for node, site in sorted(self._nodes.items()):
-            done = self.sites.get(site) == "in" or node in waiting or node in self._spent
-            if done or site not in self._admitted or not self._approved.get(node):
-                continue
-            if self.clock() >= self._next_ask.get(node, 0.0):
-                asks.append((node, UPLOAD, site, words(plan=self._plan_digest)))
-                self.sites[site] = "asked"
-        self._push(asks)
+    def _send(self, sends: list[Send]) -> None:
+        asking = words(plan=self._plan_digest) if sends else None
+        states = self._state.sites
+        contents = [words(state=states[s.site]) if s.kind == ACK else asking for s in sends]
+        for send in self._post.send(list(zip(sends, contents, strict=True))):
+            self._handle(NotSent(send.node, send.kind))
 
-    def _push(self, asks: list[tuple[int, str, str, Any]]) -> None:
-        if not asks:
-            return
-        message = require("flwr.app", "flower").Message
-        ttl = self.settings.deadline_seconds + 3600  # round trip; a long training must not expire
-        messages = [
-            message(content, dst_node_id=node, message_type=kind, ttl=ttl)
-            for node, kind, _, content in asks
-        ]
-        for (node, kind, site, _), pushed in zip(
-            asks, self.grid.push_messages(messages), strict=True
-        ):
-            if pushed:
-                self._asked[pushed] = _Asked(node, kind, site)
-                self._wanted.put(pushed)
+    def _event(self, sent: Send, reply: Any) -> Event:
+        """Return what a reply says."""
+        if sent.kind == HELLO:
+            return self._introduced(sent.node, reply)
+        return Answered(sent.node, _outcome(sent.site, reply))
 
-    def _take(self, scratch: Path, seconds: float) -> None:
-        """Handle the replies that are there, or wait a moment for one."""
-        for reply in self._replies(seconds):
-            asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
-            if asked is None:
-                continue
-            if asked.kind == HELLO:
-                site = self._meet(asked.node, reply)
-                if self._brings(site, reply):
-                    self._keep(_Asked(asked.node, UPLOAD, site), reply, scratch)
-            elif asked.kind == UPLOAD:
-                self._keep(asked, reply, scratch)
-        self._add()
-
-    def _brings(self, site: str, reply: Any) -> bool:
-        """Whether a hello has with it what the site would be asked for now."""
-        wanted = site in self._admitted and self.sites.get(site) in (None, "lost")
-        here = any(asked.site == site for asked in self._files.values())
-        return wanted and not here and brings_upload(reply.content)
-
-    def _keep(self, asked: _Asked, reply: Any, scratch: Path) -> None:
-        self._num_files += 1
-        path = scratch / f"{self._num_files}.safetensors"
-        if self._save(asked, reply, path):
-            self._files[path] = asked
-
-    def _replies(self, seconds: float) -> Iterator[Any]:
-        """Those that come within a moment of the first, which is waited for."""
-        with suppress(queue.Empty):
-            yield self._ready.get(timeout=seconds)
-            # Taken in together: each time the study's lock is taken and its ledger read.
-            end = time.monotonic() + _GATHER_SECONDS
-            while True:
-                yield self._ready.get(timeout=max(0.0, end - time.monotonic()))
-
-    def _meet(self, node: int, reply: Any) -> str:
-        """Note which site a node is; nobody's name if it cannot be told."""
-        self._next_hello[node] = self.clock() + self.settings.retry_seconds
+    def _introduced(self, node: int, reply: Any) -> Introduced:
         if reply.has_error():
             _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
-            return ""
+            return Introduced(node)
         try:
             hello = unpack_hello(reply.content)
         except UploadError as error:
             reason = printable(str(read_words(reply.content).get("reason", "")), 60)
             _log.warning("node %s: %s %s", node, error, reason)
-            self._nodes[node] = ""
-            return ""
-        if hello.site not in self._admitted:
+            return Introduced(node)
+        if hello.site not in self._state.admitted:
             _log.warning("node %s is of no admitted site: %s", node, printable(hello.site, 60))
-            self._nodes[node] = ""
-            return ""
-        self._nodes[node] = hello.site
-        self._approved[node] = self._plan_digest in hello.approved
-        if not self._approved[node] and self.sites.get(hello.site) in (None, "lost"):
-            self.sites[hello.site] = "not approved"
-            _log.warning("%s has not approved this plan", hello.site)
-        return hello.site
+            return Introduced(node)
+        approved = self._plan_digest in hello.approved
+        return Introduced(node, hello.site, approved, brings_upload(reply.content))
 
-    def _save(self, asked: _Asked, reply: Any, path: Path) -> bool:
-        """Write a site's answer as a file; False where there is nothing to write."""
-        site = asked.site
-        if reply.has_error():
-            raised = reply.error.code == _CLIENT_RAISED
-            self._mark(asked, "failed" if raised else "lost")
-            _log.warning("%s: error %s", site, reply.error.code)
-            return False
+    def _keep(self, take: Take, reply: Any) -> None:
+        """Write an upload as a file, for the study to check."""
+        path = self._scratch / f"{len(self._files)}.safetensors"
         try:
             answer = unpack_answer(reply.content)
-            if answer.upload is None:
-                self._note(asked, answer)
-                return False
-            if answer.upload.info.site != site:
+            if answer.upload is None or answer.upload.info.site != take.site:
                 raise UploadError("its upload is in the name of another site")
             answer.upload.save(path, answer.signature)
         except OSError:
@@ -347,26 +165,9 @@ class Round:
         except Exception as error:
             # Whatever a node may send, it ends neither the round nor the others' part in it.
             known = isinstance(error, PredbayesError)
-            self._mark(asked, "refused")
-            _log.warning("refused: %s: %s", site, error if known else "its answer is no upload")
-            return False
-        return True
-
-    def _mark(self, asked: _Asked, state: SiteState) -> None:
-        """What became of a message; what another node of the site brought in stays in."""
-        if state in ("refused", "failed"):
-            self._spent.add(asked.node)
-        if self.sites.get(asked.site) != "in":
-            self.sites[asked.site] = state
-
-    def _note(self, asked: _Asked, answer: Answer) -> None:
-        """Why a site sent nothing, and when it is asked again."""
-        if answer.status == "awaiting release" or answer.status == "not approved":
-            self._mark(asked, answer.status)
-            self._next_ask[asked.node] = self.clock() + self.settings.retry_seconds
+            self._decide(take, error if known else UploadError("its answer is no upload"))
         else:
-            self._mark(asked, "failed")
-        _log.info("%s: %s %s", asked.site, answer.status, answer.reason)
+            self._files[path] = take
 
     def _add(self) -> bool:
         """Take files into the study, from where nothing can lose them; False if it is in use."""
@@ -377,99 +178,55 @@ class Round:
         except StudyError as error:
             _log.debug("%s", error)  # a person's command; it is over in a moment
             return False
-        for (path, asked), found in zip(self._files.items(), answers, strict=True):
-            refused = isinstance(found, UploadError)
-            self._mark(asked, "refused" if refused else "in")
-            told = f"refused: {asked.site}: {found}" if refused else f"{asked.site}: in"
-            _log.log(logging.WARNING if refused else logging.INFO, "%s", told)
+        for (path, take), answer in zip(self._files.items(), answers, strict=True):
+            self._decide(take, answer if isinstance(answer, UploadError) else None)
             path.unlink(missing_ok=True)
         self._files.clear()
         return True
 
+    def _decide(self, take: Take, refusal: Exception | None) -> None:
+        if refusal is None:
+            _log.info("%s: in", take.site)
+        else:
+            _log.warning("refused: %s: %s", take.site, refusal)
+        self._handle(Decided(take.node, take.site, accepted=refusal is None))
+
     def _add_last(self) -> None:
         """What is here when the round ends goes in, also if somebody is at work on the study."""
-        end = self.clock() + _PATIENCE_SECONDS
-        while not self._add() and self.clock() < end:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while not self._add() and time.monotonic() < end:
             time.sleep(1)
+
+    def _notice(self) -> None:
+        """What is in the study is in, also what came as a file meanwhile."""
+        self._handle(InStudy(frozenset(self.study.state().uploads)))
 
     def _acknowledge(self) -> None:
         """Tell nodes what became of their upload, and give them a moment to note it."""
-        if not self.settings.ack_seconds:
-            return
-        told = [
-            (node, ACK, site, words(state=self.sites.get(site, "")))
-            for node, site in sorted(self._nodes.items())
-            if self.sites.get(site) in ("in", "refused")
-        ]
-        self._push(told)
-        end = self.clock() + self.settings.ack_seconds
-        while any(a.kind == ACK for a in self._asked.values()) and self.clock() < end:
-            try:
-                reply = self._ready.get(timeout=max(0.0, end - self.clock()))
-            except queue.Empty:
-                break
-            self._asked.pop(reply.metadata.reply_to_message_id, None)
+        self._handle(Closing())
+        end = time.monotonic() + self.settings.ack_seconds
+        while self._state.untold and (left := end - time.monotonic()) > 0:
+            for sent, _ in self._post.replies(left):
+                if sent.kind == ACK:
+                    self._handle(Acknowledged(sent.node))
 
-    def _report(self, left: float) -> None:
+    def _report(self) -> None:
         by_state: dict[str, list[str]] = {}
-        for site in sorted(self._admitted):
-            by_state.setdefault(self.sites.get(site, "not there"), []).append(site)
+        for site, state in self._state.standing().items():
+            by_state.setdefault(state, []).append(site)
         told = "; ".join(f"{state}: {_names(names)}" for state, names in by_state.items())
-        _log.info("%s; %.0f s to the deadline", told, max(0.0, left))
-        self._tell(left)
+        _log.info("%s; %.0f s to the deadline", told, self._state.left)
+        self._save_live()
 
-    def _tell(self, left: float) -> None:
+    def _save_live(self) -> None:
         """For `predbayes study status`."""
-        states = {site: self.sites.get(site, "not there") for site in sorted(self._admitted)}
-        LiveRun(states, round(max(0.0, left), 1)).save(self.study.folder)
-
-    @contextmanager
-    def _pullers(self) -> Iterator[None]:
-        """Threads that pull one message each; they end with the round."""
-        threads = [
-            threading.Thread(target=self._pull, daemon=True)
-            for _ in range(self.settings.num_threads)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-
-    def _pull(self) -> None:
-        while not self._stop.is_set():
-            wanted = _several(self._wanted, self.settings.num_per_pull)
-            try:
-                found = list(self.grid.pull_messages(wanted)) if wanted else []
-            except Exception as error:
-                # A thread that ended would pull no more. Whether there still is a run to go on
-                # with is seen where nodes are looked for, in the thread that can end it.
-                _log.warning("a reply could not be pulled: %s", type(error).__name__)
-                found = []
-            for reply in found:
-                wanted.remove(reply.metadata.reply_to_message_id)
-                self._hand_over(reply)
-            for message in wanted:
-                self._wanted.put(message)
-            if not found:
-                # All messages are looked at once in a while, however many there are; but in a
-                # simulation whoever looks takes the time of those who work.
-                pause = self.settings.poll_seconds / (1 + self._wanted.qsize())
-                self._stop.wait(max(pause, _LEAST_PAUSE_SECONDS))
-
-    def _hand_over(self, reply: Any) -> None:
-        """Give a reply to the thread that takes them in, when it has time."""
-        while not self._stop.is_set():
-            with suppress(queue.Full):
-                self._ready.put(reply, timeout=0.5)
-                return
+        LiveRun(self._state.standing(), round(self._state.left, 1)).save(self.study.folder)
 
 
 def run_study(
     grid: Any, folder: Path, settings: RoundSettings, *, finish: bool = True
 ) -> dict[str, SiteState]:
-    """A round over a study's folder, and its result if the quorum is there."""
+    """Run a round over a study's folder, and make the result if the quorum is there."""
     if not folder.is_absolute():
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
     study = Study(folder)
@@ -486,14 +243,20 @@ def run_study(
     return sites
 
 
-def _several(items: queue.Queue[str], most: int) -> list[str]:
-    """Up to so many of a queue; the first is waited for a moment."""
-    found: list[str] = []
-    with suppress(queue.Empty):
-        found.append(items.get(timeout=0.5))
-        while len(found) < most:
-            found.append(items.get_nowait())
-    return found
+def _outcome(site: str, reply: Any) -> Outcome:
+    """Return what a site answered when it was asked for its upload."""
+    if reply.has_error():
+        _log.warning("%s: error %s", site, reply.error.code)
+        return "failed" if reply.error.code == _CLIENT_RAISED else "lost"
+    if brings_upload(reply.content):
+        return "upload"
+    answer = unpack_answer(reply.content)
+    _log.info("%s: %s %s", site, answer.status, answer.reason)
+    match answer.status:
+        case "not approved" | "awaiting release" as status:
+            return status
+        case _:
+            return "failed"
 
 
 def _names(names: list[str]) -> str:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import PredbayesError
-from predbayes.flower.server import SIMULATED, RoundSettings, run_study
+from predbayes.flower.round import SIMULATED, RoundSettings
+from predbayes.flower.server import run_study
 from predbayes.flower.simulation import study_folder
 from predbayes.optional import require
 

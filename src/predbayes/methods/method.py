@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.exchange.federation import Federation, Task
+from predbayes.exchange.federation import Federation, Task, require_federation
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.training import Rows
@@ -84,6 +84,7 @@ def run(
 ) -> State:
     """Run a method over a federation, folding uploads as they arrive."""
     _require_method(method)
+    require_federation(federation)
     if num_rounds < 1:
         raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
     state = method.init(reference, rng=generator(seed, "init"))

@@ -1,0 +1,122 @@
+"""Messages to nodes and their replies: a few threads that pull, and a queue between.
+
+Over a network a pull waits for a reply that is still on its way, so each thread pulls its own
+messages and holds up nobody else. Replies that nobody has time for wait where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from predbayes.flower.events import Send
+from predbayes.flower.round import RoundSettings
+from predbayes.optional import require
+
+_log = logging.getLogger(__name__)
+
+MOST_READY = 16
+"""Replies that are here and not taken yet."""
+
+_GATHER_SECONDS = 0.05
+_LEAST_PAUSE_SECONDS = 0.02  # of a thread that found no reply
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Sends messages over a grid and hands out replies, in the order in which they come."""
+
+    grid: Any
+    settings: RoundSettings
+    _sent: dict[str, Send] = field(default_factory=dict)  # by message, without a reply yet
+    _wanted: queue.Queue[str] = field(default_factory=queue.Queue)
+    _ready: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(MOST_READY))
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Pull replies inside the block; the threads end with it."""
+        for _ in range(self.settings.num_threads):
+            threading.Thread(target=self._pull, daemon=True).start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+
+    def send(self, messages: Sequence[tuple[Send, Any]]) -> list[Send]:
+        """Send messages with their contents; return those that could not be sent."""
+        if not messages:
+            return []
+        message = require("flwr.app", "flower").Message
+        ttl = self.settings.deadline_seconds + 3600  # round trip; a long training must not expire
+        made = [
+            message(content, dst_node_id=send.node, message_type=send.kind, ttl=ttl)
+            for send, content in messages
+        ]
+        failed = []
+        for (send, _), pushed in zip(messages, self.grid.push_messages(made), strict=True):
+            if pushed:
+                self._sent[pushed] = send
+                self._wanted.put(pushed)
+            else:
+                failed.append(send)
+        return failed
+
+    def replies(self, seconds: float) -> Iterator[tuple[Send, Any]]:
+        """Yield the replies that come within a moment of the first, which is waited for."""
+        with suppress(queue.Empty):
+            reply = self._ready.get(timeout=seconds)
+            # Handled together: each time the study's lock is taken and its ledger read.
+            end = time.monotonic() + _GATHER_SECONDS
+            while True:
+                sent = self._sent.pop(reply.metadata.reply_to_message_id, None)
+                if sent is not None:
+                    yield sent, reply
+                reply = self._ready.get(timeout=max(0.0, end - time.monotonic()))
+
+    def _pull(self) -> None:
+        while not self._stop.is_set():
+            wanted = _several(self._wanted, self.settings.num_per_pull)
+            replies = self._pull_once(wanted) if wanted else []
+            for reply in replies:
+                wanted.remove(reply.metadata.reply_to_message_id)
+                self._hand_over(reply)
+            for message in wanted:
+                self._wanted.put(message)
+            if not replies:
+                # All messages are looked at once in a while, however many there are; but in a
+                # simulation whoever looks takes the time of those who work.
+                pause = self.settings.poll_seconds / (1 + self._wanted.qsize())
+                self._stop.wait(max(pause, _LEAST_PAUSE_SECONDS))
+
+    def _pull_once(self, wanted: list[str]) -> list[Any]:
+        try:
+            return list(self.grid.pull_messages(wanted))
+        except Exception as error:
+            # A thread that ended would pull no more. Whether there still is a run to go on with
+            # is seen where nodes are looked for, in the thread that can end it.
+            _log.warning("a reply could not be pulled: %s", type(error).__name__)
+            return []
+
+    def _hand_over(self, reply: Any) -> None:
+        """Give a reply to the thread that handles them, when it has time."""
+        while not self._stop.is_set():
+            with suppress(queue.Full):
+                self._ready.put(reply, timeout=0.5)
+                return
+
+
+def _several(items: queue.Queue[str], most: int) -> list[str]:
+    """Return up to so many of a queue; the first is waited for a moment."""
+    taken: list[str] = []
+    with suppress(queue.Empty):
+        taken.append(items.get(timeout=0.5))
+        while len(taken) < most:
+            taken.append(items.get_nowait())
+    return taken

@@ -1,0 +1,302 @@
+"""What a round does next: a machine without a clock, a thread, a log or a network.
+
+`RoundState.on` takes one event and returns the actions that follow from it. `flower.server` makes
+events of replies and of time, and carries the actions out.
+
+    hello    a node that appears is asked which site it is and which plans it approved; if its
+             upload is ready and small, that comes with the answer
+    ask      a node of an admitted site is asked for the upload, if the site approved this plan
+             and is not in yet
+    take     an upload is taken into the study, one at a time of each site
+    again    a message that was lost is sent anew when its node is there; a site that waits for
+             its officer is asked again after a while
+    end      when nobody is left to wait for, or at the deadline
+
+Questions are counted by node, not by site: a node that only says that it is a site cannot keep the
+site itself out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from predbayes.flower import ACK, HELLO, UPLOAD
+from predbayes.flower.events import (
+    Acknowledged,
+    Action,
+    Answered,
+    Closing,
+    Decided,
+    End,
+    Event,
+    InStudy,
+    Introduced,
+    Look,
+    Nodes,
+    NotSent,
+    Report,
+    Send,
+    SiteState,
+    Take,
+    Time,
+    Warn,
+)
+
+_FINAL: tuple[SiteState, ...] = ("in", "refused", "failed")  # until the next round
+_FIRST_SHARE = 4  # of hellos, until one is answered: those who prepare are not to be disturbed
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSettings:
+    """How long to wait, and how often to look.
+
+    Args:
+        deadline_seconds: When the round ends at the latest.
+        poll_seconds: Between two looks at one message.
+        retry_seconds: Time after which a site that waits for an approval is asked again.
+        report_seconds: Between two lines of the log.
+        num_threads: That pull replies; memory is about three replies for each.
+        num_per_pull: Messages that a thread asks for at once. Over a network a pull waits for the
+            slowest of them; in a simulation replies lie in this process.
+        num_at_once: Hellos that are under way.
+        ack_seconds: How long nodes have to note that they may leave; 0: they are not told.
+    """
+
+    deadline_seconds: float = 3600.0
+    poll_seconds: float = 1.0
+    retry_seconds: float = 30.0
+    report_seconds: float = 10.0
+    num_threads: int = 4
+    num_per_pull: int = 1
+    num_at_once: int = 1000
+    ack_seconds: float = 15.0
+
+
+SIMULATED = RoundSettings(num_threads=1, num_per_pull=64, num_at_once=80, ack_seconds=0.0)
+"""For a simulation, whose nodes, messages and round share one process. Flower looks through all
+messages for every node, again and again, so few are under way; replies are pulled by the dozen; and
+nobody can leave."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known of a node, and what it was asked and has not answered."""
+
+    site: str | None = None  # None: it is not there, or has not said; "": of no admitted site
+    approved: bool = False
+    greeted: bool = False  # a hello is on its way
+    asked: str = ""  # the site whose upload it is asked for
+    next_hello: float = 0.0
+    next_ask: float = 0.0
+    spent: bool = False  # what it sent was refused, or it failed: it is not asked again
+
+
+@dataclass(slots=True)
+class _Due:
+    """When to do what is done again and again."""
+
+    look: float
+    report: float
+
+
+@dataclass(slots=True)
+class RoundState:
+    """Everything that a round knows; only `on` changes it.
+
+    Args:
+        admitted: The study's sites.
+        settings: How long to wait, and how often to look.
+        now: When the round begins.
+    """
+
+    admitted: frozenset[str]
+    settings: RoundSettings
+    now: float
+    sites: dict[str, SiteState] = field(default_factory=dict)
+    untold: set[int] = field(default_factory=set)  # nodes that have not noted that they may leave
+    ended: bool = False
+    _nodes: dict[int, _Node] = field(default_factory=dict)
+    _fresh: list[int] = field(default_factory=list)  # nodes to greet, the next one last
+    _taking: dict[str, int] = field(default_factory=dict)  # node whose upload is being taken
+    _deadline: float = field(init=False)
+    _due: _Due = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._deadline = self.now + self.settings.deadline_seconds
+        self._due = _Due(self.now, self.now + self.settings.report_seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds to the deadline."""
+        return max(0.0, self._deadline - self.now)
+
+    def standing(self) -> dict[str, str]:
+        """Return the state of every admitted site."""
+        return {site: self.sites.get(site, "not there") for site in sorted(self.admitted)}
+
+    def on(self, event: Event) -> list[Action]:
+        """Take note of an event, and return what is to be done."""
+        match event:
+            case Time(now):
+                return self._pass(now)
+            case Nodes(there):
+                return self._look(there)
+            case Introduced():
+                return self._meet(event)
+            case Answered():
+                return self._answer(event)
+            case Closing():
+                return self._tell()
+            case _:
+                self._note(event)
+                return []
+
+    def _note(self, event: Event) -> None:
+        """Take note of an event that asks for nothing."""
+        match event:
+            case Decided(node, site, accepted) if self._taking.get(site) == node:
+                del self._taking[site]
+                self._mark(self._nodes[node], site, "in" if accepted else "refused")
+            case InStudy(sites):
+                self.sites.update(dict.fromkeys(sites, "in"))
+            case NotSent(node, kind) if node in self._nodes:
+                self._close(node, kind)
+            case Acknowledged(node):
+                self.untold.discard(node)
+
+    def _pass(self, now: float) -> list[Action]:
+        self.now = max(self.now, now)
+        if self.ended:
+            return []
+        in_time = self._all_done()
+        if in_time or not self.left:
+            self.ended = True
+            return [End(in_time)]
+        actions: list[Action] = list(self._greet())
+        if self.now >= self._due.look:
+            self._due.look = self.now + self.settings.poll_seconds
+            actions.append(Look())
+        if self.now >= self._due.report:
+            self._due.report = self.now + self.settings.report_seconds
+            actions.append(Report())
+        return actions
+
+    def _all_done(self) -> bool:
+        """Whether there is nobody left to wait for in this round."""
+        if not self.admitted or not all(self.sites.get(s) in _FINAL for s in self.admitted):
+            return False
+        open_sites = {site for site in self.admitted if self.sites[site] != "in"}
+        # Somebody else may have answered in the name of a site that is refused.
+        unmet = bool(self._fresh) or any(node.greeted for node in self._nodes.values())
+        return not (open_sites and unmet) and not any(
+            node.site in open_sites and not node.spent for node in self._nodes.values()
+        )
+
+    def _look(self, there: frozenset[int]) -> list[Action]:
+        """See which nodes are new, and forget those that went."""
+        for number, node in self._nodes.items():
+            if node.site is not None and number not in there:
+                if self.sites.get(node.site) == "asked":
+                    self.sites[node.site] = "lost"
+                node.site, node.next_hello = None, 0.0
+        self._fresh = sorted((node for node in there if self._may_greet(node)), reverse=True)
+        return [] if self.ended else [*self._ask(), *self._greet()]
+
+    def _may_greet(self, number: int) -> bool:
+        node = self._nodes.get(number, _Node())
+        # An officer may say yes, or a site mend its configuration, while the round waits.
+        met = node.site is not None and node.approved
+        return not met and not node.greeted and self.now >= node.next_hello
+
+    def _greet(self) -> list[Send]:
+        """Say hello to nodes that are new, not to all of them at once."""
+        under_way = sum(node.greeted for node in self._nodes.values())
+        first = all(node.site is None for node in self._nodes.values())
+        most = max(1, self.settings.num_at_once // (_FIRST_SHARE if first else 1))
+        room = min(max(0, most - under_way), len(self._fresh))
+        numbers = [self._fresh.pop() for _ in range(room)]
+        for number in numbers:
+            self._nodes.setdefault(number, _Node()).greeted = True
+        return [Send(number, HELLO) for number in numbers]
+
+    def _ask(self) -> list[Send]:
+        """Ask the nodes that may be asked now."""
+        asks = []
+        for number, node in sorted(self._nodes.items()):
+            if node.site and self._may_ask(node, node.site):
+                node.asked = node.site
+                self.sites[node.site] = "asked"
+                asks.append(Send(number, UPLOAD, node.site))
+        return asks
+
+    def _may_ask(self, node: _Node, site: str) -> bool:
+        if node.asked or node.spent or not node.approved or self.now < node.next_ask:
+            return False
+        return self._is_wanted(site)
+
+    def _is_wanted(self, site: str) -> bool:
+        return not self.ended and self.sites.get(site) != "in" and site not in self._taking
+
+    def _meet(self, event: Introduced) -> list[Action]:
+        """Note which site a node is, and take what it has brought."""
+        node, site = self._nodes.get(event.node), event.site
+        if node is None or not node.greeted:
+            return []
+        node.greeted, node.next_hello = False, self.now + self.settings.retry_seconds
+        node.site = site if site in self.admitted else ""
+        node.approved = event.approved and bool(node.site)
+        if not node.site or self.sites.get(site) not in (None, "lost"):
+            return []
+        if not node.approved:
+            self.sites[site] = "not approved"
+            return [Warn(f"{site} has not approved this plan")]
+        return self._take(event.node, site) if event.brings else []
+
+    def _answer(self, event: Answered) -> list[Action]:
+        """Note what a node said when it was asked for its upload."""
+        node = self._nodes.get(event.node)
+        if node is None or not node.asked:
+            return []
+        site = node.asked
+        self._close(event.node, UPLOAD)
+        if event.outcome == "upload":
+            return self._take(event.node, site)
+        if event.outcome == "not approved" or event.outcome == "awaiting release":
+            node.next_ask = self.now + self.settings.retry_seconds
+        self._mark(node, site, event.outcome)
+        return []
+
+    def _take(self, number: int, site: str) -> list[Action]:
+        """Take an upload, unless its site needs none; else the node is asked again later."""
+        if not self._is_wanted(site):
+            return []
+        self._taking[site] = number
+        return [Take(number, site)]
+
+    def _mark(self, node: _Node, site: str, state: SiteState) -> None:
+        """Note what became of a message; what another node of the site brought in stays in."""
+        node.spent |= state in ("refused", "failed")
+        if self.sites.get(site) != "in":
+            self.sites[site] = state
+
+    def _close(self, number: int, kind: str) -> None:
+        """Forget a question that has its answer, or that nobody has heard."""
+        node = self._nodes[number]
+        if kind == HELLO:
+            node.greeted = False
+        elif kind == UPLOAD:
+            node.asked = ""
+        else:
+            self.untold.discard(number)
+
+    def _tell(self) -> list[Action]:
+        """Tell nodes what became of their upload."""
+        if not self.settings.ack_seconds:
+            return []
+        told = [
+            Send(number, ACK, node.site)
+            for number, node in sorted(self._nodes.items())
+            if node.site and self.sites.get(node.site) in ("in", "refused")
+        ]
+        self.untold.update(send.node for send in told)
+        return list(told)
