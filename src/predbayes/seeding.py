@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -45,26 +44,6 @@ def split(rng: torch.Generator, num: int) -> list[torch.Generator]:
     """``num`` independent generators drawn from ``rng``, one for each of several equal parts."""
     root = draw_seed(rng)
     return [generator(root, index) for index in range(num)]
-
-
-def folds(num_rows: int, num_folds: int, *, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Rows dealt at random into parts: for each, the rows in it and all others, ascending."""
-    part = torch.randperm(num_rows, generator=rng) % num_folds
-    return [
-        ((part == index).nonzero()[:, 0], (part != index).nonzero()[:, 0])
-        for index in range(num_folds)
-    ]
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """So many of torch's threads inside the block: sums over several do not repeat to the bit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def generator_on(device: torch.device, rng: torch.Generator) -> torch.Generator:

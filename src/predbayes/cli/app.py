@@ -16,7 +16,8 @@ import predbayes
 from predbayes.cli import data, demo, experiment, plan, predict, site, study
 from predbayes.errors import PredbayesError
 
-# Plain help appears in half the time; rich's brackets would be escaped in it all the same.
+# Plain help appears in half the time. There is no public switch: with `rich_markup_mode=None` alone
+# typer 0.20, to which flwr holds us, loads rich all the same and writes "\\[default: ...]".
 typer.core.HAS_RICH = False
 
 app = typer.Typer(

@@ -46,7 +46,8 @@ from predbayes.learning.shared import FitStore, Shared
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.seeding import generator, threads
+from predbayes.seeding import generator
+from predbayes.threads import threads
 
 STUDENT = " student"
 """Appended to a method's label for the record of its student."""

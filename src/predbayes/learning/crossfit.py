@@ -14,7 +14,8 @@ from torch import Tensor
 
 from predbayes.learning.local import LocalLearner
 from predbayes.predictive.families import Predictive, average, joined
-from predbayes.seeding import folds, split
+from predbayes.predictive.folds import folds, in_row_order
+from predbayes.seeding import split
 
 
 def cross_fitted(
@@ -41,6 +42,5 @@ def cross_fitted(
         model = learner.fit((inputs[seen], targets[seen]), rng=own)
         fitted.append(model.predict(inputs))
     held_out = [predictive[out] for (out, _), predictive in zip(parts, fitted, strict=True)]
-    in_order = torch.cat([out for out, _ in parts]).argsort()
     elsewhere = average([predictive[num_labels:] for predictive in fitted])
-    return joined([joined(held_out)[in_order], elsewhere])
+    return joined([in_row_order(parts, held_out), elsewhere])

@@ -46,6 +46,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.folds import folds
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import (
     CLASS_MIXTURE,
@@ -58,7 +59,6 @@ from predbayes.predictive.pooling import (
     trust,
 )
 from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
-from predbayes.seeding import folds
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
 from predbayes.files import file_digest, make_folder
-from predbayes.seeding import threads
 from predbayes.study.coordinator.folder import LABELS, RESULT_FILE, StudyFolder
 from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes.study.coordinator.step import Step
@@ -25,6 +24,7 @@ from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
+from predbayes.threads import threads
 
 _ONNX = f"{MODEL_FOLDER}/model.onnx"
 _BESIDE_FINDINGS = {"number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites"}

@@ -39,11 +39,12 @@ from predbayes.methods.beta_pred_bayes import BetaPredBayes
 from predbayes.methods.distilled import Distilled, DistilledState
 from predbayes.methods.pooled import PoolState, read_predictive
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, joined
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS
-from predbayes.seeding import folds, generator
+from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import (
     make_learner,
@@ -283,8 +284,7 @@ class _Run:
             state = inner.finish(total[order], part, inner.own_model())
             pooled.append(state.teacher.predictive[part.evaluate])
             predicted.append(state.student.predict(part.inputs[part.evaluate]))
-        back = torch.cat([out for out, _ in parts]).argsort()
-        return joined(pooled)[back], joined(predicted)[back]
+        return in_row_order(parts, pooled), in_row_order(parts, predicted)
 
 
 @dataclass(frozen=True, slots=True)

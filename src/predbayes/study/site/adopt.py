@@ -37,8 +37,9 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, joined
-from predbayes.seeding import folds, generator
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.folds import folds, in_row_order
+from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan, Section
 from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.schema import Estimate, Scores
@@ -242,7 +243,7 @@ def cross_fitted(predictive: Predictive, targets: Tensor, *, rng: torch.Generato
         fit_adjustment(predictive[rest], targets[rest]).apply(predictive[out])
         for out, rest in parts
     ]
-    return joined(adjusted)[torch.cat([out for out, _ in parts]).argsort()]
+    return in_row_order(parts, adjusted)
 
 
 # Comparing

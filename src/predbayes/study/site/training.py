@@ -40,13 +40,14 @@ from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
-from predbayes.seeding import generator, threads
+from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.tables.coding import code_targets, encode
+from predbayes.threads import threads
 
 HOME = "home"
 HOLDOUT_FILE = "holdout.safetensors"
