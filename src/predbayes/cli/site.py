@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from predbayes.cli import site_check, site_home, site_train
+from predbayes.cli import site_check, site_model, site_train
 
 app = typer.Typer(
     help="Take part in a study: check, train, approve, evaluate, adopt.", no_args_is_help=True
@@ -13,5 +13,5 @@ app.command("key")(site_train.key_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("train")(site_train.train_command)
-app.command("evaluate")(site_home.evaluate_command)
-app.command("adopt")(site_home.adopt_command)
+app.command("evaluate")(site_model.evaluate_command)
+app.command("adopt")(site_model.adopt_command)

@@ -29,7 +29,7 @@ from predbayes.study.site.adopt import (
     PRIOR_STD,
     adopt,
     advise,
-    cross_fitted,
+    cross_adjusted,
     evaluated_rows,
     fit_adjustment,
     fit_intercept,
@@ -213,8 +213,8 @@ class TestCrossFitting:
         predictive = model.predictive(rows.inputs)
         changed = rows.targets.clone()
         changed[7] = (changed[7] + 1) % 3
-        before = cross_fitted(predictive, rows.targets, rng=generator(0, "parts"))
-        after = cross_fitted(predictive, changed, rng=generator(0, "parts"))
+        before = cross_adjusted(predictive, rows.targets, rng=generator(0, "parts"))
+        after = cross_adjusted(predictive, changed, rng=generator(0, "parts"))
         same = [torch.equal(before[i].natural(), after[i].natural()) for i in _each(30)]
         assert same[7]
         assert 1 <= sum(same) <= 3 + 1  # its part alone
@@ -223,12 +223,12 @@ class TestCrossFitting:
 
     def test_rows_keep_their_order(self):
         predictive = Gaussian(torch.arange(25.0), torch.ones(25))
-        adjusted = cross_fitted(predictive, torch.arange(25.0), rng=generator(0, "parts"))
+        adjusted = cross_adjusted(predictive, torch.arange(25.0), rng=generator(0, "parts"))
         assert adjusted.mean.tolist() == pytest.approx(range(25))
 
     def test_two_rows_are_enough(self):
         predictive = Gaussian(torch.zeros(2), torch.ones(2))
-        adjusted = cross_fitted(predictive, torch.tensor([0.0, 1.0]), rng=generator(0, "parts"))
+        adjusted = cross_adjusted(predictive, torch.tensor([0.0, 1.0]), rng=generator(0, "parts"))
         assert adjusted.mean.tolist() == [0.5, 0.0]  # half of the other row's residual
 
 

@@ -43,6 +43,7 @@ from torch import Tensor, nn
 
 import predbayes
 from predbayes.errors import DataError, StudyError, UploadError
+from predbayes.files import write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
@@ -138,8 +139,8 @@ class CalibratedModel:
         left_out = None if self.adjustment else {"adjustment"}
         text = header.model_dump_json(indent=2, exclude=left_out)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / WEIGHTS_FILE).write_bytes(weights)
-        (folder / HEADER_FILE).write_bytes(text.encode() + b"\n")
+        write_bytes(folder / WEIGHTS_FILE, weights)
+        write_bytes(folder / HEADER_FILE, text.encode() + b"\n")
 
     @classmethod
     def load(cls, folder: str | Path) -> CalibratedModel:

@@ -102,7 +102,7 @@ class Contribution:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _LeaveOneOut:
     """The pool of some sites, and what becomes of it without each of them."""
 
     sites: dict[str, Contribution]
@@ -165,11 +165,11 @@ def screen(
         gone = _surplus_copies(copies, len(sites) - _LEAST_SITES) if rule == "leave-out" else set()
         return {n: Screening(tuple(found[n].values()), None, n in gone) for n in sites}
     judged = _judged(found, agreements)
-    last = _look(sites, judged, losses)
-    left_out: dict[str, _Look] = {}
+    last = _leave_one_out(sites, judged, losses)
+    left_out: dict[str, _LeaveOneOut] = {}
     while rule == "leave-out" and (worst := _worst(last, found, copies)) is not None:
         left_out[worst] = last
-        last = _look({n: c for n, c in last.sites.items() if n != worst}, judged, losses)
+        last = _leave_one_out({n: c for n, c in last.sites.items() if n != worst}, judged, losses)
     draws = draw_seed(rng)
     return {
         name: _screening(name, left_out.get(name, last), found[name], draws, name in left_out)
@@ -459,7 +459,9 @@ def _judged(
     return {*ranked[:MAX_JUDGED], *(name for name, kinds in found.items() if kinds)}
 
 
-def _look(sites: dict[str, Contribution], judged: set[str], losses: Losses) -> _Look:
+def _leave_one_out(
+    sites: dict[str, Contribution], judged: set[str], losses: Losses
+) -> _LeaveOneOut:
     """Pool the sites, and pool them again without each that is judged."""
     together = losses(list(sites.values()))
     gaps = {
@@ -468,42 +470,42 @@ def _look(sites: dict[str, Contribution], judged: set[str], losses: Losses) -> _
         if name in judged
     }
     clearly = NormalDist().inv_cdf(1 - HARMFUL / max(1, len(gaps)))
-    return _Look(sites, float(together.mean()), gaps, clearly)
+    return _LeaveOneOut(sites, float(together.mean()), gaps, clearly)
 
 
 def _worst(
-    look: _Look,
+    pool: _LeaveOneOut,
     found: Mapping[str, Mapping[Kind, Finding]],
     copies: Mapping[str, Sequence[str]],
 ) -> str | None:
     """The next site to leave out: the one without which the pool is best."""
-    if len(look.sites) <= _LEAST_SITES:
+    if len(pool.sites) <= _LEAST_SITES:
         return None
     out = []
-    for name in look.gaps:
+    for name in pool.gaps:
         kinds = set(found[name])
-        if not look.sites.keys() & set(copies.get(name, ())):
+        if not pool.sites.keys() & set(copies.get(name, ())):
             kinds -= {"copy"}  # the others are gone: it counts once
-        burden = max((_BURDEN[kind] for kind in kinds), default=-look.clearly)
-        if look.score(name) <= burden:
+        burden = max((_BURDEN[kind] for kind in kinds), default=-pool.clearly)
+        if pool.score(name) <= burden:
             out.append(name)
     # Of equals, such as copies, the last by name.
     out.sort(reverse=True)
-    return min(out, key=lambda name: round(float(look.gaps[name].mean()), 9), default=None)
+    return min(out, key=lambda name: round(float(pool.gaps[name].mean()), 9), default=None)
 
 
 def _screening(
-    name: str, look: _Look, cheap: Mapping[Kind, Finding], draws: int, leave_out: bool
+    name: str, pool: _LeaveOneOut, cheap: Mapping[Kind, Finding], draws: int, leave_out: bool
 ) -> Screening:
     findings = list(cheap.values())
-    if name not in look.gaps:
+    if name not in pool.gaps:
         return Screening(tuple(findings), None, leave_out)
-    influence = mean_estimate(look.gaps[name], rng=generator(draws))
-    if look.is_harmful(name):
+    influence = mean_estimate(pool.gaps[name], rng=generator(draws))
+    if pool.is_harmful(name):
         text = (
-            f"Without it the pool is better: NLL {look.nll + influence.value:.3f} instead of "
-            f"{look.nll:.3f} on {len(look.gaps[name])} labelled rows, cross-validated, by "
-            f"{-look.score(name):.1f} standard errors."
+            f"Without it the pool is better: NLL {pool.nll + influence.value:.3f} instead of "
+            f"{pool.nll:.3f} on {len(pool.gaps[name])} labelled rows, cross-validated, by "
+            f"{-pool.score(name):.1f} standard errors."
         )
         findings.append(Finding(kind="harmful", text=text))
     return Screening(tuple(findings), influence, leave_out)

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
+from predbayes.files import write_bytes
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import generator
@@ -88,7 +89,7 @@ class Adoption:
         """Write the adopted model, and the comparison beside it."""
         self.model.save(folder)
         text = self.comparison.model_dump_json(indent=1) + "\n"
-        (folder / COMPARISON_FILE).write_bytes(text.encode())
+        write_bytes(folder / COMPARISON_FILE, text.encode())
 
 
 def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None) -> Adoption:
@@ -107,7 +108,7 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
         require_trained_rows(plan, rows, held_out, own)
     predictive = model.predictive(rows.inputs)
     fitted = fit_adjustment(predictive, rows.targets)
-    honest = cross_fitted(predictive, rows.targets, rng=generator(plan.seed, "adopt", site))
+    honest = cross_adjusted(predictive, rows.targets, rng=generator(plan.seed, "adopt", site))
     rivals: dict[Name, Predictive] = {"adopted": honest[held_out], "global": predictive[held_out]}
     if own is not None:
         rivals = {"own": own.predictive, **rivals}
@@ -236,7 +237,7 @@ def fit_shift_scale(
     return ShiftScale(shift=float(shift), var_factor=float(squares) / (len(targets) + prior_rows))
 
 
-def cross_fitted(predictive: Predictive, targets: Tensor, *, rng: torch.Generator) -> Predictive:
+def cross_adjusted(predictive: Predictive, targets: Tensor, *, rng: torch.Generator) -> Predictive:
     """Each row with an adjustment that was fitted without it."""
     parts = folds(len(targets), min(_NUM_PARTS, len(targets)), rng=rng)
     adjusted = [

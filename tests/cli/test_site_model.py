@@ -12,7 +12,7 @@ import typer
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from predbayes.cli.site_home import adopt_command, evaluate_command
+from predbayes.cli.site_model import adopt_command, evaluate_command
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
@@ -252,7 +252,7 @@ def test_no_cell_is_ever_said_or_written(home):
 
 
 def test_help_needs_no_torch():
-    code = "import sys, predbayes.cli.site_home; sys.exit('torch' in sys.modules)"
+    code = "import sys, predbayes.cli.site_model; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
