@@ -46,7 +46,7 @@ from predbayes.flower.parcel import unpack_answer
 from predbayes.flower.post import Post
 from predbayes.flower.round import RoundSettings, RoundState
 from predbayes.flower.wire import brings_upload, read_words, unpack_hello, words
-from predbayes.study.coordinator.live import LiveRun, one_run
+from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
 from predbayes.study.wording import counted
 
@@ -220,7 +220,7 @@ class Round:
 
     def _save_live(self) -> None:
         """For `predbayes study status`."""
-        LiveRun(self._state.standing(), round(self._state.left, 1)).save(self.study.folder)
+        RunStatus(self._state.standing(), round(self._state.left, 1)).save(self.study.folder)
 
 
 def run_study(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from predbayes.exchange.signing import PublicKey
 from predbayes.study.coordinator.folder import StudyFolder
-from predbayes.study.coordinator.live import LiveRun
+from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.result.schema import Result
 
@@ -50,7 +50,7 @@ class Status:
     quorum: int
     deadline: str | None
     late: bool
-    run: LiveRun | None  # over a network, if one is under way
+    run: RunStatus | None  # over a network, if one is under way
     results: tuple[ResultStatus, ...]
     ledger_digest: str
     next: str  # what to do now
@@ -77,7 +77,7 @@ def status_of(study: StudyFolder) -> Status:
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
-        run=LiveRun.load(study.folder),
+        run=RunStatus.load(study.folder),
         results=results,
         ledger_digest=state.last,
         next=_next(len(state.uploads), plan.rules.quorum, results),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from predbayes.files import file_digest
 from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
 from predbayes.study.coordinator.folder import LEDGER, RESULTS, UPLOADS, StudyFolder
-from predbayes.study.coordinator.live import LIVE_FILE
+from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.state import State
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
 from predbayes.study.store.files import LOCK, RUN_LOCK
 
-_PASSING = {LEDGER, LOCK, RUN_LOCK, LIVE_FILE}
+_PASSING = {LEDGER, LOCK, RUN_LOCK, RUN_FILE}
 """Files that no entry names."""
 
 

@@ -19,11 +19,11 @@ from predbayes.files import remove, write_bytes
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.store.ledger import now
 
-LIVE_FILE = ".run.json"
+RUN_FILE = ".run.json"
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRun:
+class RunStatus:
     """A run that is under way."""
 
     sites: Mapping[str, str]  # the state of each admitted site
@@ -34,13 +34,13 @@ class LiveRun:
 
     def save(self, folder: Path) -> None:
         """Write it into a study's folder, whole or not at all."""
-        write_bytes(folder / LIVE_FILE, json.dumps(asdict(self)).encode())
+        write_bytes(folder / RUN_FILE, json.dumps(asdict(self)).encode())
 
     @classmethod
-    def load(cls, folder: Path) -> LiveRun | None:
+    def load(cls, folder: Path) -> RunStatus | None:
         """What a run has written, if there is one under way."""
         try:
-            found = cls(**json.loads((folder / LIVE_FILE).read_bytes()))
+            found = cls(**json.loads((folder / RUN_FILE).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
         return found if found.host != socket.gethostname() or _runs(found.pid) else None
@@ -53,7 +53,7 @@ def one_run(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            remove(folder / LIVE_FILE)
+            remove(folder / RUN_FILE)
 
 
 def _runs(pid: int) -> bool:

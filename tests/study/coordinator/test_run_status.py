@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.coordinator.live import LIVE_FILE, LiveRun, one_run
+from predbayes.study.coordinator.run_status import RUN_FILE, RunStatus, one_run
 from predbayes.study.coordinator.status import status_of
 from tests.study.world import make_world
 
-RUN = LiveRun({"Alpha": "asked", "Beta": "in"}, 12.5)
+RUN = RunStatus({"Alpha": "asked", "Beta": "in"}, 12.5)
 
 
 @pytest.fixture(scope="module")
@@ -35,29 +35,29 @@ def test_a_run_is_seen_while_it_lasts(study):
 def test_a_run_that_was_killed_is_not_seen(study):
     script = (
         "import os, signal, sys; from pathlib import Path; "
-        "from predbayes.study.coordinator.live import LiveRun, one_run\n"
+        "from predbayes.study.coordinator.run_status import RunStatus, one_run\n"
         "with one_run(Path(sys.argv[1])):\n"
-        "    LiveRun({}, 1.0).save(Path(sys.argv[1]))\n"
+        "    RunStatus({}, 1.0).save(Path(sys.argv[1]))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", script, str(study.folder)])
     assert killed.returncode == -9
-    assert (study.folder / LIVE_FILE).exists()
+    assert (study.folder / RUN_FILE).exists()
     assert status_of(study).run is None
     with one_run(study.folder):
         pass  # what it held is free
-    assert not (study.folder / LIVE_FILE).exists()
+    assert not (study.folder / RUN_FILE).exists()
 
 
 def test_one_of_another_machine_is_told_as_it_is(study):
     with one_run(study.folder):
-        LiveRun({}, 1.0, host="elsewhere", pid=10**8).save(study.folder)
+        RunStatus({}, 1.0, host="elsewhere", pid=10**8).save(study.folder)
         assert status_of(study).run is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"sites": {}}', b"\xff"])
 def test_what_cannot_be_read_is_no_run(study, content):
-    (study.folder / LIVE_FILE).write_bytes(content)
+    (study.folder / RUN_FILE).write_bytes(content)
     assert status_of(study).run is None
 
 
