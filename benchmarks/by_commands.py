@@ -24,14 +24,16 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from predbayes.cli.app import app
 from predbayes.data.files import data_root
 from predbayes.errors import DataError
 from predbayes.predictive.families import Predictive
+from predbayes.predictive.measures import MEASURES
 from predbayes.study.kit.kit import Kit
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.scoring import Rows, row_values
+from predbayes.study.result.scoring import row_values
 from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
 from predbayes.study.site.training import SiteRows, fit_site
 from predbayes.study.tables.coding import read_frame
@@ -41,8 +43,8 @@ from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
 EXAMPLE = Path(__file__).parents[1] / "examples" / "four-hospitals" / "study.py"
 ADVISED = "advised"
 
-Models = dict[str, Rows]
-"""Each metric's values row by row, by model."""
+Models = dict[str, dict[str, Tensor]]
+"""Each measure's values row by row, by model."""
 
 Split = dict[str, Models]
 """What one split gave, by site."""
@@ -171,7 +173,7 @@ def comparison(out: Path, site: Site) -> Comparison:
 
 def worse_beyond_interval(models: Models) -> bool:
     """Whether what was advised has a higher NLL than the own model by two standard errors."""
-    difference = (models[ADVISED]["nll"][0] - models["own"]["nll"][0]).numpy()
+    difference = (models[ADVISED]["nll"] - models["own"]["nll"]).numpy()
     error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
     return bool(difference.mean() > 2 * error > 0)
 
@@ -189,7 +191,4 @@ def scores(splits: Sequence[Split], names: Sequence[str]) -> dict[str, dict[str,
 
 
 def _score(split: Split, names: Sequence[str], model: str, metric: str) -> float:
-    parts = [split[name][model][metric] for name in names]
-    mean = torch.cat([values for values, _ in parts]).mean()
-    after = parts[0][1]
-    return float(mean if after is None else after(mean))
+    return MEASURES[metric].value(torch.cat([split[name][model][metric] for name in names]))

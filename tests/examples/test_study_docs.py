@@ -22,8 +22,9 @@ from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.signing import PublicKey
 from predbayes.study.plan import schema as plan_module
 from predbayes.study.plan.schema import Plan, Section
-from predbayes.study.result.evaluation import evaluation_upload, metric_names
+from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes.study.result.scoring import measures_of
 from predbayes.study.tables import sitefile
 from predbayes.study.tables.sitefile import FileForm, MissingCodes, SiteColumn, SiteFile
 from tests.study.messy import write_kit, write_messy
@@ -224,7 +225,7 @@ def test_every_field_of_an_evaluation_is_in_the_docs(tmp_path, regression):
     assert all(f"`{name}`" in rows["metrics"][1] for name in Sums.model_fields)
     assert all(f"`{name}`" in rows["bins"][1] for name in BinSums.model_fields)
     plan = make_world(tmp_path, regression=regression).kit.plan
-    assert all(f"`{name}`" in rows["metrics"][1] for name in metric_names(plan))
+    assert all(f"`{m.name}`" in rows["metrics"][1] for m in measures_of(plan))
 
 
 # What a site does

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from predbayes.errors import ExperimentError, MissingPackageError
-from predbayes.experiments.figures import lines, pool_bins, reliability
+from predbayes.experiments.figures import lines, pool_bins, reliability_diagrams
 from predbayes.experiments.records import Record
 
 X = "partition.heterogeneity"
@@ -126,7 +126,7 @@ class TestLines:
 
     def test_coverage_is_named_by_its_level(self, tmp_path):
         (axes,) = lines([record(coverage_95=0.9)], ["coverage_95"], X, tmp_path / "f.png").axes
-        assert axes.get_ylabel() == "coverage of 95 % intervals"
+        assert axes.get_ylabel() == "95 % coverage"
 
     def test_panels_without_data_are_left_out(self, tmp_path):
         records = [record(dataset="mnist", nll=1.0, ece=0.1), record(dataset="bike", nll=2.0)]
@@ -180,7 +180,7 @@ class TestReliability:
         assert pooled.ece == pytest.approx(0.1)
 
     def test_one_diagram_per_cell_and_method(self, records, tmp_path):
-        figure = reliability(records, tmp_path / "f.png", ["mixture", "beta"])
+        figure = reliability_diagrams(records, tmp_path / "f.png", ["mixture", "beta"])
         uppers, lowers = figure.axes[::2], figure.axes[1::2]
         assert [a.get_title() for a in uppers] == [
             "mixture\nmnist, heterogeneity=0.0",
@@ -194,27 +194,27 @@ class TestReliability:
         np.testing.assert_allclose([bar.get_height() for bar in lowers[0].patches], [0, 0.3, 0.7])
 
     def test_bars_stand_under_their_bins(self, records, tmp_path):
-        upper, lower = reliability(records, tmp_path / "f.png", ["beta"]).axes[:2]
+        upper, lower = reliability_diagrams(records, tmp_path / "f.png", ["beta"]).axes[:2]
         assert upper.get_position().x0 == pytest.approx(lower.get_position().x0)
         assert upper.get_position().x1 == pytest.approx(lower.get_position().x1)
         assert upper.get_xlim() == lower.get_xlim() == (0, 1)
 
     def test_all_methods_unless_told(self, records, tmp_path):
-        assert len(reliability(records, tmp_path / "f.png").axes) == 2 * 3 * 2
+        assert len(reliability_diagrams(records, tmp_path / "f.png").axes) == 2 * 3 * 2
 
     def test_diagrams_without_data_are_left_out(self, records, tmp_path):
-        figure = reliability(
+        figure = reliability_diagrams(
             [*records[:-1], record("new", bins=records[0].reliability)], tmp_path / "f.png"
         )
         assert len(figure.axes) == 2 * 7
 
     def test_unknown_methods_are_refused(self, records, tmp_path):
         with pytest.raises(ExperimentError, match="did you mean 'beta'"):
-            reliability(records, tmp_path / "f.png", ["bta"])
+            reliability_diagrams(records, tmp_path / "f.png", ["bta"])
 
     def test_records_without_bins_are_refused(self, tmp_path):
         with pytest.raises(ExperimentError, match="no record has reliability bins"):
-            reliability([record(nll=1.0)], tmp_path / "f.png")
+            reliability_diagrams([record(nll=1.0)], tmp_path / "f.png")
 
     @pytest.mark.parametrize("bad", [{"count": [1]}, bins([1, 2], [0.5, 0.5], [0.5, 0.5])])
     def test_bins_that_do_not_fit_are_refused(self, bad):
@@ -241,7 +241,7 @@ class TestFiles:
         with pytest.raises(ExperimentError, match=r"ends in \.png, \.svg, \.pdf"):
             lines(records, ["nll"], X, tmp_path / name)
         with pytest.raises(ExperimentError, match=r"ends in \.png, \.svg, \.pdf"):
-            reliability(records, tmp_path / name)
+            reliability_diagrams(records, tmp_path / name)
 
     def test_without_matplotlib_the_extra_is_named(self, records, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -133,7 +133,7 @@ class TestBest:
         for metric, words in (
             ("nll", "the lowest mean"),
             ("accuracy", "the highest mean"),
-            ("coverage_90", "the mean nearest to 0.9"),
+            ("coverage_95", "the mean nearest to 0.95"),
         ):
             table = build_table([record("a", 0, **{metric: 0.5})], metric)
             (line,) = table.legend()

@@ -207,7 +207,7 @@ def make_figure(
 
     found, _folder = _read(records)
     if reliability:
-        figures.reliability(found, out, methods)
+        figures.reliability_diagrams(found, out, methods)
     else:
         figures.lines(found, metrics.split(",") if metrics else None, x, out, methods)
     typer.echo(f"wrote {out}")

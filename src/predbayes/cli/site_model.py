@@ -137,15 +137,16 @@ def _show(plan: Plan, found: Comparison) -> None:
 
 
 def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
-    """Print a line for each model and a column for each metric, with intervals of 95 %."""
-    from predbayes.study.report.report import METRICS, with_interval
+    """Print a line for each model and a column for each measure, with intervals of 95 %."""
+    from predbayes.predictive.measures import MEASURES
+    from predbayes.study.report.report import with_interval
 
     lines = list(scores)
-    shown = [m for m in METRICS if any(m.name in found.metrics for _, found in lines)]
+    shown = [m for m in MEASURES.values() if any(m.name in found.metrics for _, found in lines)]
     unit = f" ({plan.target.unit})" if plan.target.unit else ""
-    table = [["", *(m.label + (unit if m.has_unit else "") for m in shown)]]
+    table = [["", *(m.label + (unit if m.in_target_unit else "") for m in shown)]]
     for name, found in lines:
-        cells = (with_interval(found.metrics[m.name], percent=m.percent) for m in shown)
+        cells = (with_interval(found.metrics[m.name], percent=m.is_share) for m in shown)
         table.append([name, *(" ".join(cell) for cell in cells)])
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:

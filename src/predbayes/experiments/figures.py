@@ -1,8 +1,9 @@
 """Figures from the records of an experiment.
 
-`lines` draws metrics against an axis of the experiment, `reliability` how often a prediction made
-with some confidence is right. Each builds a figure of its own, without the state that pyplot
-shares between figures, writes it in the format that the file's suffix names, and returns it.
+`lines` draws metrics against an axis of the experiment, `reliability_diagrams` how often a
+prediction made with some confidence is right. Each builds a figure of its own, without the state
+that pyplot shares between figures, writes it in the format that the file's suffix names, and
+returns it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from predbayes.experiments.records import Record
 from predbayes.experiments.statistics import Floats, Summary, summarise
 from predbayes.experiments.tables import DATASET, cell_label, latest, scored
 from predbayes.optional import require
+from predbayes.predictive.measures import MEASURES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,14 +38,6 @@ _INK, _GRID = "#333333", "#DDDDDD"
 _WIDE = 5.0  # ratio of means above which an axis is logarithmic
 _CROWDED = 24  # letters under one panel that stand side by side
 _SMALL, _MEDIUM = 8, 9  # points
-_NAMES = {
-    "nll": "NLL (nats per row)",
-    "ece": "ECE",
-    "ece_null": "ECE if calibrated",
-    "brier": "Brier score",
-    "rmse": "RMSE",
-    "crps": "CRPS",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +110,7 @@ def _default_axis(records: Sequence[Record]) -> str:
     return [*numbers, *several, *values][0]
 
 
-def reliability(
+def reliability_diagrams(
     records: Iterable[Record], out: Path, methods: Sequence[str] | None = None
 ) -> Figure:
     """Draw reliability diagrams: one per cell and method, the seeds' rows pooled.
@@ -278,16 +272,16 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
 
 
 def metric_name(metric: str) -> str:
-    """Return the name of a metric on an axis.
+    """Return what an axis calls a metric.
 
     Examples:
         >>> metric_name("nll"), metric_name("coverage_95")
-        ('NLL (nats per row)', 'coverage of 95 % intervals')
+        ('NLL (nats per row)', '95 % coverage')
     """
-    head, _, level = metric.partition("_")
-    if head in ("coverage", "width") and level:
-        return f"{head} of {level} % intervals"
-    return _NAMES.get(metric, metric.replace("_", " "))
+    if metric not in MEASURES:
+        return metric.replace("_", " ")
+    measure = MEASURES[metric]
+    return f"{measure.label} ({measure.unit})" if measure.unit == "nats per row" else measure.label
 
 
 def _positions(values: Sequence[Any]) -> dict[Any, float]:

@@ -297,7 +297,7 @@ def _scored(
         results[label] = _Result(
             figures,
             _details(state),
-            scores.reliability(predictive, world.targets),
+            scores.reliability_bins(predictive, world.targets),
             scores.losses(predictive, world.targets),
         )
     return results

@@ -3,14 +3,14 @@
 `build_table` makes a value, `Table`: what is known of every method on every cell.
 `predbayes.experiments.rendering` makes text of it.
 
-What is good depends on the metric. Each has an *aim*: plus infinity for an accuracy, 0.95 for the
-coverage of 95 % intervals, minus infinity for all others. The best mean is the nearest to it.
+What is good depends on the metric. Each has an *aim* (`predbayes.predictive.measures`): plus
+infinity for an accuracy, 0.95 for the coverage of 95 % intervals, minus infinity for a loss. The
+best mean is the nearest to it.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +29,10 @@ from predbayes.experiments.statistics import (
     paired_examples,
     summarise,
 )
+from predbayes.predictive.measures import MEASURES
 
 DATASET = "data.name"  # the one axis whose value needs no name beside it
 SIGNIFICANT = 0.05
-_HIGHER = ("accuracy", "auroc", "auprc", "f1", "r2")
 MARK = "†"
 
 
@@ -126,7 +126,7 @@ def build_table(
         metric: A name among the records' scores.
         against: The method that all others are compared with.
         columns: Labels of the cells to show (`cell_label`), in this order; all if not given.
-        higher_is_better: Overrides what the metric's name says.
+        higher_is_better: Overrides the aim of the measure; less is better of one that is unknown.
         losses: Folder with ``KEY.npy``, the loss of every test row by record; used for the NLL,
             whose mean they are, to add intervals over test rows.
         seed: Of the bootstraps.
@@ -265,11 +265,8 @@ def loss(value: float, aim: float) -> float:
 
 
 def _aim(metric: str, higher_is_better: bool | None = None) -> float:
-    coverage = re.fullmatch(r"coverage_(\d+)", metric)
-    if coverage and higher_is_better is None:
-        return float(f"0.{coverage[1]}")
-    if higher_is_better is None:
-        higher_is_better = metric.startswith((*_HIGHER, "coverage"))
+    if higher_is_better is None and metric in MEASURES:
+        return MEASURES[metric].aim
     return math.inf if higher_is_better else -math.inf
 
 

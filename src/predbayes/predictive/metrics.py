@@ -1,7 +1,8 @@
 """How good a predictive is: proper scores, calibration and its uncertainty.
 
 Every metric is a function `(predictive, targets) -> number`, a mean over rows that does not
-depend on how they were batched. NLL is in nats per row with its constant.
+depend on how they were batched; ``*_rows`` are the values by row. NLL is in nats per row with its
+constant. `predbayes.predictive.measures` is the table of those that reports and records have.
 
 The expected calibration error compares confidence with accuracy in bins B_m:
 
@@ -25,16 +26,30 @@ from torch import Tensor
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 
-NUM_BINS = 15
+ECE_BINS = 15
+"""Bins of a calibration error, as in the literature; records of experiments keep these."""
+
+DIAGRAM_BINS = 10
+"""Bins of a study's reliability diagram: wide enough for the rows that a site has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """What a reliability diagram shows, by bins of equal width; 0 in the means of an empty bin."""
+    """What a reliability diagram shows, as sums over the rows of each bin of equal width."""
 
     count: list[int]  # rows whose confidence is in the bin
-    confidence: list[float]  # their mean confidence
-    accuracy: list[float]  # the fraction of them whose predicted class is the target
+    confidence_sum: list[float]
+    hits: list[int]  # rows of them whose predicted class is the target
+
+    @property
+    def confidence(self) -> list[float]:
+        """Mean confidence by bin; 0 where a bin is empty."""
+        return [c / max(n, 1) for c, n in zip(self.confidence_sum, self.count, strict=True)]
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Share of hits by bin; 0 where a bin is empty."""
+        return [hits / max(n, 1) for hits, n in zip(self.hits, self.count, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +62,33 @@ class CalibrationError:
 
 
 def nll(predictive: Predictive, targets: Tensor) -> float:
-    """Negative log-likelihood in nats per row."""
-    return -float(predictive.log_prob(targets).double().mean())
+    """Return the negative log-likelihood in nats per row."""
+    return float(nll_rows(predictive, targets).mean())
+
+
+def nll_rows(predictive: Predictive, targets: Tensor) -> Tensor:
+    """Return the negative log-likelihood of each row, (B,)."""
+    return -predictive.log_prob(targets).double()
 
 
 def accuracy(predictive: Categorical, targets: Tensor) -> float:
-    """Fraction of rows whose most probable class is the target."""
+    """Return the share of rows whose most probable class is the target."""
+    return float(hit_rows(predictive, targets).mean())
+
+
+def hit_rows(predictive: Categorical, targets: Tensor) -> Tensor:
+    """Return 1 for each row whose most probable class is the target, else 0, (B,)."""
     predictive.check(targets)
-    return float((predictive.log_probs.argmax(-1) == targets).double().mean())
+    return (predictive.log_probs.argmax(-1) == targets).double()
 
 
 def brier(predictive: Categorical, targets: Tensor) -> float:
-    """Mean squared distance of the probabilities from the one-hot target, in [0, 2]."""
+    """Return the mean squared distance of the probabilities from the one-hot target, in [0, 2]."""
     return float(brier_rows(predictive, targets).mean())
 
 
 def brier_rows(predictive: Categorical, targets: Tensor) -> Tensor:
-    """What `brier` is the mean of, (B,)."""
+    """Return the squared distance of each row, (B,)."""
     predictive.check(targets)
     probs = predictive.moments().double()
     observed = probs.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
@@ -72,17 +97,17 @@ def brier_rows(predictive: Categorical, targets: Tensor) -> Tensor:
 
 
 def rmse(predictive: Gaussian, targets: Tensor) -> float:
-    """Root mean squared error of the means, in the unit of the target."""
+    """Return the root mean squared error of the means, in the unit of the target."""
     return float(predictive.residuals(targets).double().square().mean().sqrt())
 
 
 def crps(predictive: Gaussian, targets: Tensor) -> float:
-    """Continuous ranked probability score, in the unit of the target."""
+    """Return the continuous ranked probability score, in the unit of the target."""
     return float(crps_rows(predictive, targets).mean())
 
 
 def crps_rows(predictive: Gaussian, targets: Tensor) -> Tensor:
-    """What `crps` is the mean of, (B,)."""
+    """Return the continuous ranked probability score of each row, (B,)."""
     std = predictive.var.double().sqrt()
     z = predictive.residuals(targets).double() / std
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
@@ -92,23 +117,32 @@ def crps_rows(predictive: Gaussian, targets: Tensor) -> Tensor:
 
 
 def pit(predictive: Gaussian, targets: Tensor) -> Tensor:
-    """Probability integral transform per row, (B,): uniform if the predictive is calibrated."""
+    """Return the probability integral transform per row, (B,): uniform if calibrated."""
     uniform: Tensor = torch.special.ndtr(predictive.residuals(targets) / predictive.var.sqrt())
     return uniform
 
 
 def interval_coverage(predictive: Gaussian, targets: Tensor, level: float = 0.95) -> float:
-    """Fraction of targets inside the central interval of probability ``level``."""
+    """Return the share of targets inside the central interval of probability ``level``."""
+    return float(covered_rows(predictive, targets, level).mean())
+
+
+def covered_rows(predictive: Gaussian, targets: Tensor, level: float) -> Tensor:
+    """Return 1 for each target inside the central interval, else 0, (B,)."""
     _require_level(level)
-    inside = (pit(predictive, targets) - 0.5).abs() <= level / 2
-    return float(inside.double().mean())
+    return ((pit(predictive, targets).double() - 0.5).abs() <= level / 2).double()
 
 
 def interval_width(predictive: Gaussian, level: float = 0.95) -> float:
-    """Mean width of the central interval of probability ``level``, in the unit of the target."""
+    """Return the mean width of the central interval of probability ``level``."""
+    return float(width_rows(predictive, level).mean())
+
+
+def width_rows(predictive: Gaussian, level: float) -> Tensor:
+    """Return the width of each row's central interval, in the unit of the target, (B,)."""
     _require_level(level)
     quantile = float(torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64)))
-    return float(2 * quantile * predictive.var.double().sqrt().mean())
+    return 2 * quantile * predictive.var.double().sqrt()
 
 
 def ece(
@@ -117,10 +151,10 @@ def ece(
     *,
     rng: torch.Generator,
     adaptive: bool = False,
-    num_bins: int = NUM_BINS,
+    num_bins: int = ECE_BINS,
     num_draws: int = 200,
 ) -> CalibrationError:
-    """Expected calibration error of the predicted class.
+    """Estimate the expected calibration error of the predicted class.
 
     Args:
         predictive: What was predicted.
@@ -130,9 +164,8 @@ def ece(
         num_bins: How many bins.
         num_draws: How many draws the null value and the interval are made from.
     """
-    predictive.check(targets)
-    confidence, label = predictive.moments().double().max(-1)
-    assign = _equal_mass if adaptive else _equal_width
+    hits, confidence = hit_rows(predictive, targets), confidences(predictive)
+    assign = _equal_mass if adaptive else bin_of
 
     def gap(confidence: Tensor, hits: Tensor) -> float:
         return _gap(confidence, hits, assign(confidence, num_bins))
@@ -140,11 +173,11 @@ def ece(
     def from_model() -> Tensor:
         return torch.bernoulli(confidence.clamp_max(1.0), generator=rng)
 
-    return _with_null(confidence, (label == targets).double(), gap, from_model, rng, num_draws)
+    return _with_null(confidence, hits, gap, from_model, rng, num_draws)
 
 
-def reliability(predictive: Categorical, targets: Tensor, num_bins: int = NUM_BINS) -> Reliability:
-    """Confidence and accuracy in the bins of `ece`, which is their mean gap weighted by counts.
+def reliability(predictive: Categorical, targets: Tensor, num_bins: int = ECE_BINS) -> Reliability:
+    """Sum confidences and hits in the bins of `ece`, which is their gap per row.
 
     Examples:
         >>> p = Categorical.from_moments(torch.tensor([[0.9, 0.1], [0.7, 0.3]]).double())
@@ -152,17 +185,27 @@ def reliability(predictive: Categorical, targets: Tensor, num_bins: int = NUM_BI
         >>> bins.count, bins.accuracy
         ([0, 2], [0.0, 0.5])
     """
-    predictive.check(targets)
-    confidence, label = predictive.moments().double().max(-1)
-    bins = _equal_width(confidence, num_bins)
-    count = torch.bincount(bins, minlength=num_bins)
+    hits, confidence = hit_rows(predictive, targets), confidences(predictive)
+    bins = bin_of(confidence, num_bins)
 
-    def mean(values: Tensor) -> list[float]:
-        total = torch.bincount(bins, weights=values, minlength=num_bins)
-        means: list[float] = (total / count.clamp_min(1)).tolist()
-        return means
+    def total(values: Tensor) -> Tensor:
+        return torch.bincount(bins, weights=values, minlength=num_bins)
 
-    return Reliability(count.tolist(), mean(confidence), mean((label == targets).double()))
+    return Reliability(
+        torch.bincount(bins, minlength=num_bins).tolist(),
+        total(confidence).tolist(),
+        total(hits).long().tolist(),
+    )
+
+
+def confidences(predictive: Categorical) -> Tensor:
+    """Return the probability of each row's most probable class, (B,)."""
+    return predictive.moments().double().amax(-1)
+
+
+def bin_of(confidence: Tensor, num_bins: int) -> Tensor:
+    """Return the bin of equal width, (a, b], that each confidence belongs to."""
+    return ((confidence * num_bins).ceil().long() - 1).clamp(0, num_bins - 1)
 
 
 def classwise_ece(
@@ -170,16 +213,16 @@ def classwise_ece(
     targets: Tensor,
     *,
     rng: torch.Generator,
-    num_bins: int = NUM_BINS,
+    num_bins: int = ECE_BINS,
     num_draws: int = 200,
 ) -> CalibrationError:
-    """Calibration error of every class's probability, averaged over classes; equal-width bins."""
+    """Estimate the calibration error of each class's probability, averaged over classes."""
     predictive.check(targets)
     probs = predictive.moments().double()
     one_hot = torch.nn.functional.one_hot(targets.long(), probs.shape[-1]).double()
 
     def over_classes(probs: Tensor, hits: Tensor) -> float:
-        gaps = [_gap(p, h, _equal_width(p, num_bins)) for p, h in zip(probs.T, hits.T, strict=True)]
+        gaps = [_gap(p, h, bin_of(p, num_bins)) for p, h in zip(probs.T, hits.T, strict=True)]
         return sum(gaps) / len(gaps)
 
     def from_model() -> Tensor:
@@ -198,7 +241,7 @@ def bootstrap(
     num_draws: int = 1000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a metric over rows."""
+    """Return the percentile bootstrap interval of a metric over rows."""
     draws = []
     for _ in range(num_draws):
         rows = torch.randint(len(targets), (len(targets),), generator=rng)
@@ -234,10 +277,6 @@ def _with_null(
 def _gap(confidence: Tensor, hits: Tensor, bins: Tensor) -> float:
     """Sum over bins of |hits - confidence|, per row."""
     return float(torch.bincount(bins, weights=hits - confidence).abs().sum()) / len(hits)
-
-
-def _equal_width(confidence: Tensor, num_bins: int) -> Tensor:
-    return ((confidence * num_bins).ceil().long() - 1).clamp(0, num_bins - 1)
 
 
 def _equal_mass(confidence: Tensor, num_bins: int) -> Tensor:

@@ -14,7 +14,7 @@ from predbayes.errors import DataError, StudyError, UploadError
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.metrics import accuracy, brier, nll
+from predbayes.predictive.metrics import DIAGRAM_BINS, accuracy, brier, nll
 from predbayes.seeding import generator
 from predbayes.study.coordinator.state import AcceptedEvaluation
 from predbayes.study.coordinator.status import status_of
@@ -22,16 +22,14 @@ from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.evaluation import (
-    NUM_BINS,
     at_sites,
     check_evaluation,
     evaluation_upload,
-    metric_names,
     scores_of,
     sum_up,
 )
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.scoring import row_values, score
+from predbayes.study.result.scoring import measures_of, row_values, score
 from tests.study.samples import (
     classification_plan,
     classification_result,
@@ -59,6 +57,10 @@ min_cell = {min_cell}
 CLASSES = plan_of('task = "classification", classes = ["a", "b", "c"]')
 NUMBER = plan_of('task = "regression", unit = "cm", centre = 170.0, scale = 10.0')
 LOG = plan_of('task = "regression", transform = "log", centre = 2.0, scale = 0.5')
+
+
+def names_of(plan):
+    return {measure.name for measure in measures_of(plan)}
 
 
 def draw(plan, num_rows, seed=0):
@@ -98,7 +100,7 @@ class TestSums:
         everything = parts[0][0].from_natural(natural)
         expected = score(plan, everything, targets, rng=generator(0, "draws"))
         assert pooled.num_rows == sum(sizes)
-        assert pooled.metrics.keys() == expected.metrics.keys() == metric_names(plan)
+        assert pooled.metrics.keys() == expected.metrics.keys() == names_of(plan)
         for name, estimate in expected.metrics.items():
             assert pooled.metrics[name].value == pytest.approx(estimate.value, rel=2e-5)
 
@@ -107,7 +109,7 @@ class TestSums:
         predictive, targets = draw(plan, 400)
         found = scores_of(400, sum_up(plan, predictive, targets, MODEL).metrics).metrics
         expected = score(plan, predictive, targets, rng=generator(0, "draws")).metrics
-        for name in metric_names(plan):
+        for name in names_of(plan):
             if name == "width_95":
                 continue  # all are equally wide
             width = expected[name].high - expected[name].low
@@ -267,7 +269,7 @@ class TestRefusal:
     def test_bins_that_are_small_or_do_not_add_up(self):
         hits = int(sent(CLASSES, "Basel", 50).info.evaluation.metrics["accuracy"].total)
 
-        def bins(rows, right, confidence, length=NUM_BINS):
+        def bins(rows, right, confidence, length=DIAGRAM_BINS):
             empty = (0,) * (length - len(rows))
             sums = tuple(map(float, (*confidence, *empty)))
             return BinSums(rows=(*rows, *empty), hits=(*right, *empty), confidence=sums)
@@ -529,4 +531,4 @@ class TestReport:
 
     def test_every_metric_of_a_task_is_known(self):
         for plan in (CLASSES, NUMBER, LOG):
-            assert row_values(plan, *draw(plan, 5)).keys() == metric_names(plan)
+            assert row_values(plan, *draw(plan, 5)).keys() == names_of(plan)

@@ -20,73 +20,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from predbayes.errors import StudyError
+from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.report import figures
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
+from predbayes.study.result.evaluation import FEWEST_TO_POOL
 from predbayes.study.result.schema import Estimate, Result, Scores, SiteResult
 from predbayes.study.wording import decimals, plain
 
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
-_FEWEST_TO_SUM = 3  # sites; a sum over fewer tells what each of them has
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A score as a table calls it."""
-
-    name: str
-    label: str
-    meaning: str
-    percent: bool = False
-    has_unit: bool = False
-
-
-METRICS = (
-    Metric(
-        "nll",
-        "NLL",
-        "negative log-likelihood, in nats per row: the mean surprise at the true answer. Lower is "
-        "better; to be sure and wrong costs most.",
-    ),
-    Metric(
-        "accuracy",
-        "Accuracy",
-        "share of rows whose most probable class is the true one. Higher is better.",
-        percent=True,
-    ),
-    Metric(
-        "brier",
-        "Brier score",
-        "squared distance of the probabilities from the truth, from 0 to 2. Lower is better.",
-    ),
-    Metric(
-        "rmse",
-        "RMSE",
-        "root mean square error of the predicted mean. Lower is better.",
-        has_unit=True,
-    ),
-    Metric(
-        "crps",
-        "CRPS",
-        "continuous ranked probability score: mean distance of the whole prediction from the true "
-        "value. Lower is better.",
-        has_unit=True,
-    ),
-    Metric(
-        "coverage_95",
-        "Coverage",
-        "share of true values inside the model’s 95 % interval. It should be 95 %.",
-        percent=True,
-    ),
-    Metric(
-        "width_95",
-        "Width",
-        "mean width of the 95 % interval. Narrower is better, if the coverage holds.",
-        has_unit=True,
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +55,8 @@ class Tally:
 class AtHome:
     """The model at the sites, as a table."""
 
-    metrics: list[Metric]
-    table: list[tuple[Contender, list[Any]]]  # a line, and its metrics as value and interval
+    measures: list[Measure]
+    table: list[tuple[Contender, list[Any]]]  # a line, and its measures as value and interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +140,7 @@ def without_sites(result: Result) -> Result:
 def tally_of(result: Result, *, public: bool) -> Tally:
     """Counts over sites; in public no sum that would tell what one site has."""
     counted = [site for site in result.sites if not site.left_out]
-    may_sum = not public or len(counted) >= _FEWEST_TO_SUM
+    may_sum = not public or len(counted) >= FEWEST_TO_POOL
     num_rows = sum(site.num_rows for site in counted) if may_sum else None
     return Tally(len(counted), len(result.sites) - len(counted), num_rows)
 
@@ -225,7 +169,7 @@ def _at_home(result: Result) -> AtHome | None:
     for site in found.sites:
         label = f"{numbers.get(site.site, '')}{site.site}"
         contenders.append(Contender(label, "site", site.scores))
-    return AtHome(_metrics_of(contenders), _score_table(contenders))
+    return AtHome(_measures_of(contenders), _score_table(contenders))
 
 
 def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
@@ -356,23 +300,23 @@ def _weight(weight: float | tuple[float, ...]) -> str:
     return plain(weight, 3)
 
 
-def _metrics_of(contenders: Sequence[Contender]) -> list[Metric]:
-    return [m for m in METRICS if any(m.name in c.scores.metrics for c in contenders)]
+def _measures_of(contenders: Sequence[Contender]) -> list[Measure]:
+    return [m for m in MEASURES.values() if any(m.name in c.scores.metrics for c in contenders)]
 
 
-def _cells(contenders: Sequence[Contender], metric: Metric) -> list[tuple[str, str] | None]:
+def _cells(contenders: Sequence[Contender], measure: Measure) -> list[tuple[str, str] | None]:
     """A column of the comparison, in one number of decimals."""
-    found = [contender.scores.metrics.get(metric.name) for contender in contenders]
-    places = decimals([estimate.value for estimate in found if estimate is not None])
+    estimates = [contender.scores.metrics.get(measure.name) for contender in contenders]
+    places = decimals([estimate.value for estimate in estimates if estimate is not None])
     return [
-        None if estimate is None else with_interval(estimate, places, percent=metric.percent)
-        for estimate in found
+        None if estimate is None else with_interval(estimate, places, percent=measure.is_share)
+        for estimate in estimates
     ]
 
 
 def _score_table(contenders: Sequence[Contender]) -> list[tuple[Contender, list[Any]]]:
-    """Rows of the comparison: a contender, and its metrics as value and interval."""
-    columns = [_cells(contenders, metric) for metric in _metrics_of(contenders)]
+    """Rows of the comparison: a contender, and its measures as value and interval."""
+    columns = [_cells(contenders, measure) for measure in _measures_of(contenders)]
     return [(c, [column[row] for column in columns]) for row, c in enumerate(contenders)]
 
 
@@ -393,7 +337,7 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
         {"interval": with_interval, "weight": _weight},
         plan=plan,
         result=result,
-        metrics=_metrics_of(contenders),
+        measures=_measures_of(contenders),
         score_table=_score_table(contenders),
         influences=_influences(result.sites),
         guess=math.log(plan.num_outputs),

@@ -39,7 +39,7 @@ from predbayes.methods.beta_pred_bayes import BetaPredBayes
 from predbayes.methods.distilled import Distilled, DistilledState
 from predbayes.methods.pooled import PoolState, read_predictive
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
@@ -58,13 +58,15 @@ from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
+    Coverage,
     PoolResult,
+    Reliability,
     Result,
     Scores,
     SiteResult,
     StudentResult,
 )
-from predbayes.study.result.scoring import coverage, reliability, score, verdict
+from predbayes.study.result.scoring import calibration, score, verdict
 from predbayes.study.result.screening import Contribution, Screening, screen_sites
 from predbayes.summand import fold
 
@@ -303,11 +305,8 @@ class _Report:
         run, plan = self.run, self.run.plan
         pooled, predicted = run.held_out(self.total, self.state)
         targets, rows = run.scored_targets, run.scored_rows
-        found = None
-        if len(targets) and isinstance(predicted, Categorical):
-            found = reliability(predicted, targets, rng=run.rng("reliability"))
-        covered = coverage(predicted, targets) if isinstance(predicted, Gaussian) else None
-        can_judge, words = verdict(plan, len(targets), found or covered)
+        shown = calibration(predicted, targets, rng=run.rng("reliability"))
+        can_judge, words = verdict(plan, len(targets), shown)
         result = Result(
             number=heading.number,
             finished=heading.finished,
@@ -325,8 +324,8 @@ class _Report:
             mixture=self._score(self.total.mixture()[rows]),
             server_only=None if self.own is None else self._score(self.own[rows]),
             student=self._student(predicted),
-            reliability=found,
-            coverage=covered,
+            reliability=shown if isinstance(shown, Reliability) else None,
+            coverage=shown if isinstance(shown, Coverage) else None,
             bytes_in=sum(site.accepted.num_bytes for site in self.sites),
             bytes_out=kit.num_bytes * len(self.sites),
             versions=versions(),

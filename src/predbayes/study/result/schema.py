@@ -29,8 +29,7 @@ class Estimate(Section):
 class Scores(Section):
     """How good one predictor is on the scored rows.
 
-    The metrics of a classification are nll, accuracy, brier; of a regression nll, rmse, crps
-    (without a transform), coverage_95, width_95.
+    The metrics are those of the plan's task in `predbayes.predictive.measures`, by name.
     """
 
     num_rows: int

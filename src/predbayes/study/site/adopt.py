@@ -253,8 +253,8 @@ def cross_adjusted(predictive: Predictive, targets: Tensor, *, rng: torch.Genera
 def losses(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Tensor]:
     """Row by row what a site would lose: ``nll``, and ``error``, a wrong class or its square."""
     values = row_values(plan, predictive, targets)
-    error = 1 - values["accuracy"][0] if plan.classification else values["rmse"][0]
-    return {"nll": values["nll"][0], "error": error}
+    error = 1 - values["accuracy"] if plan.classification else values["rmse"]
+    return {"nll": values["nll"], "error": error}
 
 
 def _compared(

@@ -1,0 +1,225 @@
+"""The table of measures: what a score is called, what it means, and how it is computed.
+
+Reports, evaluations at sites, adoptions, records of experiments and their tables all read this
+table. To add a measure is to add one entry.
+
+A measure is a mean of values by row, or a function of that mean, such as the root in an RMSE. So
+sums over the rows of several sites add up. A measure without ``rows`` is computed from all rows at
+once (`predbayes.predictive.metrics.ece`); it is named here so that tables and figures know it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.metrics import (
+    brier_rows,
+    covered_rows,
+    crps_rows,
+    hit_rows,
+    nll_rows,
+    width_rows,
+)
+
+_MAX_NLL = 1e6  # per row
+_MAX_MEAN = 1e30  # of anything in the target's unit
+
+
+class TargetUnit(Protocol):
+    """How a Gaussian predictive in standard units is told in the unit of the target."""
+
+    @property
+    def scale(self) -> float | None:
+        """One standard unit in the target's own; None where the target was transformed."""
+        ...
+
+    def errors(self, predictive: Gaussian, targets: Tensor) -> Tensor:
+        """Return target minus mean of each row, (B,), up to its sign."""
+        ...
+
+    def widths(self, predictive: Gaussian, level: float) -> Tensor:
+        """Return the width of the central interval of each row, (B,)."""
+        ...
+
+
+class _StandardUnit:
+    """Targets as they are."""
+
+    scale = 1.0
+
+    def errors(self, predictive: Gaussian, targets: Tensor) -> Tensor:
+        return predictive.residuals(targets).double()
+
+    def widths(self, predictive: Gaussian, level: float) -> Tensor:
+        return width_rows(predictive, level)
+
+
+STANDARD: TargetUnit = _StandardUnit()
+"""The unit in which predictives and targets are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One way to score.
+
+    Args:
+        name: Its key in results and records.
+        label: What the head of a column says.
+        meaning: What it is and which way is better, for readers.
+        rows: Gives the values by row, (B,), from a predictive, targets and the target's unit.
+        after: What is done to the mean of the rows.
+        family: Whose predictives it scores; None is every family.
+        unit: Of its value; a ``share`` is one of rows, and ``target`` is the target's own unit.
+        aim: The best value; infinite where less, or more, is always better.
+        bounds: Between which the mean of the rows lies.
+        least_rows: How many rows an interval needs.
+        needs_scale: Whether it is undefined where the target was transformed.
+        headline: Whether it stands at the top of a report.
+    """
+
+    name: str
+    label: str
+    meaning: str
+    rows: Callable[[Any, Tensor, TargetUnit], Tensor] | None = None
+    after: Callable[[Tensor], Tensor] = lambda mean: mean
+    family: type[Predictive] | None = None
+    unit: Literal["nats per row", "share", "target", ""] = ""
+    aim: float = -math.inf
+    bounds: tuple[float, float] = (0.0, _MAX_MEAN)
+    least_rows: int = 2
+    needs_scale: bool = False
+    headline: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of rows."""
+        return self.unit == "share"
+
+    @property
+    def in_target_unit(self) -> bool:
+        """Whether it is in the target's own unit."""
+        return self.unit == "target"
+
+    def value(self, rows: Tensor) -> float:
+        """Return the measure of rows of which ``rows`` are the values, (B,)."""
+        return float(self.after(rows.mean()))
+
+
+def _crps_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor:
+    assert unit.scale is not None  # see `Measure.needs_scale`
+    return unit.scale * crps_rows(predictive, targets)
+
+
+_TABLE = (
+    Measure(
+        "nll",
+        "NLL",
+        "negative log-likelihood, in nats per row: the mean surprise at the true answer. Lower is "
+        "better; to be sure and wrong costs most.",
+        lambda predictive, targets, _: nll_rows(predictive, targets),
+        unit="nats per row",
+        bounds=(-_MAX_NLL, _MAX_NLL),
+        headline=True,
+    ),
+    Measure(
+        "accuracy",
+        "Accuracy",
+        "share of rows whose most probable class is the true one. Higher is better.",
+        lambda predictive, targets, _: hit_rows(predictive, targets),
+        family=Categorical,
+        unit="share",
+        aim=math.inf,
+        headline=True,
+    ),
+    Measure(
+        "brier",
+        "Brier score",
+        "squared distance of the probabilities from the truth, from 0 to 2. Lower is better.",
+        lambda predictive, targets, _: brier_rows(predictive, targets),
+        family=Categorical,
+        bounds=(0.0, 2.0),
+    ),
+    Measure(
+        "ece",
+        "ECE",
+        "expected calibration error, the mean gap between stated confidence and share of right "
+        "answers. It is never exactly 0, because groups are small.",
+        family=Categorical,
+    ),
+    Measure(
+        "ece_null",
+        "ECE if calibrated",
+        "the ECE that a perfectly calibrated model would show on as many rows.",
+        family=Categorical,
+    ),
+    Measure(
+        "rmse",
+        "RMSE",
+        "root mean square error of the predicted mean. Lower is better.",
+        lambda predictive, targets, unit: unit.errors(predictive, targets).square(),
+        # Numerics: the lower end of an interval of the mean may be negative.
+        after=lambda mean: mean.clamp_min(0).sqrt(),
+        family=Gaussian,
+        unit="target",
+        headline=True,
+    ),
+    Measure(
+        "coverage_95",
+        "95 % coverage",
+        "share of true values inside the model’s 95 % interval. It should be 95 %.",
+        lambda predictive, targets, _: covered_rows(predictive, targets, 0.95),
+        family=Gaussian,
+        unit="share",
+        aim=0.95,
+        headline=True,
+    ),
+    Measure(
+        "width_95",
+        "95 % width",
+        "mean width of the 95 % interval. Narrower is better, if the coverage holds.",
+        lambda predictive, _, unit: unit.widths(predictive, 0.95),
+        family=Gaussian,
+        unit="target",
+    ),
+    Measure(
+        "crps",
+        "CRPS",
+        "continuous ranked probability score: mean distance of the whole prediction from the true "
+        "value. Lower is better.",
+        _crps_rows,
+        family=Gaussian,
+        unit="target",
+        needs_scale=True,
+    ),
+)
+
+MEASURES = {measure.name: measure for measure in _TABLE}
+"""All measures by name, in the order in which results keep them."""
+
+
+def row_measures(family: type[Predictive], unit: TargetUnit = STANDARD) -> list[Measure]:
+    """Return the measures of a family that are made of means over rows."""
+    return [
+        measure
+        for measure in _TABLE
+        if measure.rows is not None
+        and measure.family in (None, family)
+        and not (measure.needs_scale and unit.scale is None)
+    ]
+
+
+def row_values(
+    predictive: Predictive, targets: Tensor, unit: TargetUnit = STANDARD
+) -> dict[str, Tensor]:
+    """Return the values by row, (B,), of each measure of the predictive's family, by name."""
+    return {
+        measure.name: measure.rows(predictive, targets, unit)
+        for measure in row_measures(type(predictive), unit)
+        if measure.rows is not None
+    }

@@ -1,0 +1,82 @@
+"""The table of measures: every entry is complete, and is the metric of its name."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from predbayes.predictive import metrics
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.measures import MEASURES, STANDARD, row_measures, row_values
+from predbayes.seeding import generator
+
+
+def draw(family):
+    rng = generator(0, "measures")
+    if family is Categorical:
+        predictive = Categorical(torch.randn(200, 4, generator=rng).log_softmax(-1))
+        return predictive, torch.randint(4, (200,), generator=rng)
+    mean, targets = torch.randn(2, 200, generator=rng)
+    return Gaussian(mean, torch.full_like(mean, 0.7)), targets
+
+
+METRICS = {
+    "nll": metrics.nll,
+    "accuracy": metrics.accuracy,
+    "brier": metrics.brier,
+    "rmse": metrics.rmse,
+    "crps": metrics.crps,
+    "coverage_95": metrics.interval_coverage,
+    "width_95": lambda predictive, _: metrics.interval_width(predictive),
+}
+
+
+@pytest.mark.parametrize("family", [Categorical, Gaussian])
+def test_each_measure_is_the_metric_of_its_name(family):
+    predictive, targets = draw(family)
+    values = row_values(predictive, targets)
+    assert [*values] == [measure.name for measure in row_measures(family)]
+    for name, rows in values.items():
+        assert rows.shape == targets.shape
+        assert rows.dtype == torch.float64
+        assert MEASURES[name].value(rows) == METRICS[name](predictive, targets)
+
+
+def test_every_measure_of_rows_is_of_some_family():
+    names = {m.name for family in (Categorical, Gaussian) for m in row_measures(family)}
+    assert names == METRICS.keys() == {m.name for m in MEASURES.values() if m.rows is not None}
+
+
+def test_values_keep_their_bounds():
+    for family in (Categorical, Gaussian):
+        for name, rows in row_values(*draw(family)).items():
+            least, greatest = MEASURES[name].bounds
+            assert least <= float(rows.mean()) <= greatest
+            assert not MEASURES[name].is_share or set(rows.tolist()) <= {0.0, 1.0}
+
+
+def test_the_mean_of_a_root_may_be_below_zero_at_the_end_of_an_interval():
+    after = MEASURES["rmse"].after
+    assert after(torch.tensor([-1.0, 0.0, 4.0])).tolist() == [0.0, 0.0, 2.0]
+
+
+def test_what_is_in_another_unit_only_exists_where_there_is_a_scale():
+    class Transformed:
+        scale = None
+        errors = STANDARD.errors
+        widths = STANDARD.widths
+
+    names = {measure.name for measure in row_measures(Gaussian, Transformed())}
+    assert names == {measure.name for measure in row_measures(Gaussian)} - {"crps"}
+
+
+def test_readers_are_told_which_way_is_better():
+    """Of a share the aim may be neither end."""
+    for measure in MEASURES.values():
+        words = {math.inf: "Higher is better", -math.inf: "is better"}
+        if measure.rows is not None:
+            assert words.get(measure.aim, "It should be 95 %") in measure.meaning
+        assert measure.label
+        assert measure.meaning.endswith(".")
