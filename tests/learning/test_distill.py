@@ -7,10 +7,15 @@ import torch
 from torch import nn
 
 from predbayes.errors import TrainingError
-from predbayes.learning.distill import PAPER_DISTILLATION, distill, recalibrated
+from predbayes.learning.distill import (
+    PAPER_DISTILLATION,
+    distill,
+    recalibrated,
+    without_unseen_inputs,
+)
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
-from predbayes.learning.nets import mlp
+from predbayes.learning.nets import input_weight, mlp
 from predbayes.learning.training import TensorBatches
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
@@ -232,3 +237,23 @@ def _double(predictive):
     if isinstance(predictive, Categorical):
         return Categorical(predictive.log_probs.double())
     return Gaussian(predictive.mean.double(), predictive.var.double())
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(3), LearnedNoise(), LearnedNoise(per_input=True)])
+def test_what_no_row_shows_has_no_say(likelihood, rng):
+    """A flag that was never up must not turn predictions at random."""
+    hidden = tuple([8] * 11)  # layers whose names have two digits
+    network = Network(lambda: mlp(4, likelihood.num_outputs, hidden), likelihood)
+    samples = WeightSamples.concat([WeightSamples.of(network.create(rng)) for _ in range(2)])
+    student = NetworkPredictor(network, samples)
+    inputs = torch.randn(20, 4, generator=rng)
+    inputs[:, 2] = 0
+    flagged = inputs.clone()
+    flagged[:, 2] = 1
+    deaf = without_unseen_inputs(student, inputs)
+    before = student.predict(inputs).natural()
+    assert torch.equal(deaf.predict(inputs).natural(), before)
+    assert torch.equal(deaf.predict(flagged).natural(), before)
+    assert not torch.equal(student.predict(flagged).natural(), before)
+    changed = [n for n, v in samples.parameters.items() if not v.equal(deaf.samples.parameters[n])]
+    assert changed == [input_weight(network.create(rng))]

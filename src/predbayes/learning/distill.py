@@ -25,6 +25,7 @@ from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
+from predbayes.learning.nets import input_weight
 from predbayes.learning.training import TensorBatches
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
@@ -104,3 +105,18 @@ def recalibrated(
     tuned = tune_temperature(alone, targets, component="product", prior_std=prior_std)
     factor = tuned.profiles["inverse_temperature"].value
     return replace(student, inverse_temperature=factor * student.inverse_temperature)
+
+
+def without_unseen_inputs(student: NetworkPredictor, inputs: Tensor) -> NetworkPredictor:
+    """Make a fully connected student deaf to inputs that are zero in every row it saw.
+
+    Such are flags of values that no reference row lacks, and categories that none has. Nothing was
+    learnt about them; their weights are still those of the start, and would answer at random.
+    """
+    samples = student.samples
+    name = input_weight(student.network.create(torch.Generator()))
+    first_layer = samples.parameters[name]  # (M, out, in)
+    heard = (inputs != 0).any(0)
+    masked = torch.where(heard, first_layer, torch.zeros_like(first_layer))
+    parameters = {**samples.parameters, name: masked}
+    return replace(student, samples=WeightSamples(parameters, samples.buffers))

@@ -17,7 +17,7 @@ from torch import nn
 
 
 def mlp(num_inputs: int, num_outputs: int, hidden: Sequence[int] = (100, 100)) -> nn.Sequential:
-    """A fully connected ReLU network on flattened inputs.
+    """Build a fully connected ReLU network on flattened inputs.
 
     Examples:
         >>> sum(p.numel() for p in mlp(784, 10).parameters())
@@ -30,13 +30,24 @@ def mlp(num_inputs: int, num_outputs: int, hidden: Sequence[int] = (100, 100)) -
     return nn.Sequential(*layers, nn.Linear(widths[-1], num_outputs))
 
 
+def input_weight(net: nn.Module) -> str:
+    """Return the name of the parameter that reads the inputs of a fully connected network.
+
+    Examples:
+        >>> input_weight(mlp(3, 2)), input_weight(mlp(3, 2, hidden=()))
+        ('1.weight', '1.weight')
+    """
+    linear = (name for name, layer in net.named_modules() if isinstance(layer, nn.Linear))
+    return f"{next(linear)}.weight"
+
+
 def cnn(
     image_shape: tuple[int, int, int],
     num_outputs: int,
     channels: Sequence[int] = (32, 64, 64),
     head: Sequence[int] = (),
 ) -> nn.Sequential:
-    """Convolutions of 3 × 3, each followed by max pooling by 2 and ReLU, then a linear head.
+    """Build convolutions of 3 × 3, each followed by max pooling by 2 and ReLU, and a linear head.
 
     Weights lie channels last, which halves the time of a step on a CPU, as does pooling before the
     ReLU: the two commute, and there is a quarter left to do.

@@ -269,27 +269,6 @@ class TestVerify:
             study.finish()
 
 
-class TestUnseen:
-    def test_what_no_reference_row_shows_has_no_say(self, world, study):
-        """A flag that is never up in the reference rows must not turn predictions at random."""
-        from predbayes.study.result.conclude import without_unseen_inputs
-        from predbayes.study.result.model import CalibratedModel
-
-        for site in SITES[:2]:
-            study.add(world.file(site))
-        study.finish()
-        model = CalibratedModel.load(study.result_folder(1) / "model")
-        inputs = world.kit.inputs.clone()
-        inputs[:, -1] = 0
-        deaf = without_unseen_inputs(model.predictor, inputs)
-        flagged = inputs.clone()
-        flagged[:, -1] = 1
-        same = deaf.predict(inputs).log_probs, deaf.predict(flagged).log_probs
-        assert torch.equal(*same)
-        assert torch.equal(same[0], model.predictor.predict(inputs).log_probs)
-        assert not torch.equal(same[0], model.predictor.predict(flagged).log_probs)
-
-
 class TestStatus:
     def test_it_says_who_is_in_and_what_is_next(self, world, study):
         study.add(world.file("Alpha"))

@@ -17,7 +17,6 @@ Every generator derives from the plan's seed, so that the same uploads give the 
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,7 +31,7 @@ from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.distill import DISTILLATION
+from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor, SGHMCLearner
 from predbayes.methods.auto_pool import AutoPool
 from predbayes.methods.beta_pred_bayes import BetaPredBayes
@@ -407,21 +406,6 @@ class _Report:
             except PoolError:
                 break  # improper from here on
         return tuple(points)
-
-
-def without_unseen_inputs(student: NetworkPredictor, inputs: Tensor) -> NetworkPredictor:
-    """A multilayer perceptron that is deaf to inputs which are zero in every row that it saw.
-
-    Such are flags of values that no reference row lacks, and categories that none has. Nothing was
-    learnt about them; their weights are still those of the start, and would answer at random.
-    """
-    parameters = dict(student.samples.parameters)
-    weights = [name for name, value in parameters.items() if value.ndim == 3]  # (M, out, in)
-    name = min(weights, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
-    first_layer = parameters[name]
-    heard = (inputs != 0).any(0)
-    parameters[name] = torch.where(heard, first_layer, torch.zeros_like(first_layer))
-    return replace(student, samples=WeightSamples(parameters, student.samples.buffers))
 
 
 def versions() -> dict[str, str]:
