@@ -126,12 +126,12 @@ class AutoPool(LearnsAndLifts):
             pooled, own, reference.targets, prior=state.prior, floor=self.floor
         )
         for site in sites:
-            pooled = pooled.with_component(_site_component(site.name), site.predictive)
+            pooled = pooled.with_component(site_component(site.name), site.predictive)
         labelled = pooled[reference.labelled]
         choice = select(
             labelled,
             reference.targets,
-            candidates(labelled, [_site_component(site.name) for site in sites]),
+            candidates(labelled, [site_component(site.name) for site in sites]),
             num_folds=self.num_folds,
             min_labels=self.min_labels,
             rng=fold_rng,
@@ -157,5 +157,6 @@ class AutoPool(LearnsAndLifts):
             return None
 
 
-def _site_component(name: str) -> str:
+def site_component(name: str) -> str:
+    """Return what the pool calls the component that is one site."""
     return f"site {name}"

@@ -20,6 +20,7 @@ from predbayes.study.report.report import (
     render_report,
     tally_of,
     with_interval,
+    without_sites,
 )
 from predbayes.study.result.schema import Estimate, Finding, Result, Scores
 from predbayes.study.wording import bytes_readable, plain
@@ -316,6 +317,18 @@ def test_what_is_not_protected_follows_from_what_was_sent():
 
 
 # Who may see what
+
+
+@pytest.mark.parametrize("name", ["e", "mixture", "own"])
+def test_the_public_report_hides_the_weights_of_sites_and_no_others(name):
+    plan, result = classification(names=(name, "Basel", "Cork"))
+    sites = {f"site {site}": 0.125 for site in (name, "Basel", "Cork")}
+    pool = result.pool.model_copy(update={"weights": {**result.pool.weights, **sites}})
+    shown = without_sites(result.model_copy(update={"pool": pool})).pool.weights
+    assert shown == result.pool.weights
+    public = render_report(plan, result.model_copy(update={"pool": pool}), public=True)
+    assert "mixture 0.484" in Page(public).text
+    assert "0.125" not in Page(public).text
 
 
 def test_the_public_report_and_the_card_name_no_site_and_show_no_figure_of_one():

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from predbayes.errors import StudyError
+from predbayes.methods.auto_pool import site_component
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.report import figures
@@ -122,12 +123,8 @@ def require_same_plan(plan: Plan, result: Result) -> None:
 
 def without_sites(result: Result) -> Result:
     """The result without what belongs to single sites."""
-    names = [site.site for site in result.sites]
-    weights = {
-        component: weight
-        for component, weight in result.pool.weights.items()
-        if not any(name in component for name in names)
-    }
+    of_sites = {site_component(site.site) for site in result.sites}
+    weights = {name: w for name, w in result.pool.weights.items() if name not in of_sites}
     pool = result.pool.model_copy(update={"weights": weights})
     at_sites = result.at_sites
     if at_sites is not None:
