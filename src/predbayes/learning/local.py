@@ -2,7 +2,7 @@
 
 A `Network` is a recipe (how to build a module, how to read its outputs); a learner is a recipe
 with a way to fit it; what comes out is a `NetworkPredictor`, the recipe with M weight samples.
-All M networks predict in one batched pass (`torch.func`).
+The M networks predict one after the other, and their predictives are averaged.
 """
 
 from __future__ import annotations
