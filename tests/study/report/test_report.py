@@ -16,6 +16,7 @@ from predbayes.study.report.report import (
     MOST_SITES,
     column_groups,
     compared,
+    nll_note,
     render_card,
     render_report,
     tally_of,
@@ -462,7 +463,34 @@ def test_columns_that_differ_in_nothing_but_their_names_stand_together():
 def test_the_card_has_every_column_and_class():
     text = Page(render_card(*classification())).text
     assert all(name in text for name in classification_plan().columns)
+    assert "pixel_0_0 to pixel_7_7 (64 columns) number" in text
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in text
+
+
+@pytest.mark.parametrize("make", [classification, regression])
+def test_the_card_says_each_thing_about_calibration_once(make):
+    for can_judge in (True, False):
+        plan, result = make(can_judge=can_judge)
+        text = Page(render_card(plan, result)).text
+        assert text.count(result.verdict) == 1
+        assert ("could not be judged" in text) is not can_judge
+
+
+def test_an_nll_of_numbers_says_what_its_unit_is():
+    plan = regression_plan()
+    assert nll_note(plan) == "It is of the target in standard units, one unit being 4.10 days."
+    target = plan.target.model_copy(update={"transform": "log", "scale": 0.71})
+    changed = plan.model_copy(update={"target": target})
+    assert nll_note(changed).endswith("one unit being a factor of 2.03.")
+
+
+@pytest.mark.parametrize("make", [classification, regression])
+def test_headings_stay_with_their_figures_in_print(make):
+    html = render_report(*make(), public=False)
+    for heading, figure in (("How good it is", "comparison"), ("Calibration", "reliability|pit")):
+        start = html.index(f"<h2>{heading}</h2>")
+        assert html[:start].rstrip().endswith('<section class="together">')
+        assert re.search(rf'id="({figure})-', html[start : html.index("</section>", start)])
 
 
 def test_the_model_stands_first_in_the_comparison():

@@ -28,10 +28,12 @@ from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
 from predbayes.study.result.evaluation import FEWEST_TO_POOL
 from predbayes.study.result.schema import Estimate, Result, Scores, SiteResult
+from predbayes.study.tables.coding import target_units
 from predbayes.study.wording import decimals, plain
 
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
+_MOST_NAMES = 8  # in one cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,18 @@ class ColumnGroup:
     unit: str
     values: str
     missing: str
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many names for one cell."""
+        return len(self.names) > _MOST_NAMES
+
+    @property
+    def title(self) -> str:
+        """The names, or of many the first and the last."""
+        if not self.is_large:
+            return ", ".join(self.names)
+        return f"{self.names[0]} to {self.names[-1]} ({len(self.names):,} columns)"
 
 
 def render_report(plan: Plan, result: Result, *, public: bool) -> str:
@@ -324,6 +338,22 @@ def _influences(sites: Sequence[SiteResult]) -> dict[str, tuple[str, str]]:
     return {name: with_interval(estimate, places) for name, estimate in known.items()}
 
 
+def nll_note(plan: Plan) -> str:
+    """Say what an NLL of the plan's task can be compared with."""
+    target = plan.target
+    if plan.classification:
+        guess = plain(math.log(plan.num_outputs), 3)
+        return (
+            f"To give each of the {plan.num_outputs} classes the same probability scores {guess}."
+        )
+    _, scale = target_units(plan)
+    if target.transform == "log":
+        one_unit = f"a factor of {plain(math.exp(scale))}"
+    else:
+        one_unit = f"{plain(scale)} {target.unit}".rstrip()
+    return f"It is of the target in standard units, one unit being {one_unit}."
+
+
 # Pages
 
 
@@ -337,7 +367,8 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
         measures=_measures_of(contenders),
         score_table=_score_table(contenders),
         influences=_influences(result.sites),
-        guess=math.log(plan.num_outputs),
+        nll_note=nll_note(plan),
+        ece_meaning=MEASURES["ece"].meaning,
         finished=f"{result.finished[:16].replace('T', ' ')} UTC",
         **more,
     )
