@@ -249,9 +249,9 @@ def check(name: str, root: Path | None = None) -> CheckReport:
     spec = lookup(name)
     root = data_root() if root is None else root
     files = tuple(_check_file(spec, root / spec.folder, file) for file in spec.files)
-    bad = [f"{found.file} {found.state}" for found in files if found.state in _BAD]
+    bad = [f"{file.file} {file.state}" for file in files if file.state in _BAD]
     fingerprint, problem = None, "; ".join(bad)
-    if all(found.state != "missing" for found in files):
+    if all(file.state != "missing" for file in files):
         try:
             fingerprint = load(name, root=root, rng=generator(0)).fingerprint
         except DataError as error:

@@ -105,7 +105,7 @@ def _default_axis(records: Sequence[Record]) -> str:
             values.setdefault(axis, []).append(value)
     if not values:
         raise ExperimentError("this experiment has no axes to draw against; see --reliability")
-    several = [axis for axis, found in values.items() if len(set(map(str, found))) > 1]
+    several = [axis for axis, on_axis in values.items() if len(set(map(str, on_axis))) > 1]
     numbers = [axis for axis in several if _are_numbers(values[axis])]
     return [*numbers, *several, *values][0]
 

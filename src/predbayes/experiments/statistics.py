@@ -139,7 +139,7 @@ def compare(
     if against not in values_by_method:
         raise ExperimentError(f"no values of {against!r} to compare with")
     baseline = values_by_method[against]
-    found: dict[str, Comparison] = {}
+    comparisons: dict[str, Comparison] = {}
     for method, values in values_by_method.items():
         shared = sorted(values.keys() & baseline.keys())
         if method == against or not shared:
@@ -148,11 +148,11 @@ def compare(
         p_value = wilcoxon(differences)
         interval = bootstrap_mean(differences, seed=seed, num_draws=num_draws)
         mean = float(differences.mean())
-        found[method] = Comparison(mean, interval, p_value, p_value, len(shared))
-    adjusted = holm([comparison.p_value for comparison in found.values()])
+        comparisons[method] = Comparison(mean, interval, p_value, p_value, len(shared))
+    adjusted = holm([comparison.p_value for comparison in comparisons.values()])
     return {
         method: replace(comparison, p_holm=p)
-        for (method, comparison), p in zip(found.items(), adjusted, strict=True)
+        for (method, comparison), p in zip(comparisons.items(), adjusted, strict=True)
     }
 
 

@@ -60,9 +60,9 @@ class Table:
     validation: bool = False  # whether scored on a validation split
 
     def best(self, column: str) -> set[str]:
-        """Return the methods with the mean nearest to the aim."""
-        found = {r: self.entries[r, column] for r in self.rows if (r, column) in self.entries}
-        losses = {r: loss(entry.summary.mean, self.aim) for r, entry in found.items()}
+        """Return the methods whose mean is nearest to the aim."""
+        shown = {r: self.entries[r, column] for r in self.rows if (r, column) in self.entries}
+        losses = {r: loss(entry.summary.mean, self.aim) for r, entry in shown.items()}
         lowest = min((x for x in losses.values() if not math.isnan(x)), default=math.nan)
         return {r for r, x in losses.items() if x == lowest}
 
@@ -208,14 +208,14 @@ def latest(records: Iterable[Record]) -> list[Record]:
     Of each cell and method only those count that were made with the settings of its last record:
     a mean over runs of different settings would be the mean of nothing.
     """
-    found: dict[tuple[str, str, int], Record] = {}
+    last: dict[tuple[str, str, int], Record] = {}
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for record in records:
-        found[cell_label(record.cell), record.method, record.seed] = record
+        last[cell_label(record.cell), record.method, record.seed] = record
         settings[cell_label(record.cell), record.method] = record.config
     return [
         record
-        for (cell, method, _seed), record in found.items()
+        for (cell, method, _seed), record in last.items()
         if record.config == settings[cell, method]
     ]
 

@@ -82,14 +82,14 @@ def verdicts(
 
 
 def _verdict(table: Table, method: str, rivals: set[str], cell: str, tolerance: float) -> Verdict:
-    found = {
+    entries = {
         name: table.entries[name, cell]
         for name in table.rows
         if name in rivals and (name, cell) in table.entries
     }
     compared = {
         name: entry
-        for name, entry in found.items()
+        for name, entry in entries.items()
         if entry.comparison is not None and math.isfinite(entry.summary.mean)
     }
     if not compared:
@@ -120,12 +120,12 @@ def _outcome(mean: float, rival: Entry, interval: Interval, tolerance: float) ->
     return "level" if interval[0] <= 0 <= interval[1] else "worse"
 
 
-def to_markdown(found: Sequence[Verdict], method: str, tolerance: float = 0.01) -> str:
-    """Render a table with one line for each cell."""
+def to_markdown(judged: Sequence[Verdict], method: str, tolerance: float = 0.01) -> str:
+    """Write a table with one line for each cell."""
     head = ["", method, "best rival", "its mean", "difference", "95 % interval", "p", ""]
-    grid = [head, ["---"] * len(head), *(_line(verdict, tolerance) for verdict in found)]
+    grid = [head, ["---"] * len(head), *(_line(verdict, tolerance) for verdict in judged)]
     body = "\n".join("| " + " | ".join(line) + " |" for line in grid)
-    num = max(verdict.num for verdict in found)
+    num = max(verdict.num for verdict in judged)
     seeds = "one seed" if num == 1 else f"{num} seeds, paired"
     return (
         f"{body}\n\nDifferences are {method} minus its best rival, in means over {seeds}; "

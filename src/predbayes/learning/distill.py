@@ -90,7 +90,7 @@ def recalibrated(
     *,
     prior_std: float | None = TEMPERATURE_PRIOR_STD,
 ) -> NetworkPredictor:
-    """A student at the temperature of least NLL on labelled rows; without any, as it is.
+    """Set the temperature of a student to that of least NLL; without labelled rows leave it.
 
     Args:
         student: What `distill` returns.

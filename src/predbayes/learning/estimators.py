@@ -94,7 +94,7 @@ class FittedClassifier:
     uniform: float  # s / N
 
     def predict(self, inputs: Tensor) -> Categorical:
-        """The members' average, with a column for every class of the task."""
+        """Average the members, with a column for every class of the task."""
         table = _table(inputs)
         probs = np.zeros((len(table), self.num_classes))
         for member in self.members:
@@ -154,7 +154,7 @@ class FittedRegressor:
     has_std: bool = False
 
     def predict(self, inputs: Tensor) -> Gaussian:
-        """Moments of the members' mixture, in the units of the targets."""
+        """Return the moments of the members' mixture, in the units of the targets."""
         table = _table(inputs)
         if self.has_std:
             mean, std = self.members[0].predict(table, return_std=True)

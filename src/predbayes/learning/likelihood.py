@@ -56,7 +56,7 @@ class Likelihood(Protocol):
         ...
 
     def attach(self, net: nn.Module) -> nn.Module:
-        """The network with whatever the likelihood itself must learn."""
+        """Return the network with whatever the likelihood itself must learn."""
         ...
 
     def check(self, targets: Tensor) -> None:
@@ -64,19 +64,19 @@ class Likelihood(Protocol):
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of a batch; outputs (B, O)."""
+        """Return the mean negative log-likelihood of a batch; outputs (B, O)."""
         ...
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
-        """What `soft_loss` needs of a teacher, (B, D); one of another family is refused."""
+        """Return what `soft_loss` needs of a teacher, (B, D); refuse one of another family."""
         ...
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
-        """Mean cross-entropy of a batch with its teacher; outputs (B, O)."""
+        """Return the mean cross-entropy of a batch with its teacher; outputs (B, O)."""
         ...
 
     def predictive(self, outputs: Tensor) -> Predictive:
-        """One predictive from the outputs (M, B, O) of M weight samples."""
+        """Return one predictive from the outputs (M, B, O) of M weight samples."""
         ...
 
 
@@ -97,30 +97,30 @@ class Softmax:
         return self.num_classes
 
     def attach(self, net: nn.Module) -> nn.Module:
-        """Nothing to add."""
+        """Return the network itself."""
         return net
 
     def check(self, targets: Tensor) -> None:
-        """Class indices from 0 to C - 1, one per row."""
+        """Refuse what is not a class index from 0 to C - 1 for each row."""
         _require_column(targets)
         require_classes(targets, self.num_classes)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy in nats."""
+        """Return the cross-entropy in nats."""
         _require_outputs(outputs, self.num_classes)
         return nn.functional.cross_entropy(outputs, targets)
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
-        """The teacher's probabilities."""
+        """Return the teacher's probabilities."""
         return _require_family(teacher, Categorical).moments()
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
-        """Cross-entropy in nats."""
+        """Return the cross-entropy in nats."""
         _require_outputs(outputs, self.num_classes)
         return nn.functional.cross_entropy(outputs, soft_targets)
 
     def predictive(self, outputs: Tensor) -> Categorical:
-        """The mean of the samples' probabilities, taken in log space."""
+        """Average the samples' probabilities, in log space."""
         _require_outputs(outputs, self.num_classes)
         log_probs = outputs.log_softmax(-1)
         return Categorical(log_probs.logsumexp(0) - math.log(len(outputs)))
@@ -147,29 +147,29 @@ class LearnedNoise:
         return 2 if self.per_input else 1
 
     def attach(self, net: nn.Module) -> nn.Module:
-        """The network, with a noise parameter where it has no variance head."""
+        """Return the network, with a noise parameter where it has no variance head."""
         return net if self.per_input else _WithNoise(net)
 
     def check(self, targets: Tensor) -> None:
-        """Finite numbers, one per row."""
+        """Refuse what is not a finite number for each row."""
         _require_numbers(targets)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Gaussian NLL at the learnt noise."""
+        """Return the Gaussian NLL at the learnt noise."""
         _require_outputs(outputs, 2)
         return _gaussian_nll(outputs[..., 0], _noise_var(outputs[..., 1]), targets)
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
-        """The teacher's mean and variance."""
+        """Return the teacher's mean and variance."""
         return _mean_and_var(teacher)
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
-        """Gaussian cross-entropy at the learnt noise."""
+        """Return the Gaussian cross-entropy at the learnt noise."""
         _require_outputs(outputs, 2)
         return _gaussian_soft_nll(outputs[..., 0], _noise_var(outputs[..., 1]), soft_targets)
 
     def predictive(self, outputs: Tensor) -> Gaussian:
-        """Moments of the samples' mixture."""
+        """Return the moments of the samples' mixture."""
         _require_outputs(outputs, 2)
         return _moment_match(outputs[..., 0], _noise_var(outputs[..., 1]))
 
@@ -183,7 +183,7 @@ class FixedNoise:
 
     @classmethod
     def released(cls) -> FixedNoise:
-        """What the authors' code does: squared error in training, variance 2 in prediction."""
+        """Return that of the authors: squared error in training, variance 2 in prediction."""
         return cls(train_var=0.5, predict_var=2.0)
 
     @property
@@ -197,31 +197,31 @@ class FixedNoise:
         return 1
 
     def attach(self, net: nn.Module) -> nn.Module:
-        """Nothing to learn."""
+        """Return the network itself."""
         return net
 
     def check(self, targets: Tensor) -> None:
-        """Finite numbers, one per row."""
+        """Refuse what is not a finite number for each row."""
         _require_numbers(targets)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Gaussian NLL at the training noise."""
+        """Return the Gaussian NLL at the training noise."""
         _require_outputs(outputs, 1)
         mean = outputs[..., 0]
         return _gaussian_nll(mean, torch.full_like(mean, self.train_var), targets)
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
-        """The teacher's mean and variance."""
+        """Return the teacher's mean and variance."""
         return _mean_and_var(teacher)
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
-        """Gaussian cross-entropy at the training noise."""
+        """Return the Gaussian cross-entropy at the training noise."""
         _require_outputs(outputs, 1)
         mean = outputs[..., 0]
         return _gaussian_soft_nll(mean, torch.full_like(mean, self.train_var), soft_targets)
 
     def predictive(self, outputs: Tensor) -> Gaussian:
-        """Moments of the samples' mixture, with the prediction noise."""
+        """Return the moments of the samples' mixture, with the prediction noise."""
         _require_outputs(outputs, 1)
         means = outputs[..., 0]
         return _moment_match(means, torch.full_like(means, self.predict_var))

@@ -27,7 +27,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def released_nll(predictive: Predictive, targets: Tensor, *, slipped: bool) -> float:
-    """The figure that the released code prints as NLL.
+    """Return the figure that the released code prints as NLL.
 
     Args:
         predictive: On the test rows, in their order.
@@ -49,7 +49,7 @@ def released_nll(predictive: Predictive, targets: Tensor, *, slipped: bool) -> f
 def released_beta(
     total: PredictiveSum[Any], targets: Tensor, *, num_epochs: int = 10, lr: float = 1e-2
 ) -> float:
-    """Beta by Adam, in the order of the rows, on the loss with the slip."""
+    """Fit beta by Adam, in the order of the rows, on the loss with the slip."""
     beta = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([beta], lr=lr)
     mixture, product = total.component("mixture"), total.component("product")

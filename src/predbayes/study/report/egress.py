@@ -88,7 +88,7 @@ def render_egress(
     data: DataSummary,
     released: bool,
 ) -> str:
-    """The egress report of an upload as an HTML page.
+    """Render the egress report of an upload as an HTML page.
 
     Args:
         plan: Of the study.
@@ -127,12 +127,12 @@ def render_egress(
 
 
 def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Arrays as a reader expects them, in whatever order a file gives them back."""
+    """Order arrays as a reader expects them, whatever order a file gives them in."""
     return {name: arrays[name] for name in sorted(arrays, key=_place)}
 
 
 def array_lines(plan: Plan, arrays: Mapping[str, Tensor]) -> list[Line]:
-    """Every array by itself."""
+    """Describe every array by itself."""
     return [
         Line(name, _meaning(plan, name), *_type_and_shape(array), array.nbytes, _values([array]))
         for name, array in arrays.items()
@@ -140,7 +140,7 @@ def array_lines(plan: Plan, arrays: Mapping[str, Tensor]) -> list[Line]:
 
 
 def layer_lines(arrays: Mapping[str, Tensor]) -> list[Line]:
-    """A network's arrays by layer, in as many layers as there is room for."""
+    """Describe a network's arrays by layer, in as many layers as there is room for."""
     paths = {name: _path(name) for name in arrays}
     depth = max(len(path) for path in paths.values()) - 1
     while depth and len({path[:-1][:depth] for path in paths.values()}) > MOST_LAYERS:
@@ -155,10 +155,10 @@ def layer_lines(arrays: Mapping[str, Tensor]) -> list[Line]:
 
 
 def _layer_line(layer: str, arrays: Mapping[str, Tensor]) -> Line:
-    found = {_weight_meaning(name) for name in arrays}
+    meanings = {_weight_meaning(name) for name in arrays}
     return Line(
         name=layer or "the network",
-        meaning=", ".join(m for m in (*_WEIGHTS.values(), _ANY_WEIGHT) if m in found),
+        meaning=", ".join(m for m in (*_WEIGHTS.values(), _ANY_WEIGHT) if m in meanings),
         dtype=", ".join(sorted({_type_and_shape(array)[0] for array in arrays.values()})),
         shape=counted(len(arrays), "array"),
         num_bytes=sum(array.nbytes for array in arrays.values()),

@@ -65,7 +65,7 @@ class Whisker:
 def whiskers(
     name: str, entries: Sequence[Whisker], axis: str, description: str, *, zero: bool = False
 ) -> str:
-    """Estimates one below the other; what lies far off is drawn at the edge, with its value.
+    """Draw estimates one below the other; what lies far off is at the edge, with its value.
 
     Args:
         name: Of the figure, distinct within a page.
@@ -90,7 +90,7 @@ def whiskers(
 
 
 def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
-    """NLL against beta, from the mixture to the product, its lowest point marked."""
+    """Draw NLL against beta, from the mixture to the product, its lowest point marked."""
     with _drawing():
         figure, (axes,) = _figure(4.6, 2.5)
         finite = [(beta, nll) for beta, nll in curve if math.isfinite(nll)]
@@ -118,11 +118,11 @@ def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
         return _svg(figure, "curve", description)
 
 
-def reliability(found: Reliability) -> str:
-    """How often a prediction made with some confidence is right, over the counts of rows."""
+def reliability_diagram(diagram: Reliability) -> str:
+    """Draw how often a prediction made with some confidence is right, over the counts of rows."""
     with _drawing():
         figure, (upper, lower) = _figure(4.6, 4.5, (3.2, 1.0))
-        bins = [b for b in found.bins if b.count > 0]
+        bins = [b for b in diagram.bins if b.count > 0]
         _draw_diagram(upper, bins)
         counts = [b.count for b in bins]
         places = [b.confidence for b in bins]
@@ -146,14 +146,14 @@ def reliability(found: Reliability) -> str:
         return _svg(figure, "reliability", "Reliability diagram: accuracy against confidence")
 
 
-def pit(found: Coverage) -> str:
-    """How many targets lie in each tenth of their predictive; equally many if calibrated."""
+def pit(coverage: Coverage) -> str:
+    """Draw how many targets lie in each tenth of their predictive; equally many if calibrated."""
     with _drawing():
         figure, (axes,) = _figure(4.0, 2.9)
-        num = len(found.pit)
+        num = len(coverage.pit)
         axes.bar(
             [place + 0.5 for place in range(num)],
-            found.pit,
+            coverage.pit,
             0.86,
             color="#C9D8E3",
             edgecolor=_INK,
@@ -161,8 +161,8 @@ def pit(found: Coverage) -> str:
             label="observed",
         )
         axes.axhspan(
-            found.null_low,
-            found.null_high,
+            coverage.null_low,
+            coverage.null_high,
             facecolor="none",
             edgecolor=_QUIET,
             hatch="////",
@@ -171,7 +171,7 @@ def pit(found: Coverage) -> str:
         )
         axes.set(xlim=(0, num), xticks=range(num + 1))
         axes.set_xticklabels([f"{100 * place // num}" for place in range(num + 1)])
-        axes.set_ylim(0, 1.3 * max(*found.pit, found.null_high, 1))
+        axes.set_ylim(0, 1.3 * max(*coverage.pit, coverage.null_high, 1))
         axes.set_xlabel("where the true value lies in its prediction (%)", color=_INK)
         axes.set_ylabel("rows", color=_INK)
         axes.legend(loc="upper center", ncols=2, frameon=False, fontsize=_SIZE - 1)
@@ -179,17 +179,17 @@ def pit(found: Coverage) -> str:
         return _svg(figure, "pit", "Rows by where the true value lies in its prediction")
 
 
-def levels(found: Coverage) -> str:
-    """The share of targets inside the interval of each level, against the level."""
+def levels(coverage: Coverage) -> str:
+    """Draw the share of targets inside the interval of each level, against the level."""
     with _drawing():
         figure, (axes,) = _figure(4.0, 2.9)
         _diagonal(axes)
-        stated = [100 * level.level for level in found.levels]
-        seen = [level.coverage for level in found.levels]
+        stated = [100 * level.level for level in coverage.levels]
+        observed = [level.coverage for level in coverage.levels]
         axes.errorbar(
             stated,
-            [100 * coverage.value for coverage in seen],
-            yerr=_errors(seen, 100),
+            [100 * share.value for share in observed],
+            yerr=_errors(observed, 100),
             color=_LINE,
             ecolor=_INK,
             marker="o",

@@ -14,7 +14,7 @@ from predbayes.study.wording import bytes_readable, counted, plain
 
 
 def render_page(template: str, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
-    """An HTML page from one of the templates.
+    """Render an HTML page from one of the templates.
 
     Args:
         template: Its file name.

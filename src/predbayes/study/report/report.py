@@ -55,7 +55,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class AtHome:
+class SitesTable:
     """The model at the sites, as a table."""
 
     measures: list[Measure]
@@ -86,7 +86,7 @@ class ColumnGroup:
 
 
 def render_report(plan: Plan, result: Result, *, public: bool) -> str:
-    """The report of a result as an HTML page.
+    """Render the report of a result as an HTML page.
 
     Args:
         plan: Of the study.
@@ -112,12 +112,12 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         num_most=MOST_SITES,
         class_table=plan.num_outputs <= _MOST_CLASSES,
         num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
-        at_home=_at_home(shown),
+        sites_table=_sites_table(shown),
     )
 
 
 def render_card(plan: Plan, result: Result) -> str:
-    """The model card of a result as an HTML page of about two printed pages; it names no site."""
+    """Render the model card of a result, of about two printed pages; it names no site."""
     require_same_plan(plan, result)
     return _render(
         "card.html.j2",
@@ -136,7 +136,7 @@ def require_same_plan(plan: Plan, result: Result) -> None:
 
 
 def without_sites(result: Result) -> Result:
-    """The result without what belongs to single sites."""
+    """Return the result without what belongs to single sites."""
     of_sites = {site_component(site.site) for site in result.sites}
     weights = {name: w for name, w in result.pool.weights.items() if name not in of_sites}
     pool = result.pool.model_copy(update={"weights": weights})
@@ -149,7 +149,7 @@ def without_sites(result: Result) -> Result:
 
 
 def tally_of(result: Result, *, public: bool) -> Tally:
-    """Counts over sites; in public no sum that would tell what one site has."""
+    """Count over sites; in public make no sum that would tell what one site has."""
     counted = [site for site in result.sites if not site.left_out]
     may_sum = not public or len(counted) >= FEWEST_TO_POOL
     num_rows = sum(site.num_rows for site in counted) if may_sum else None
@@ -157,8 +157,8 @@ def tally_of(result: Result, *, public: bool) -> Tally:
 
 
 def compared(result: Result) -> list[Contender]:
-    """The student, what it was made from, and what there would be without the study."""
-    found: list[tuple[str, Role, Scores | None]] = [
+    """List the student, what it was made from, and what there would be without the study."""
+    scored: list[tuple[str, Role, Scores | None]] = [
         ("The model", "student", result.student.scores),
         ("The pool it imitates", "pool", result.pooled),
         ("Plain average of the sites", "mixture", result.mixture),
@@ -166,25 +166,25 @@ def compared(result: Result) -> list[Contender]:
     ]
     for number, site in enumerate(result.sites, 1):
         role: Role = "left out" if site.left_out else "site"
-        found.append((f"{number} {site.site}", role, site.alone))
-    return [Contender(label, role, scores) for label, role, scores in found if scores is not None]
+        scored.append((f"{number} {site.site}", role, site.alone))
+    return [Contender(label, role, s) for label, role, s in scored if s is not None]
 
 
-def _at_home(result: Result) -> AtHome | None:
+def _sites_table(result: Result) -> SitesTable | None:
     """What sites found with the model on rows of their own, all of them first."""
-    found = result.at_sites
-    if found is None:
+    at_sites = result.at_sites
+    if at_sites is None:
         return None
     numbers = {site.site: f"{number} " for number, site in enumerate(result.sites, 1)}
-    contenders = [Contender("All of them", "student", found.pooled)]
-    for site in found.sites:
+    contenders = [Contender("All of them", "student", at_sites.pooled)]
+    for site in at_sites.sites:
         label = f"{numbers.get(site.site, '')}{site.site}"
         contenders.append(Contender(label, "site", site.scores))
-    return AtHome(_measures_of(contenders), _score_table(contenders))
+    return SitesTable(_measures_of(contenders), _score_table(contenders))
 
 
 def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
-    """Columns by what may stand in them, in the order in which they first occur."""
+    """Group columns by what may stand in them, in the order in which they first occur."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for name, column in columns.items():
         groups.setdefault(_described(column), []).append(name)
@@ -230,19 +230,19 @@ def _figures(
     result: Result, contenders: Sequence[Contender], drawn: Sequence[SiteResult]
 ) -> dict[str, str]:
     """The figures that there are data for, by name."""
-    found: dict[str, str] = {}
+    drawings: dict[str, str] = {}
     if contenders:
-        found["comparison"] = _comparison(contenders)
+        drawings["comparison"] = _comparison(contenders)
     if drawn:
-        found["influence"] = _influence(result, drawn)
+        drawings["influence"] = _influence(result, drawn)
     if any(math.isfinite(nll) for _, nll in result.pool.curve):
-        found["curve"] = figures.pool_curve(result.pool.curve)
+        drawings["curve"] = figures.pool_curve(result.pool.curve)
     if result.reliability is not None:
-        found["reliability"] = figures.reliability(result.reliability)
+        drawings["reliability"] = figures.reliability_diagram(result.reliability)
     if result.coverage is not None:
-        found["pit"] = figures.pit(result.coverage)
-        found["levels"] = figures.levels(result.coverage)
-    return found
+        drawings["pit"] = figures.pit(result.coverage)
+        drawings["levels"] = figures.levels(result.coverage)
+    return drawings
 
 
 def _comparison(contenders: Sequence[Contender]) -> str:
@@ -290,7 +290,7 @@ def _size_of_influence(site: SiteResult) -> float:
 def with_interval(
     estimate: Estimate, places: int | None = None, *, percent: bool = False
 ) -> tuple[str, str]:
-    """A value and its interval as words, in the same decimals.
+    """Write a value and its interval in the same decimals.
 
     Examples:
         >>> with_interval(Estimate(value=0.412, low=0.38, high=0.4449))

@@ -66,7 +66,7 @@ class Intercept(Section):
     shifts: tuple[Finite, ...]  # of log p, one for each class
 
     def apply(self, predictive: Predictive) -> Predictive:
-        """The predictive with every log-odds shifted."""
+        """Shift every log-odds of a predictive."""
         log_probs = cast("Categorical", predictive).log_probs
         return Categorical.from_natural(log_probs + log_probs.new_tensor(self.shifts))
 
@@ -79,7 +79,7 @@ class ShiftScale(Section):
     var_factor: Positive
 
     def apply(self, predictive: Predictive) -> Predictive:
-        """The predictive moved and widened."""
+        """Move and widen a predictive."""
         gaussian = cast("Gaussian", predictive)
         return Gaussian(gaussian.mean + self.shift, self.var_factor * gaussian.var)
 
@@ -155,16 +155,16 @@ class CalibratedModel:
         return cls(header.plan, predictor, header.number, header.adjustment)
 
     def weights_digest(self) -> str:
-        """SHA-256 of the weights' file: what results, adopted models and evaluations share."""
+        """Return the SHA-256 of the weights' file, which an adopted model shares."""
         return hashlib.sha256(self._weights()).hexdigest()
 
     def predictive(self, inputs: Tensor) -> Predictive:
-        """Predictives of network inputs, (N, plan.num_inputs); numbers in standard units."""
+        """Predict from network inputs, (N, plan.num_inputs); numbers are in standard units."""
         predictive = self.predictor.predict(inputs)
         return predictive if self.adjustment is None else self.adjustment.apply(predictive)
 
     def predict(self, frame: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-        """Predictions for a table in the plan's units, one row for each of its rows.
+        """Predict for a table in the plan's units, one row for each of its rows.
 
         Of a class the probabilities, ``probability_<class>``, and the likeliest, ``predicted``;
         of a number `NUMBERS`.
@@ -232,7 +232,7 @@ class CalibratedModel:
 
 
 def model_folder(path: Path) -> Path:
-    """The folder itself, or the model in the folder of a result."""
+    """Return the folder itself, or the model in the folder of a result."""
     for folder in (path, path / "model"):
         if (folder / HEADER_FILE).is_file():
             return folder
@@ -240,7 +240,7 @@ def model_folder(path: Path) -> Path:
 
 
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
-    """What is said to a user, in float64: ``probabilities`` (N, C), or `NUMBERS`, (N,) each."""
+    """Return what a user is told, in float64: ``probabilities`` (N, C), or `NUMBERS`, (N,) each."""
     if not 0 < level < 1:
         raise DataError(f"level must be between 0 and 1, not {level:g}")
     if isinstance(predictive, Categorical):
