@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from predbayes.errors import ExperimentError
 from predbayes.experiments.records import Record
 from predbayes.experiments.rendering import (
     decimals,
-    from_json,
     render,
     to_csv,
     to_json,
@@ -307,25 +307,26 @@ class TestRendering:
         assert (float(beta["low"]), float(beta["high"])) == entry.comparison.interval
         assert lines[2]["mean"] == lines[2]["num"] == ""
 
-    def test_json_round_trip(self, records, tmp_path):
+    def test_json_holds_every_number(self, records, tmp_path):
         for r in records:
             np.save(tmp_path / f"{r.key}.npy", np.arange(20.0) * (r.seed + len(r.method)))
         table = build_table(records[:-1], "nll", against="fedavg", losses=tmp_path)
-        assert table.entries["beta", "bike"].rows is not None
-        assert from_json(to_json(table)) == table
+        content = json.loads(to_json(table))
+        assert content["aim"] == "-inf"
+        assert (content["rows"], content["columns"]) == ([*table.rows], [*table.columns])
+        assert len(content["entries"]) == len(table.entries)
+        for item in content["entries"]:
+            entry = asdict(table.entries[item["row"], item["column"]])
+            assert item["summary"] == entry["summary"]
+            if entry["comparison"] is not None:
+                assert tuple(item["comparison"]["interval"]) == entry["comparison"]["interval"]
 
     def test_json_keeps_what_is_not_finite(self):
         entry = Entry(Summary(math.inf, math.nan, 1))
         text = to_json(Table("t", "nll", -math.inf, ("a",), ("c",), {("a", "c"): entry}))
         json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-        again = from_json(text).entries["a", "c"].summary
-        assert again.mean == math.inf
-        assert math.isnan(again.standard_error)
-
-    @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"entries": [{"row": 1}]}'])
-    def test_other_json_is_refused(self, text):
-        with pytest.raises(ExperimentError, match="not a table"):
-            from_json(text)
+        (item,) = json.loads(text)["entries"]
+        assert item["summary"] == {"mean": "inf", "standard_error": "nan", "num": 1}
 
     @pytest.mark.parametrize("suffix", ["md", ".md", "tex", "csv", "json"])
     def test_every_format_renders_a_table_with_gaps(self, suffix, records):

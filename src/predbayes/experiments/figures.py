@@ -171,22 +171,16 @@ class Bins:
 
 
 def pool_bins(records: Sequence[Record]) -> Bins:
-    """Add the bins of several records, as if their rows had been one set."""
-    bins = [record.reliability or {} for record in records]
+    """Pool the bins of several records as if their rows had been one set."""
+    names = ("count", "confidence", "accuracy")
     try:
-        count = np.array([b["count"] for b in bins], dtype=np.float64)
-        means = {
-            name: np.array([b[name] for b in bins], dtype=np.float64)
-            for name in ("confidence", "accuracy")
-        }
+        bins = np.array([[(record.reliability or {})[n] for n in names] for record in records])
     except (KeyError, ValueError) as error:
         raise ExperimentError(f"reliability bins that do not fit together: {error}") from error
-    total = count.sum(0)
-    pooled = {
-        name: np.where(total > 0, (count * np.nan_to_num(m)).sum(0) / np.maximum(total, 1), np.nan)
-        for name, m in means.items()
-    }
-    return Bins(total, pooled["confidence"], pooled["accuracy"])
+    count = bins[:, 0].sum(0)
+    sums = (bins[:, :1] * np.nan_to_num(bins[:, 1:])).sum(0)
+    confidence, accuracy = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+    return Bins(count, confidence, accuracy)
 
 
 # Lines

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import Any
 
 from predbayes.errors import ExperimentError
-from predbayes.experiments.statistics import Comparison, Interval, Summary
-from predbayes.experiments.tables import MARK, SIGNIFICANT, Entry, Table
+from predbayes.experiments.statistics import Comparison, Interval
+from predbayes.experiments.tables import MARK, SIGNIFICANT, Table
 
 _MISSING = "—"
 _DIVERGED = "diverged"
@@ -72,7 +72,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_json(table: Table) -> str:
-    """Render all of the table for `from_json`; numbers that are not finite are strings."""
+    """Render all of the table; numbers that are not finite are strings."""
     entries = [
         {"row": row, "column": column, **asdict(entry)}
         for (row, column), entry in table.entries.items()
@@ -82,25 +82,6 @@ def to_json(table: Table) -> str:
     }
     content = {**fields, "rows": table.rows, "columns": table.columns, "entries": entries}
     return json.dumps(_jsonable(content), indent=2, allow_nan=False) + "\n"
-
-
-def from_json(text: str) -> Table:
-    """Read back what `to_json` rendered."""
-    try:
-        content = json.loads(text)
-        entries = {(item["row"], item["column"]): _entry(item) for item in content["entries"]}
-        return Table(
-            title=content["title"],
-            metric=content["metric"],
-            aim=float(content["aim"]),
-            rows=tuple(content["rows"]),
-            columns=tuple(content["columns"]),
-            entries=entries,
-            against=content["against"],
-            validation=content["validation"],
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ExperimentError(f"this is not a table: {error}") from error
 
 
 RENDERERS: dict[str, Callable[[Table], str]] = {
@@ -313,21 +294,3 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(part) for part in value]
     return value
-
-
-def _entry(item: Mapping[str, Any]) -> Entry:
-    def numbers(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value if name == "num" else float(value) for name, value in part.items()}
-
-    comparison = None
-    if item["comparison"] is not None:
-        rest = {name: x for name, x in item["comparison"].items() if name != "interval"}
-        interval = _pair(item["comparison"]["interval"])
-        comparison = Comparison(interval=interval, **numbers(rest))
-    over_rows = None if item["rows"] is None else _pair(item["rows"])
-    return Entry(Summary(**numbers(item["summary"])), comparison, over_rows, item["variant"])
-
-
-def _pair(interval: Sequence[float | str]) -> Interval:
-    low, high = map(float, interval)
-    return low, high

@@ -24,6 +24,7 @@ targets: `FixedNoise.released()`.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -126,8 +127,49 @@ class Softmax:
         return Categorical(log_probs.logsumexp(0) - math.log(len(outputs)))
 
 
+class _Regression(ABC):
+    """What likelihoods of numbers share: all but where the noise comes from."""
+
+    __slots__ = ()
+
+    @property
+    def family(self) -> type[Gaussian]:
+        """Gaussian."""
+        return Gaussian
+
+    @abstractmethod
+    def moments(self, outputs: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:
+        """Return mean and noise variance of each output."""
+
+    def check(self, targets: Tensor) -> None:
+        """Refuse what is not a finite number for each row."""
+        _require_numbers(targets)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the Gaussian NLL at the noise of training."""
+        return _gaussian_nll(*self.moments(outputs, training=True), targets)
+
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """Return the teacher's mean and variance."""
+        gaussian = _require_family(teacher, Gaussian)
+        return torch.stack([gaussian.mean, gaussian.var], -1)
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Return the Gaussian cross-entropy at the noise of training."""
+        mean, var = self.moments(outputs, training=True)
+        teacher_mean, teacher_var = soft_targets.unbind(-1)
+        # E (y - f)^2 is the squared distance of the means plus the teacher's variance.
+        return _gaussian_nll(mean, var, teacher_mean) + 0.5 * (teacher_var / var).mean()
+
+    def predictive(self, outputs: Tensor) -> Gaussian:
+        """Return the moments of the samples' mixture, at the noise of prediction."""
+        means, noise_vars = self.moments(outputs, training=False)
+        epistemic = means.var(0, correction=0)
+        return Gaussian(means.mean(0), epistemic + noise_vars.mean(0), epistemic)
+
+
 @dataclass(frozen=True, slots=True)
-class LearnedNoise:
+class LearnedNoise(_Regression):
     """Regression with a noise variance that is learnt with the weights.
 
     One for all inputs, a parameter beside the network's; or, ``per_input``, one that depends on the
@@ -135,11 +177,6 @@ class LearnedNoise:
     """
 
     per_input: bool = False
-
-    @property
-    def family(self) -> type[Gaussian]:
-        """Gaussian."""
-        return Gaussian
 
     @property
     def num_outputs(self) -> int:
@@ -150,32 +187,15 @@ class LearnedNoise:
         """Return the network, with a noise parameter where it has no variance head."""
         return net if self.per_input else _WithNoise(net)
 
-    def check(self, targets: Tensor) -> None:
-        """Refuse what is not a finite number for each row."""
-        _require_numbers(targets)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the Gaussian NLL at the learnt noise."""
+    def moments(self, outputs: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return mean and learnt noise, which is the same in training and prediction."""
         _require_outputs(outputs, 2)
-        return _gaussian_nll(outputs[..., 0], _noise_var(outputs[..., 1]), targets)
-
-    def soft_targets(self, teacher: Predictive) -> Tensor:
-        """Return the teacher's mean and variance."""
-        return _mean_and_var(teacher)
-
-    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
-        """Return the Gaussian cross-entropy at the learnt noise."""
-        _require_outputs(outputs, 2)
-        return _gaussian_soft_nll(outputs[..., 0], _noise_var(outputs[..., 1]), soft_targets)
-
-    def predictive(self, outputs: Tensor) -> Gaussian:
-        """Return the moments of the samples' mixture."""
-        _require_outputs(outputs, 2)
-        return _moment_match(outputs[..., 0], _noise_var(outputs[..., 1]))
+        # Numerics: softplus grows linearly; a large step cannot overflow as an exponential would.
+        return outputs[..., 0], nn.functional.softplus(outputs[..., 1]) + MIN_NOISE_VAR
 
 
 @dataclass(frozen=True, slots=True)
-class FixedNoise:
+class FixedNoise(_Regression):
     """Regression with noise variances that are given, one to train with and one to predict with."""
 
     train_var: float = 1.0
@@ -187,11 +207,6 @@ class FixedNoise:
         return cls(train_var=0.5, predict_var=2.0)
 
     @property
-    def family(self) -> type[Gaussian]:
-        """Gaussian."""
-        return Gaussian
-
-    @property
     def num_outputs(self) -> int:
         """The mean."""
         return 1
@@ -200,31 +215,11 @@ class FixedNoise:
         """Return the network itself."""
         return net
 
-    def check(self, targets: Tensor) -> None:
-        """Refuse what is not a finite number for each row."""
-        _require_numbers(targets)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the Gaussian NLL at the training noise."""
+    def moments(self, outputs: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:
+        """Return mean and given noise."""
         _require_outputs(outputs, 1)
         mean = outputs[..., 0]
-        return _gaussian_nll(mean, torch.full_like(mean, self.train_var), targets)
-
-    def soft_targets(self, teacher: Predictive) -> Tensor:
-        """Return the teacher's mean and variance."""
-        return _mean_and_var(teacher)
-
-    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
-        """Return the Gaussian cross-entropy at the training noise."""
-        _require_outputs(outputs, 1)
-        mean = outputs[..., 0]
-        return _gaussian_soft_nll(mean, torch.full_like(mean, self.train_var), soft_targets)
-
-    def predictive(self, outputs: Tensor) -> Gaussian:
-        """Return the moments of the samples' mixture, with the prediction noise."""
-        _require_outputs(outputs, 1)
-        means = outputs[..., 0]
-        return _moment_match(means, torch.full_like(means, self.predict_var))
+        return mean, torch.full_like(mean, self.train_var if training else self.predict_var)
 
 
 class _WithNoise(nn.Module):
@@ -240,29 +235,8 @@ class _WithNoise(nn.Module):
         return torch.cat([mean, self.raw_noise.expand_as(mean)], -1)
 
 
-def _noise_var(raw: Tensor) -> Tensor:
-    # Numerics: softplus grows linearly, so a large step cannot overflow as an exponential would.
-    return nn.functional.softplus(raw) + MIN_NOISE_VAR
-
-
 def _gaussian_nll(mean: Tensor, var: Tensor, targets: Tensor) -> Tensor:
     return -Gaussian(mean, var).log_prob(targets).mean()
-
-
-def _gaussian_soft_nll(mean: Tensor, var: Tensor, soft_targets: Tensor) -> Tensor:
-    teacher_mean, teacher_var = soft_targets.unbind(-1)
-    # E (y - f)^2 is the squared distance of the means plus the teacher's variance.
-    return _gaussian_nll(mean, var, teacher_mean) + 0.5 * (teacher_var / var).mean()
-
-
-def _mean_and_var(teacher: Predictive) -> Tensor:
-    gaussian = _require_family(teacher, Gaussian)
-    return torch.stack([gaussian.mean, gaussian.var], -1)
-
-
-def _moment_match(means: Tensor, noise_vars: Tensor) -> Gaussian:
-    epistemic = means.var(0, correction=0)
-    return Gaussian(means.mean(0), epistemic + noise_vars.mean(0), epistemic)
 
 
 def _require_outputs(outputs: Tensor, expected: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -31,36 +31,16 @@ _MAX_NLL = 1e6  # per row
 _MAX_MEAN = 1e30  # of anything in the target's unit
 
 
-class TargetUnit(Protocol):
-    """How a Gaussian predictive in standard units is told in the unit of the target."""
+@dataclass(frozen=True, slots=True)
+class TargetUnit:
+    """How Gaussian predictives are told in the unit of their target."""
 
-    @property
-    def scale(self) -> float | None:
-        """One standard unit in the target's own; None where the target was transformed."""
-        ...
-
-    def errors(self, predictive: Gaussian, targets: Tensor) -> Tensor:
-        """Return target minus mean of each row, (B,), up to its sign."""
-        ...
-
-    def widths(self, predictive: Gaussian, level: float) -> Tensor:
-        """Return the width of the central interval of each row, (B,)."""
-        ...
+    errors: Callable[[Gaussian, Tensor], Tensor]  # of the mean, by row and up to its sign, (B,)
+    widths: Callable[[Gaussian, float], Tensor]  # of the central interval of a level, (B,)
+    scale: float | None  # what a deviation of 1 is in it; None where the target was transformed
 
 
-class _StandardUnit:
-    """Targets as they are."""
-
-    scale = 1.0
-
-    def errors(self, predictive: Gaussian, targets: Tensor) -> Tensor:
-        return predictive.residuals(targets).double()
-
-    def widths(self, predictive: Gaussian, level: float) -> Tensor:
-        return width_rows(predictive, level)
-
-
-STANDARD: TargetUnit = _StandardUnit()
+STANDARD = TargetUnit(lambda p, targets: p.residuals(targets).double(), width_rows, 1.0)
 """The unit in which predictives and targets are given."""
 
 

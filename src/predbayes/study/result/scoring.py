@@ -10,7 +10,6 @@ right, and that of a PIT histogram each decile's count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import scipy  # whose parts load when they are used
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from predbayes.predictive import measures, metrics
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.measures import MEASURES, Measure
+from predbayes.predictive.measures import MEASURES, Measure, TargetUnit
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import describe
@@ -30,37 +29,29 @@ _NUM_DRAWS = 1000
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanUnit:
-    """The unit of a plan's target."""
+def target_unit(plan: Plan) -> TargetUnit:
+    """Return the unit of a plan's target."""
 
-    plan: Plan
+    def errors(predictive: Gaussian, targets: Tensor) -> Tensor:
+        return describe(plan, predictive, 0.95)["mean"] - untransform(plan, targets.double())
 
-    @property
-    def scale(self) -> float | None:
-        """One standard unit in the target's own; None where the plan transforms it."""
-        return target_units(self.plan)[1] if self.plan.target.transform == "none" else None
-
-    def errors(self, predictive: Gaussian, targets: Tensor) -> Tensor:
-        """Return mean minus target of each row, (N,)."""
-        mean = describe(self.plan, predictive, 0.95)["mean"]
-        return mean - untransform(self.plan, targets.double())
-
-    def widths(self, predictive: Gaussian, level: float) -> Tensor:
-        """Return the width of the central interval of each row, (N,)."""
-        described = describe(self.plan, predictive, level)
+    def widths(predictive: Gaussian, level: float) -> Tensor:
+        described = describe(plan, predictive, level)
         return described["high"] - described["low"]
+
+    scale = target_units(plan)[1] if plan.target.transform == "none" else None
+    return TargetUnit(errors, widths, scale)
 
 
 def measures_of(plan: Plan) -> list[Measure]:
     """Return the measures of the plan's task."""
     family = Categorical if plan.classification else Gaussian
-    return measures.row_measures(family, PlanUnit(plan))
+    return measures.row_measures(family, target_unit(plan))
 
 
 def row_values(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Tensor]:
     """Return the values by row, (N,), of each measure of the plan's task, by name."""
-    return measures.row_values(predictive, targets, PlanUnit(plan))
+    return measures.row_values(predictive, targets, target_unit(plan))
 
 
 def score(
