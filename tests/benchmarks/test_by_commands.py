@@ -45,7 +45,7 @@ def wines(num: int) -> pd.DataFrame:
 class TestScores:
     @staticmethod
     def rows(*squares: float):
-        return {"rmse": (torch.tensor(squares, dtype=torch.float64), torch.sqrt)}
+        return {"rmse": torch.tensor(squares, dtype=torch.float64)}
 
     def test_of_all_sites_is_of_their_rows_together_and_the_mean_over_splits(self):
         first = {"A": {"own": self.rows(1.0, 1.0, 1.0)}, "B": {"own": self.rows(13.0)}}
@@ -60,7 +60,7 @@ class TestScores:
     )
     def test_worse_is_beyond_two_standard_errors_of_paired_rows(self, advised, worse):
         def nll(values):
-            return {"nll": (torch.tensor(values, dtype=torch.float64), None)}
+            return {"nll": torch.tensor(values, dtype=torch.float64)}
 
         assert (
             worse_beyond_interval({"own": nll([1.0, 2.0, 2.8]), "advised": nll(advised)}) == worse

@@ -208,7 +208,7 @@ def test_bytes_do_not_depend_on_the_process():
         "for plan, upload in UPLOADS.values():\n"
         "    sys.stdout.buffer.write(rendered(plan, upload).encode())\n"
     )
-    settings = {"PYTHONHASHSEED": "7", "PYTHONPATH": ROOT}
+    settings = {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([ROOT, *sys.path])}
     out = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | settings, capture_output=True, check=True
     ).stdout
