@@ -29,9 +29,10 @@ from predbayes.learning.distill import PAPER_DISTILLATION, distill
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.beta_pred_bayes import BetaPredBayes
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.methods.global_model import ModelState
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.beta import BetaPool
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
@@ -86,7 +87,7 @@ def _run(preset: str, import_s: float) -> dict[str, Any]:
         world = make_world(SETTINGS, SEED)
     sites, reference, test_targets = world.sites, world.reference, world.targets
     learner = SGHMCLearner(NETWORK, PRESETS[preset])
-    method = BetaPredBayes(learner)
+    method = Pooled(learner, BetaPool())
     state = method.init(reference, rng=generator(SEED, "init"))
     # As in the released code the sites start from common weights, without which the product of
     # EP-MCMC has no meaning; the pools take the same samples.

@@ -42,12 +42,13 @@ from predbayes.experiments.statistics import LEVEL, Interval, bootstrap_mean
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.shared import Shared
-from predbayes.methods.auto_pool import AutoPool
-from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
-from predbayes.methods.controls import ServerOnly
 from predbayes.methods.method import run as run_method
-from predbayes.methods.pooled import PoolState
+from predbayes.methods.pooled import Pooled
+from predbayes.methods.server_only import ServerOnly
 from predbayes.optional import require
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.pool import PoolState
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
 from predbayes.seeding import generator
@@ -109,13 +110,17 @@ def score_split(seed: int, canonical: Tensor) -> Split:
     world = make_world(SETTINGS, seed)
     learner = Shared(logistic_regressions(), world.sites.values())
     rows = world.reference.evaluate
-    auto = _pooled(AutoPool(learner, "predictions"), world, seed)
+    auto = _pooled(Pooled(learner, AutoPool(), send="predictions"), world, seed)
     assert auto.choice is not None
     predictives = {
         **_without_pooling(learner, world, seed),
-        "mixture": _categorical(_pooled(mixture(learner, "predictions"), world, seed)),
-        "product": _categorical(_pooled(product(learner, "predictions"), world, seed)),
-        "beta": _categorical(_pooled(BetaPredBayes(learner, "predictions"), world, seed)),
+        "mixture": _categorical(
+            _pooled(Pooled(learner, mixture(), send="predictions"), world, seed)
+        ),
+        "product": _categorical(
+            _pooled(Pooled(learner, product(), send="predictions"), world, seed)
+        ),
+        "beta": _categorical(_pooled(Pooled(learner, BetaPool(), send="predictions"), world, seed)),
     }
     predictives["log pool"] = _log_pool(predictives, world)
     predictives[AUTO] = _categorical(auto)

@@ -35,12 +35,13 @@ from predbayes.experiments.world import World, make_world
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.local import LocalLearner
-from predbayes.methods.pooled import prior_predictive
 from predbayes.optional import require
+from predbayes.pools.pool import Contribution
+from predbayes.pools.prior import prior_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.selection import candidates, select
 from predbayes.seeding import generator
-from predbayes.study.result.screening import Contribution, Screening, pool_losses, screen, sum_of
+from predbayes.study.result.screening import Screening, pool_losses, screen, sum_of
 
 SEEDS = range(3)
 NUM_LABELS = (200, 1000)

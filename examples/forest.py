@@ -19,7 +19,7 @@ reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), unlabelled=x[2100:
 # --8<-- [start:run]
 forest = RandomForestClassifier(50, min_samples_leaf=5)
 method = pb.Distilled(
-    pb.BetaPredBayes(SklearnClassifier(forest, num_classes=3), send="predictions"),
+    pb.Pooled(SklearnClassifier(forest, num_classes=3), pb.BetaPool(), send="predictions"),
     student=pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3)),
 )
 result = pb.run(method, pb.InProcess(sites, seed=0), reference, seed=0)

@@ -50,7 +50,7 @@ def main() -> None:
     reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), unlabelled=x[2100:2500])
     # --8<-- [start:run]
     method = pb.Distilled(
-        pb.BetaPredBayes(NaiveBayes(), send="predictions"),
+        pb.Pooled(NaiveBayes(), pb.BetaPool(), send="predictions"),
         student=pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3)),
     )
     result = pb.run(method, pb.InProcess(sites, seed=0), reference, seed=0)

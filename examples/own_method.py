@@ -1,44 +1,49 @@
-"""A method of one's own, in one file of one's own: the median of the sites' predictions.
+"""A method of one's own, in one file of one's own: the median of the sites' weights.
 
-A mean is moved by one bad site, a median is not. Medians do not add, so the coordinator keeps every
-site's predictions: the method does not stream, and says so.
+A mean is moved by one bad site, a median is not (Yin et al., 2018). Medians do not add, so the
+coordinator keeps every site's weights: the method does not stream, and says so. Where only the way
+of pooling predictions is new, a pool is shorter: `own_pool.py`.
 
 Run it on its own, or beside the paper's methods in an experiment, by where it is:
 
     [methods.median]
     method = "own_method:Median"
+    learner = "optimizer"
 """
 
 # --8<-- [start:method]
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 import predbayes as pb
-from predbayes.methods.pooled import PoolState, read_predictive, send_predictive
+from predbayes.methods.global_model import ModelState
 
 
 @dataclass(frozen=True)
 class Median:
-    """Class by class, the median of the sites' probabilities."""
+    """Weight by weight, the median of the sites' networks, which start from common weights."""
 
-    learner: pb.LocalLearner
+    learner: pb.SGDLearner
 
-    families = frozenset({pb.Categorical})
+    families = frozenset({pb.Categorical, pb.Gaussian})
     streams = False
 
     def init(self, reference, *, rng):
-        return PoolState(prior=None)
+        return ModelState(pb.WeightSamples.of(self.learner.network.create(rng)))
 
     def learn(self, state, rows, inputs, *, rng):
-        return send_predictive(self.learner, "predictions", rows, inputs, rng=rng)
+        fitted = self.learner.fit(rows, rng=rng, start=state.weights)
+        return pb.Upload.of_weights(fitted.samples, num_rows=len(rows[1]))
 
     def lift(self, state, upload, inputs):
-        return pb.Kept(read_predictive(self.learner, upload, inputs).moments())
+        return pb.Kept(upload.samples().vectors())
 
     def finish(self, state, total, reference, *, rng):
-        median = torch.stack(total.items).quantile(0.5, dim=0)
-        return replace(state, pooled=pb.Categorical.from_moments(median.clamp_min(1e-6)))
+        parameters, buffers = (torch.cat(part) for part in zip(*total.items, strict=True))
+        median = parameters.quantile(0.5, dim=0, keepdim=True)
+        weights = state.weights.from_vectors(median, buffers.mean(0))
+        return ModelState(weights, pooled=self.learner.network.predict(weights, reference.inputs))
 
 
 # --8<-- [end:method]
@@ -59,10 +64,10 @@ def main() -> None:
     network = pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
-    for name, method in {"median": Median(learner), "mixture": pb.mixture(learner)}.items():
+    for method in (Median(learner), pb.FedAvg(learner)):
         state = pb.run(method, pb.InProcess(sites, seed=0), reference, seed=0)
         predicted = state.predictive[reference.evaluate]
-        print(f"{name}: NLL {metrics.nll(predicted, y[2500:]):.3f}")
+        print(f"{type(method).__name__}: NLL {metrics.nll(predicted, y[2500:]):.3f}")
     # --8<-- [end:run]
 
 

@@ -18,7 +18,7 @@ x_test, y_test = x[2500:], y[2500:]
 # --8<-- [start:algorithm]
 network = pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3))
 learner = pb.SGHMCLearner(network, pb.PRESETS["paper"])
-method = pb.Distilled(pb.BetaPredBayes(learner), student=network)
+method = pb.Distilled(pb.Pooled(learner, pb.BetaPool()), student=network)
 result = pb.run(method, pb.InProcess(sites, seed=0), reference, seed=0)
 
 tuned = result.teacher.tuned.profiles["beta"]

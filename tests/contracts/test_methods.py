@@ -24,9 +24,6 @@ from predbayes.learning.local import (
     SGHMCLearner,
 )
 from predbayes.learning.nets import mlp
-from predbayes.methods.auto_pool import AutoPool
-from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
-from predbayes.methods.controls import BestSite, ServerOnly, Tempered
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.methods.fedavg import FedAvg
@@ -37,6 +34,12 @@ from predbayes.methods.fedprox import FedProx
 from predbayes.methods.fedyogi import FedYogi
 from predbayes.methods.method import run
 from predbayes.methods.oneshot import OneShotFL
+from predbayes.methods.pooled import Pooled
+from predbayes.methods.server_only import ServerOnly
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.best_site import BestSite
+from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.tempered import Tempered
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
@@ -69,19 +72,19 @@ def sampler(family):
 
 
 METHODS = {
-    "mixture": lambda family: mixture(learner(family)),
-    "product": lambda family: product(learner(family)),
-    "beta": lambda family: BetaPredBayes(learner(family)),
-    "beta by predictions": lambda family: BetaPredBayes(learner(family), send="predictions"),
-    "released beta": lambda family: BetaPredBayes(learner(family), beta="released"),
-    "tempered mixture": lambda family: Tempered(learner(family)),
-    "tempered product": lambda family: Tempered(learner(family), "product"),
-    "auto": lambda family: AutoPool(learner(family), min_labels=20),
-    "auto, kept apart": lambda family: AutoPool(
-        learner(family), keep_apart=True, min_labels=20, num_folds=2
+    "mixture": lambda family: Pooled(learner(family), mixture()),
+    "product": lambda family: Pooled(learner(family), product()),
+    "beta": lambda family: Pooled(learner(family), BetaPool()),
+    "beta by predictions": lambda family: Pooled(learner(family), BetaPool(), send="predictions"),
+    "released beta": lambda family: Pooled(learner(family), BetaPool(beta="released")),
+    "tempered mixture": lambda family: Pooled(learner(family), Tempered()),
+    "tempered product": lambda family: Pooled(learner(family), Tempered("product")),
+    "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20)),
+    "auto, kept apart": lambda family: Pooled(
+        learner(family), AutoPool(keep_apart=True, min_labels=20, num_folds=2)
     ),
-    "auto, too few labels": lambda family: AutoPool(learner(family), send="predictions"),
-    "best site": lambda family: BestSite(learner(family)),
+    "auto, too few labels": lambda family: Pooled(learner(family), AutoPool(), send="predictions"),
+    "best site": lambda family: Pooled(learner(family), BestSite()),
     "server only": lambda family: ServerOnly(learner(family)),
     "fedavg": lambda family: FedAvg(point(family)),
     "fedprox": lambda family: FedProx(point(family), proximal=0.1),
@@ -92,12 +95,15 @@ METHODS = {
     "oneshot": lambda family: OneShotFL(point(family)),
     "fedkt": lambda family: FedKT(point(family), num_parts=2),
     "distilled beta": lambda family: Distilled(
-        BetaPredBayes(learner(family)), STUDENTS[family], SHORT
+        Pooled(learner(family), BetaPool()), STUDENTS[family], SHORT
     ),
-    "one's own": lambda family: OWN_METHOD(learner(family)),
+    "one's own": lambda family: OWN_METHOD(point(family)),
+    "a pool of one's own": lambda family: Pooled(learner(family), OWN_POOL()),
     "distilled fedbe": lambda family: Distilled(FedBE(point(family)), STUDENTS[family], SHORT),
 }
-OWN_METHOD = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "own_method.py"))["Median"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OWN_METHOD = runpy.run_path(str(EXAMPLES / "own_method.py"))["Median"]
+OWN_POOL = runpy.run_path(str(EXAMPLES / "own_pool.py"))["Median"]
 SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
 CASES = [
     pytest.param(name, family, id=f"{name}-{family.__name__}")

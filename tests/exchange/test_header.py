@@ -38,7 +38,7 @@ def entry(**fields):
 class TestHeader:
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_header_says_what_the_file_holds(self, kind, uploads, tmp_path):
-        upload = uploads[kind].from_site("basel")
+        upload = uploads[kind].named("basel")
         upload.save(tmp_path / "u", KEY)
         header = Header.read(tmp_path / "u")
         assert header.info == upload.info
@@ -132,7 +132,7 @@ class TestSignature:
         upload.save(tmp_path / "u", KEY)
         signature = Header.read(tmp_path / "u").signature
         assert signature.verifies(Upload.load(tmp_path / "u").digest())
-        assert not signature.verifies(upload.from_site("basel").digest())
+        assert not signature.verifies(upload.named("basel").digest())
 
     def test_signing_changes_no_content(self, uploads, tmp_path):
         upload = uploads["weights"]

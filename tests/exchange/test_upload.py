@@ -18,7 +18,7 @@ KINDS = ["weights", "classes", "numbers"]
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryKind:
     def test_file_round_trip_is_bit_exact(self, kind, uploads, tmp_path):
-        upload = uploads[kind].from_site("basel")
+        upload = uploads[kind].named("basel")
         upload.save(tmp_path / "u.safetensors")
         again = Upload.load(tmp_path / "u.safetensors")
         assert again.info == upload.info
@@ -28,7 +28,7 @@ class TestEveryKind:
 
     def test_digest_sees_every_part(self, kind, uploads):
         upload = uploads[kind]
-        assert upload.digest() != upload.from_site("basel").digest()
+        assert upload.digest() != upload.named("basel").digest()
         for name, array in upload.arrays.items():
             changed = array.clone()
             changed.view(-1)[-1] += 1e-3
@@ -150,14 +150,14 @@ class TestErrors:
 
 class TestWords:
     def test_an_upload_is_told_what_it_is_for(self, uploads):
-        upload = uploads["classes"].for_plan("ab" * 32, "random-forest").from_site("Zürich 2")
+        upload = uploads["classes"].for_plan("ab" * 32, "random-forest").named("Zürich 2")
         info = upload.info
         assert (info.plan, info.learner, info.site) == ("ab" * 32, "random-forest", "Zürich 2")
         assert upload.arrays is uploads["classes"].arrays
 
     @pytest.mark.parametrize("name", ["é", "Αθήνα", "東京 3", "a.b-c_d", "x" * 64, "עברית"])
     def test_sites_have_names_of_any_script(self, name, uploads):
-        assert uploads["weights"].from_site(name).info.site == name
+        assert uploads["weights"].named(name).info.site == name
 
     @pytest.mark.parametrize(
         "name",
@@ -183,7 +183,7 @@ class TestWords:
     )
     def test_names_that_could_mislead_are_refused(self, name, uploads):
         with pytest.raises(UploadError, match="site") as caught:
-            uploads["weights"].from_site(name)
+            uploads["weights"].named(name)
         assert str(caught.value).isprintable()
 
     def test_plans_and_learners_are_plain(self, uploads):

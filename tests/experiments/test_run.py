@@ -10,7 +10,7 @@ import torch
 
 import predbayes
 from predbayes.data.registry import load
-from predbayes.errors import ExperimentError
+from predbayes.errors import ExperimentError, TrainingError
 from predbayes.exchange.federation import InProcess
 from predbayes.experiments import methods as methods_module
 from predbayes.experiments.config import load_experiment
@@ -20,15 +20,18 @@ from predbayes.experiments.methods import (
     find_method,
     fit_identity,
     import_object,
+    method_options,
 )
 from predbayes.experiments.run import plan, run_methods
 from predbayes.experiments.world import make_world
 from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.beta_pred_bayes import BetaPredBayes
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.beta import BetaPool
 from predbayes.predictive import metrics
 from predbayes.seeding import generator
 
@@ -210,7 +213,7 @@ class TestResults:
         settings = experiment.settings({}, "beta")
         world = make_world(settings, 0)
         network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
-        method = BetaPredBayes(SGHMCLearner(network, settings.sampler), send="predictions")
+        method = Pooled(SGHMCLearner(network, settings.sampler), BetaPool(), send="predictions")
         state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
         nll = metrics.nll(state.predictive[world.reference.evaluate], world.targets)
         assert record.scores["nll"] == nll
@@ -265,7 +268,7 @@ class TestResults:
         settings = experiment.settings({}, "beta")
         world = make_world(settings, 0)
         network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
-        pool = BetaPredBayes(SGHMCLearner(network, settings.sampler), send="predictions")
+        pool = Pooled(SGHMCLearner(network, settings.sampler), BetaPool(), send="predictions")
         student = Network(lambda: mlp(11, 2, hidden=(5,)), LearnedNoise(per_input=True))
         method = Distilled(pool, student, settings.distillation, recalibrate=False)
         state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
@@ -289,7 +292,7 @@ class TestResults:
             "from dataclasses import replace\n"
             "import torch\n"
             "from predbayes import Gaussian\n"
-            "from predbayes.methods.controls import ServerOnly\n"
+            "from predbayes.methods.server_only import ServerOnly\n"
             "class Certain:\n"
             "    def __init__(self, learner):\n"
             "        self.inner = ServerOnly(learner)\n"
@@ -425,7 +428,7 @@ class TestMethods:
     def test_states_without_a_predictive_are_refused(self, config, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)
         (tmp_path / "silent.py").write_text(
-            "from predbayes.methods.controls import ServerOnly\n"
+            "from predbayes.methods.server_only import ServerOnly\n"
             "class Silent:\n"
             "    def __init__(self, learner):\n"
             "        self.inner = ServerOnly(learner)\n"
@@ -437,6 +440,36 @@ class TestMethods:
         config.write_text("[data]\nname='wine'\n[methods.silent]\nmethod='silent:Silent'\n")
         with pytest.raises(ExperimentError, match="silent: what finish returns must have"):
             all_records(load_experiment(str(config)))
+
+    def test_a_pool_of_ones_own_is_made_a_method(self, config, tmp_path, monkeypatch):
+        """Options are those of the pool and of `Pooled`; predictions are sent."""
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "halved.py").write_text(
+            "from predbayes import BetaPool\n"
+            "def halved(scale=0.5):\n"
+            "    return BetaPool(beta=scale)\n"
+        )
+        config.write_text(
+            "[data]\nname='wine'\n[methods.half]\nmethod='halved:halved'\n"
+            "[methods.half.options]\nscale=0.25\n"
+        )
+        experiment = load_experiment(str(config))
+        entry, settings = experiment.method({}, "half"), experiment.settings({}, "half")
+        spec, learner = find_method("halved:halved"), object()
+        assert method_options(spec, entry, settings) == {"send": "predictions", "scale": 0.25}
+        expected = Pooled(learner, BetaPool(beta=0.25), send="predictions")
+        assert build_method(spec, entry, settings, learner) == expected
+
+    def test_options_of_a_pool_are_split(self, config):
+        experiment = load_experiment(
+            str(config), assignments=["options.own=none", "options.send=weights"]
+        )
+        entry, settings = experiment.method({}, "beta"), experiment.settings({}, "beta")
+        learner = object()
+        expected = Pooled(learner, AutoPool(), send="weights", own="none")
+        assert build_method(find_method("auto"), entry, settings, learner) == expected
+        with pytest.raises(TrainingError, match="BetaPool takes no own model"):
+            build_method(find_method("beta"), entry, settings, learner)
 
     def test_devices_that_are_not_there_are_one_line(self, config):
         experiment = load_experiment(str(config), methods=["fedavg"])

@@ -316,7 +316,7 @@ def large_upload(world, site):
         for name, array in upload.arrays.items()
     }
     told = dataclasses.replace(upload, arrays=arrays)
-    return told.from_site(site).for_plan(world.kit.digest, "network")
+    return told.named(site).for_plan(world.kit.digest, "network")
 
 
 def keep_upload(config, upload):

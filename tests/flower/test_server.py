@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predbayes import FedAvg, mixture, run
+from predbayes import FedAvg, Pooled, mixture, run
 from predbayes.errors import StudyError, TrainingError
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.client_app import app
@@ -171,7 +171,7 @@ def test_a_round_is_no_federation_for_a_method(world, nodes, method):
     study = world.begin(sites=SITES[:3])
     grid = DoubleGrid(app, nodes)
     learner = make_learner(study.plan, "network")
-    methods = {"fedavg": FedAvg(learner), "mixture": mixture(learner)}
+    methods = {"fedavg": FedAvg(learner), "mixture": Pooled(learner, mixture())}
     with pytest.raises(TrainingError, match=r"^Round is no federation: [^\n]*study\.finish\(\)$"):
         run(methods[method], Round(grid, study, QUICK), study.labels.reference, seed=0)
     assert not grid.asked

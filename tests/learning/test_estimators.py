@@ -26,7 +26,8 @@ from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import MIN_NOISE_VAR, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.beta_pred_bayes import BetaPredBayes
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.beta import BetaPool
 from predbayes.predictive.metrics import accuracy, nll
 from predbayes.seeding import generator
 from predbayes.summand import fold
@@ -381,7 +382,7 @@ def test_sites_with_different_models_make_one_pool(rng):
         SklearnClassifier(make_pipeline(StandardScaler(), LogisticRegression()), 3, size=3),
         SGDLearner(network, OptimizerSettings(lr=0.05, num_epochs=20)),
     ]
-    methods = [BetaPredBayes(learner, send="predictions") for learner in learners]
+    methods = [Pooled(learner, BetaPool(), send="predictions") for learner in learners]
     state = methods[0].init(reference, rng=rng)
     uploads = []
     for absent, (method, part) in enumerate(

@@ -15,8 +15,6 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings, SGDLearner
-from predbayes.methods.beta_pred_bayes import product
-from predbayes.methods.controls import BestSite, ServerOnly, Tempered
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.fedbe import FedBE
@@ -26,6 +24,12 @@ from predbayes.methods.fedprox import FedProx
 from predbayes.methods.fedyogi import FedYogi
 from predbayes.methods.method import run
 from predbayes.methods.oneshot import OneShotFL
+from predbayes.methods.pooled import Pooled
+from predbayes.methods.server_only import ServerOnly
+from predbayes.pools.best_site import BestSite
+from predbayes.pools.beta import product
+from predbayes.pools.pool import Contribution
+from predbayes.pools.tempered import Tempered
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Gaussian
@@ -145,7 +149,7 @@ def test_methods_of_weights_refuse_learners_without(build):
         def fit(self, rows, *, rng):
             raise AssertionError
 
-    with pytest.raises(TrainingError, match=r"needs a network: Bare has none"):
+    with pytest.raises(TrainingError, match=r"needs a network, and the learner has none"):
         build(Bare()).init(REFERENCE, rng=generator(0))
 
 
@@ -404,7 +408,7 @@ class TestOneShot:
     def test_it_is_the_product_at_temperature_n(self, rng):
         learner, sites, reference = class_world(rng)
         oneshot = run_on(OneShotFL(learner), sites, reference).predictive
-        whole = run_on(product(learner), sites, reference).predictive
+        whole = run_on(Pooled(learner, product()), sites, reference).predictive
         expected = Categorical.from_natural(whole.natural() / len(sites))
         torch.testing.assert_close(oneshot.natural(), expected.natural())
 
@@ -532,7 +536,7 @@ class TestControls:
         }
         for predictive in own.values():
             labels = predictive.log_probs.argmax(-1)[:6]  # all that this site would say
-            state = run_on(BestSite(learner), sites, replace(reference, targets=labels))
+            state = run_on(Pooled(learner, BestSite()), sites, replace(reference, targets=labels))
             scores = {site: metrics.nll(p[:6], labels) for site, p in own.items()}
             assert state.site == min(scores, key=scores.get)
             assert torch.equal(state.predictive.natural(), own[state.site].natural())
@@ -542,7 +546,7 @@ class TestControls:
         same = class_samples(rng)
         learner = Known({1: same, 3: same}, CLASSES)
         sites = {"zurich": rows_of(1), "basel": rows_of(3)}
-        assert run_on(BestSite(learner), sites, reference).site == "basel"
+        assert run_on(Pooled(learner, BestSite()), sites, reference).site == "basel"
 
     def test_a_site_without_finite_predictions_is_not_the_best(self, rng):
         learner, sites, reference = class_world(rng)
@@ -553,10 +557,14 @@ class TestControls:
             },
             {},
         )
-        method = BestSite(replace(learner, results=learner.results | {1: broken}))
+        method = Pooled(replace(learner, results=learner.results | {1: broken}), BestSite())
         state = method.init(reference, rng=rng)
         lifted = [
-            Kept((site, CLASSES.predict(method.learner.results[int(site)], reference.inputs)))
+            Kept(
+                Contribution(
+                    site, CLASSES.predict(method.learner.results[int(site)], reference.inputs), 1
+                )
+            )
             for site in sites
         ]
         assert method.finish(state, fold(lifted), reference, rng=rng).site in {"3", "4"}
@@ -575,7 +583,7 @@ class TestControls:
         agreed = run_on(OneShotFL(learner), sites, reference).predictive.log_probs.argmax(-1)
         targets = torch.cat([agreed[:5], (agreed[5:6] + 1) % 3])  # right in five rows of six
         reference = replace(reference, targets=targets)
-        state = run_on(Tempered(learner, component), sites, reference)
+        state = run_on(Pooled(learner, Tempered(component)), sites, reference)
         total = fold(
             PredictiveSum.of(CLASSES.predict(learner.results[n], reference.inputs[:6]), n)
             for n in (1, 3, 4)
@@ -602,11 +610,11 @@ class TestControls:
     def test_controls_refuse_what_they_cannot_do(self, rng):
         learner, _sites, _reference = class_world(rng)
         bare = ReferenceRows(torch.zeros(3, 2), torch.zeros(0, dtype=torch.long))
-        for method in (ServerOnly(learner), Tempered(learner)):
+        for method in (ServerOnly(learner), Pooled(learner, Tempered())):
             with pytest.raises(TrainingError, match="there are none"):
                 method.init(bare, rng=rng)
         with pytest.raises(TrainingError, match="component"):
-            Tempered(learner, "sum")
+            Pooled(learner, Tempered("sum"))
 
 
 class TestReleasedScores:

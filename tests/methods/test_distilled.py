@@ -14,9 +14,10 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.beta import BetaPool, mixture
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 
@@ -39,7 +40,7 @@ def world(request, rng):
 
 def distilled(world, settings=FIT, **options):
     network, sites, reference = world
-    method = Distilled(mixture(SGDLearner(network, FIT)), network, settings, **options)
+    method = Distilled(Pooled(SGDLearner(network, FIT), mixture()), network, settings, **options)
     return run(method, InProcess(sites, 0), reference, seed=0)
 
 
@@ -77,7 +78,7 @@ def test_the_gaps_are_what_they_are_called(world):
 
 def test_without_labels_there_is_neither_temperature_nor_nll_gap(world):
     network, sites, reference = with_reference(world, targets=world[2].targets[:0])
-    flat = BetaPredBayes(SGDLearner(network, FIT), beta=0.5, prior="flat")
+    flat = Pooled(SGDLearner(network, FIT), BetaPool(beta=0.5, prior="flat"))
     state = run(Distilled(flat, network, FIT), InProcess(sites, 0), reference, seed=0)
     assert state.temperature == 1
     assert math.isnan(state.nll_gap)
@@ -113,7 +114,7 @@ def test_a_start_of_another_network_is_refused_before_any_site_trains(world):
     network, _, reference = world
     other = distilled(world).student.samples
     wider = Network(lambda: mlp(2, network.likelihood.num_outputs), network.likelihood)
-    method = Distilled(mixture(SGDLearner(network, FIT)), wider, start=other)
+    method = Distilled(Pooled(SGDLearner(network, FIT), mixture()), wider, start=other)
     with pytest.raises(UploadError, match="not of this network"):
         method.init(reference, rng=generator(0))
 

@@ -14,9 +14,10 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGHMCLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.beta import BetaPool, mixture, product
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.metrics import ece, nll
 from predbayes.seeding import generator
@@ -34,12 +35,15 @@ def test_beta_is_calibrated_where_its_ends_are_not():
     reference = ReferenceRows.of((x[:1200], y[:1200]), evaluate=x_test)
     network = Network(lambda: mlp(784, 10), Softmax(10))
     learner = SGHMCLearner(network, replace(PRESETS["paper"], num_epochs=10, batch_size=20))
-    beta = BetaPredBayes(learner, send="predictions")
+    beta = Pooled(learner, BetaPool(), send="predictions")
     student = OptimizerSettings("adam", lr=1e-3, num_epochs=20)
     federation = InProcess(sites, 0)
     state = run(Distilled(beta, network, student), federation, reference, seed=0)
     tuned = state.teacher.predictive[reference.evaluate]
-    for method in (mixture(learner, "predictions"), product(learner, "predictions")):
+    for method in (
+        Pooled(learner, mixture(), send="predictions"),
+        Pooled(learner, product(), send="predictions"),
+    ):
         end = run(method, federation, reference, seed=0).predictive[reference.evaluate]
         assert nll(tuned, y_test) < 0.95 * nll(end, y_test)
     assert ece(tuned, y_test, rng=generator(0), num_draws=20).value < 0.03

@@ -101,7 +101,7 @@ class World:
             num_rows=100 + len(site),
             class_rows=(40.0, 30.0, 30.0) if self.kit.plan.classification else None,
         )
-        return made.from_site(site).for_plan(self.kit.digest, "drawn")
+        return made.named(site).for_plan(self.kit.digest, "drawn")
 
     def file(self, site: str, predictive: Predictive | None = None) -> Path:
         """A signed upload as a file."""

@@ -74,4 +74,4 @@ class InProcess:
         for name, rows in self.sites.items():
             rng = generator(self.seed, "site", name, "round", task.round)
             upload = task.method.learn(task.state, rows, task.inputs, rng=rng)
-            yield upload.from_site(name)
+            yield upload.named(name)

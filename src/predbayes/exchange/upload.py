@@ -100,16 +100,11 @@ class Upload:
     ) -> Upload:
         """Predictives on the reference inputs; ``dtype`` is what they travel in."""
         info = UploadInfo(kind="predictions", num_rows=num_rows, class_rows=class_rows)
-        return cls(info, {name: a.to(dtype) for name, a in _to_arrays(predictive).items()})
+        return cls(info, {name: a.to(dtype) for name, a in to_arrays(predictive).items()})
 
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Tensor], *, num_rows: int) -> Upload:
-        """Predictives that are arrays already."""
-        return cls(UploadInfo(kind="predictions", num_rows=num_rows), dict(arrays))
-
-    def from_site(self, name: str) -> Upload:
-        """The same upload with its sender's name."""
-        return self._told(site=name)
+    def named(self, site: str) -> Upload:
+        """Return the same upload with its sender's name."""
+        return self._told(site=site)
 
     def for_plan(self, digest: str, learner: str = "") -> Upload:
         """The same upload, made for the study with this plan."""
@@ -134,7 +129,7 @@ class Upload:
     def predictive(self) -> Predictive:
         """The predictives of an upload of kind ``predictions``."""
         self._require("predictions")
-        return _from_arrays({name: array.float() for name, array in self.arrays.items()})
+        return from_arrays(self.arrays)
 
     def digest(self) -> str:
         """SHA-256 of the content: metadata, then each array's name, type, shape and bytes."""
@@ -191,7 +186,18 @@ def spec_of(array: Tensor) -> Spec:
     return Spec(str(array.dtype).removeprefix("torch."), tuple(array.shape))
 
 
-def _to_arrays(predictive: Predictive) -> dict[str, Tensor]:
+def as_sent(predictive: Predictive) -> Predictive:
+    """Return predictives as they would arrive in an upload: bounded, and rounded like its arrays.
+
+    Examples:
+        >>> as_sent(Categorical(torch.tensor([[0.0, -200.0]]))).log_probs.tolist()
+        [[0.0, -80.0]]
+    """
+    return from_arrays(to_arrays(predictive))
+
+
+def to_arrays(predictive: Predictive) -> dict[str, Tensor]:
+    """Return predictives as the arrays that travel and are kept."""
     match predictive.bounded(LOG_PROB_FLOOR):
         case Categorical(log_probs=log_probs):
             return {"log_probs": log_probs}
@@ -202,7 +208,9 @@ def _to_arrays(predictive: Predictive) -> dict[str, Tensor]:
             raise UploadError(f"{type(other).__name__} predictives have no wire format")
 
 
-def _from_arrays(arrays: Mapping[str, Tensor]) -> Predictive:
+def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
+    """Return the predictives of such arrays; refuse what no family can have sent."""
+    arrays = {name: array.float() for name, array in sent.items()}
     match sorted(arrays):
         case ["log_probs"] if arrays["log_probs"].ndim == 2:
             log_probs = arrays["log_probs"]

@@ -1,8 +1,8 @@
 """The methods of a table by name, and how one is built from settings.
 
-A method is a callable that takes a learner and options. Those of the paper have short names
-here; one of your own is named by where it is, "package.module:Name", and needs no other
-registration.
+A method is a callable that takes a `learner` and options; a pool takes options only, and is made a
+method by `Pooled`, with predictions sent. Those of the paper have short names here; one of your own
+is named by where it is, "package.module:Name", and needs no other registration.
 
 Every method and learner here has a *results version*. It is part of the key of a record, in place
 of the code: code that is moved, renamed or made faster leaves the records as they are, and a change
@@ -31,35 +31,33 @@ from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import DeepEnsemble, Network, SGDLearner, SGHMCLearner
 from predbayes.learning.nets import cnn, mlp
+from predbayes.methods.pooled import Pooled
 
 
 @dataclass(frozen=True, slots=True)
 class MethodSpec:
-    """A method's place, and its arguments unless a config says otherwise."""
+    """The place of a method or a pool, and its arguments unless a config says otherwise."""
 
-    target: str  # import string of a callable (learner, **options) -> Method
+    target: str  # import string of a callable (learner, **options) -> Method, or -> Pool
     learner: str = "sampler"
     options: Mapping[str, Any] = field(default_factory=dict)
     from_sampler: Mapping[str, str] = field(default_factory=dict)  # option: sampler's setting
     version: int = 1  # of its results: raised when the same settings give other numbers
 
 
-_POOLS = "predbayes.methods.beta_pred_bayes:"
-_BY_PREDICTIONS = {"send": "predictions"}
-
 METHODS: dict[str, MethodSpec] = {
-    "mixture": MethodSpec(_POOLS + "mixture", options=_BY_PREDICTIONS),
-    "product": MethodSpec(_POOLS + "product", options=_BY_PREDICTIONS),
-    "beta": MethodSpec(_POOLS + "BetaPredBayes", options=_BY_PREDICTIONS),
-    "auto": MethodSpec("predbayes.methods.auto_pool:AutoPool", options=_BY_PREDICTIONS),
+    "mixture": MethodSpec("predbayes.pools.beta:mixture"),
+    "product": MethodSpec("predbayes.pools.beta:product"),
+    "beta": MethodSpec("predbayes.pools.beta:BetaPool"),
+    "auto": MethodSpec("predbayes.pools.auto:AutoPool"),
     "tempered-mixture": MethodSpec(
-        "predbayes.methods.controls:Tempered", options={"component": "mixture", **_BY_PREDICTIONS}
+        "predbayes.pools.tempered:Tempered", options={"component": "mixture"}
     ),
     "tempered-product": MethodSpec(
-        "predbayes.methods.controls:Tempered", options={"component": "product", **_BY_PREDICTIONS}
+        "predbayes.pools.tempered:Tempered", options={"component": "product"}
     ),
-    "best-site": MethodSpec("predbayes.methods.controls:BestSite", options=_BY_PREDICTIONS),
-    "server-only": MethodSpec("predbayes.methods.controls:ServerOnly"),
+    "best-site": MethodSpec("predbayes.pools.best_site:BestSite"),
+    "server-only": MethodSpec("predbayes.methods.server_only:ServerOnly"),
     "ep-mcmc": MethodSpec(
         "predbayes.methods.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}
     ),
@@ -120,19 +118,34 @@ def _source_digest(found: Any, target: str) -> str:
 
 
 def build_method(spec: MethodSpec, entry: MethodSettings, settings: Settings, learner: Any) -> Any:
-    """Build the method with its options."""
-    return import_object(spec.target)(learner, **method_options(spec, entry, settings))
+    """Build the method with its options, which for a pool are those of `Pooled`, too."""
+    target, options = import_object(spec.target), method_options(spec, entry, settings)
+    if not is_pool(target):
+        return target(learner, **options)
+    sending = {name: options.pop(name) for name in _OF_POOLED if name in options}
+    return Pooled(learner, target(**options), **sending)
+
+
+_OF_POOLED = ("send", "own")
+
+
+def is_pool(target: Any) -> bool:
+    """Return whether a callable makes a pool: it takes no learner."""
+    return "learner" not in inspect.signature(target).parameters
 
 
 def method_options(spec: MethodSpec, entry: MethodSettings, settings: Settings) -> dict[str, Any]:
     """Return a method's arguments besides the learner; refuse unknown ones."""
-    options = dict(spec.options)
+    options, target = dict(spec.options), import_object(spec.target)
+    known = list(inspect.signature(target).parameters)
+    if is_pool(target):
+        options |= {"send": "predictions"}
+        known += [name for name in _OF_POOLED if name not in known]
     if learner_kind(spec, entry) == "sampler":
         options |= {o: getattr(settings.sampler, name) for o, name in spec.from_sampler.items()}
     options |= {name.replace("-", "_"): value for name, value in entry.options.items()}
-    known = list(inspect.signature(import_object(spec.target)).parameters)[1:]
     for name in options:
-        if name not in known:
+        if name not in known or name == "learner":
             raise ExperimentError(f"{spec.target}: {no_such('option', name, known)}")
     return options
 

@@ -142,6 +142,12 @@ class NetworkLearner(Protocol):
         ...
 
 
+def check_targets(learner: object, targets: Tensor) -> None:
+    """Refuse targets that the learner's network, if it has one, could not predict."""
+    if isinstance(learner, NetworkLearner):
+        learner.network.likelihood.check(targets)
+
+
 @dataclass(frozen=True, slots=True)
 class SGHMCLearner:
     """Posterior samples by cyclical SGHMC (Paper: alg:dBpredbayes, step 1)."""

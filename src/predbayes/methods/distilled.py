@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -125,36 +125,48 @@ class Distilled(Generic[T, Total]):
         rng: torch.Generator,
     ) -> DistilledState[T]:
         """Finish the wrapped method, then distil it on all but the evaluation rows."""
-        teacher = self.method.finish(state.teacher, total, reference, rng=rng)
-        student = self._distil(teacher.predictive, reference, rng)
-        rows, labelled = reference.distillation, reference.labelled
-        predicted, taught = student.predict(reference.inputs[rows]), teacher.predictive
-        gap = float(taught[rows].kl(predicted).mean())
-        nll_gap = math.nan
-        if len(reference.targets):
-            nll_gap = nll(predicted[labelled], reference.targets) - nll(
-                taught[labelled], reference.targets
-            )
-        return replace(state, teacher=teacher, distilled=student, gap=gap, nll_gap=nll_gap)
-
-    def _distil(
-        self, teacher: Predictive, reference: ReferenceRows, rng: torch.Generator
-    ) -> NetworkPredictor:
-        rows = reference.distillation
-        inputs, targets = reference.inputs[rows], teacher[rows]
-        student = distill(
+        return taught_by(
+            self.method.finish(state.teacher, total, reference, rng=rng),
+            reference,
             self.student,
-            targets,
-            inputs,
             settings=self.settings,
-            start=self.start,
             device=self.device,
+            recalibrate=self.recalibrate,
+            start=self.start,
             rng=rng,
         )
-        # Before it is recalibrated: that may well lead away from a teacher who is not calibrated.
-        gap = float(targets.kl(student.predict(inputs)).mean())
-        if gap > _WIDE_GAP:
-            _log.warning("the student is %.2f nats from its teacher; distil for more steps", gap)
-        if not self.recalibrate:
-            return student
-        return recalibrated(student, reference.inputs[reference.labelled], reference.targets)
+
+
+def taught_by(
+    teacher: T,
+    reference: ReferenceRows,
+    network: Network,
+    *,
+    settings: OptimizerSettings = DISTILLATION,
+    device: str = "cpu",
+    recalibrate: bool = True,
+    start: WeightSamples | None = None,
+    rng: torch.Generator,
+) -> DistilledState[T]:
+    """Distil what a state predicts into one network, on all but the evaluation rows."""
+    rows, labelled = reference.distillation, reference.labelled
+    inputs, taught = reference.inputs[rows], teacher.predictive[rows]
+    student = distill(
+        network, taught, inputs, settings=settings, start=start, device=device, rng=rng
+    )
+    # Before it is recalibrated: that may well lead away from a teacher who is not calibrated.
+    _warn_of_a_gap(taught, student.predict(inputs))
+    if recalibrate:
+        student = recalibrated(student, reference.inputs[labelled], reference.targets)
+    predicted = student.predict(inputs)
+    gap, nll_gap = float(taught.kl(predicted).mean()), math.nan
+    if len(reference.targets):
+        theirs, own = (nll(p[labelled], reference.targets) for p in (taught, predicted))
+        nll_gap = own - theirs
+    return DistilledState(teacher, student, gap, nll_gap)
+
+
+def _warn_of_a_gap(taught: Predictive, predicted: Predictive) -> None:
+    gap = float(taught.kl(predicted).mean())
+    if gap > _WIDE_GAP:
+        _log.warning("the student is %.2f nats from its teacher; distil for more steps", gap)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,17 +25,15 @@ from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import NOISE_PARAMETER
-from predbayes.learning.local import NetworkLearner
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import ModelState, first_model, predict_with
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.methods.global_model import FromGlobalModel, ModelState, predict_with
 from predbayes.summand import TensorSum
 
 _MIN_VAR = 1e-10  # of weights that hardly move, such as those of a pixel that is always black
 
 
 @dataclass(frozen=True, slots=True)
-class EPMCMC:
+class EPMCMC(FromGlobalModel):
     """Multiply diagonal Gaussians fitted to the sites' samples; predict with draws from the result.
 
     Args:
@@ -45,20 +42,12 @@ class EPMCMC:
         prior_std: Standard deviation s of the weight prior that the sampler used.
     """
 
-    learner: NetworkLearner
     num_samples: int = 10
     prior_std: float = math.inf
-
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.num_samples < 1 or not self.prior_std > 0:
             raise TrainingError("EP-MCMC needs a positive number of samples and prior_std")
-
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
-        """The weights that every site starts from."""
-        return first_model(self.learner, reference, rng=rng)
 
     def learn(
         self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator

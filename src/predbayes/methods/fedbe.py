@@ -13,30 +13,25 @@ Released: the authors of beta-PredBayes draw with the variance in place of the s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner
-from predbayes.learning.training import Rows
 from predbayes.methods.global_model import (
+    FromGlobalModel,
     ModelState,
-    first_model,
-    learn_from,
     mean_of,
     predict_with,
     row_weighted,
 )
-from predbayes.methods.pooled import read_predictive
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
 
 @dataclass(frozen=True, slots=True)
-class FedBE:
+class FedBE(FromGlobalModel):
     """Average the predictives of drawn networks, the sites' networks and their mean.
 
     Args:
@@ -44,26 +39,12 @@ class FedBE:
         num_samples: Networks to draw.
     """
 
-    learner: NetworkLearner
     num_samples: int = 10
-
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    streams: ClassVar[bool] = True
-
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
-        """The weights that every site starts from."""
-        return first_model(self.learner, reference, rng=rng)
-
-    def learn(
-        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
-    ) -> Upload:
-        """Train from the common start; send the weights."""
-        return learn_from(self.learner, state, rows, rng=rng)
 
     def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights and their squares times its rows, and the moments it predicts."""
         samples, num_rows = upload.samples(), upload.info.num_rows
-        moments = read_predictive(self.learner, upload, inputs).moments()
+        moments = Reader.of(self.learner).read(upload, inputs).moments()
         squares = num_rows * samples.vectors()[0][-1].square()
         sums = {"sites": torch.tensor(1.0), "moments": moments, "squares": squares}
         return row_weighted(samples, num_rows).with_terms(sums)

@@ -20,27 +20,21 @@ from torch import Tensor
 from predbayes.errors import ImproperPoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner, NetworkPredictor
+from predbayes.learning.local import NetworkLearner, NetworkPredictor, check_targets
 from predbayes.learning.training import Rows, gather
 from predbayes.methods.global_model import require_network
-from predbayes.methods.pooled import check_targets, require_round
+from predbayes.pools.pool import RoundState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.summand import TensorSum
 
 
 @dataclass(frozen=True, slots=True)
-class FedKTState:
+class FedKTState(RoundState):
     """How many reference rows to label, and after the round the final network."""
 
     num_inputs: int
     model: NetworkPredictor | None = None
-    pooled: Predictive | None = None
-
-    @property
-    def predictive(self) -> Predictive:
-        """What the final network predicts on all reference rows, labelled ones first."""
-        return require_round(self.pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +59,7 @@ class FedKT:
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> FedKTState:
         """How many of the reference inputs may be trained on."""
         require_network(self.learner, "FedKT")
-        check_targets(self.learner, reference)
+        check_targets(self.learner, reference.targets)
         return FedKTState(reference.distillation.stop)
 
     def learn(

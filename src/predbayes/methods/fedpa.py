@@ -33,9 +33,13 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import first_model, mean_of, predict_with, row_weighted
-from predbayes.methods.pooled import require_round
-from predbayes.posterior.samples import WeightSamples
+from predbayes.methods.global_model import (
+    ModelState,
+    first_model,
+    mean_of,
+    predict_with,
+    row_weighted,
+)
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
@@ -43,19 +47,12 @@ _FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999  # of the server's optimiser
 
 
 @dataclass(frozen=True, slots=True)
-class PosteriorAveragingState:
+class PosteriorAveragingState(ModelState):
     """The global model and the server optimiser's memory."""
 
-    weights: WeightSamples  # M = 1
     first_moment: Tensor  # (P,); the velocity of SGD
     second_moment: Tensor  # (P,); of Adam
     num_steps: int = 0
-    pooled: Predictive | None = None
-
-    @property
-    def predictive(self) -> Predictive:
-        """On all reference rows, labelled ones first."""
-        return require_round(self.pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,8 @@ class FedPA:
         moved = state.weights.vectors()[0][-1] - self.server_lr * step
         weights = state.weights.from_vectors(moved.unsqueeze(0), mean_of(total, "buffers"))
         pooled = predict_with(self.learner, weights, reference)
-        return PosteriorAveragingState(weights, first, second, state.num_steps + 1, pooled)
+        num_steps = state.num_steps + 1
+        return PosteriorAveragingState(weights, first, second, num_steps, pooled=pooled)
 
     def _step(self, state: PosteriorAveragingState, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The optimiser's new memory, and the direction to step in."""

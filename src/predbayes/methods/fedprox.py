@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner, NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import ModelState, average_model, first_model, row_weighted
+from predbayes.methods.fedavg import FedAvg
+from predbayes.methods.global_model import ModelState
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.summand import TensorSum
 
 
 class PenalisedLearner(NetworkLearner, Protocol):
@@ -43,7 +41,7 @@ class PenalisedLearner(NetworkLearner, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FedProx:
+class FedProx(FedAvg):
     """Average the sites' weights, trained under a proximal penalty.
 
     Args:
@@ -54,13 +52,6 @@ class FedProx:
     learner: PenalisedLearner
     proximal: float = 0.01
 
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    streams: ClassVar[bool] = True
-
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
-        """The weights that every site starts from."""
-        return first_model(self.learner, reference, rng=rng)
-
     def learn(
         self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
@@ -68,16 +59,6 @@ class FedProx:
         penalty = _towards(state.weights, self.proximal, self.learner.device)
         predictor = self.learner.fit(rows, rng=rng, start=state.weights, penalty=penalty)
         return Upload.of_weights(predictor.samples, num_rows=count_rows(rows))
-
-    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
-        """The site's weights times its rows."""
-        return row_weighted(upload.samples(), upload.info.num_rows)
-
-    def finish(
-        self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
-    ) -> ModelState:
-        """The mean is the new global model."""
-        return average_model(self.learner, state, total, reference)
 
 
 def _towards(anchor: WeightSamples, strength: float, device: str) -> Callable[[nn.Module], None]:

@@ -15,45 +15,33 @@ Released: the authors of beta-PredBayes start at v = 0: `first_second_moment=0.0
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner
-from predbayes.learning.training import Rows
 from predbayes.methods.global_model import (
+    FromGlobalModel,
+    ModelState,
     first_model,
-    learn_from,
     mean_of,
     predict_with,
     row_weighted,
 )
-from predbayes.methods.pooled import require_round
-from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
 
 @dataclass(frozen=True, slots=True)
-class YogiState:
+class YogiState(ModelState):
     """The global model and the server optimiser's memory."""
 
-    weights: WeightSamples  # M = 1
     first_moment: Tensor  # (P,)
     second_moment: Tensor  # (P,)
-    pooled: Predictive | None = None
-
-    @property
-    def predictive(self) -> Predictive:
-        """On all reference rows, labelled ones first."""
-        return require_round(self.pooled)
 
 
 @dataclass(frozen=True, slots=True)
-class FedYogi:
+class FedYogi(FromGlobalModel):
     """Average the sites' changes; step adaptively.
 
     Args:
@@ -65,15 +53,11 @@ class FedYogi:
         first_second_moment: Where v starts; None is tau squared.
     """
 
-    learner: NetworkLearner
     server_lr: float = 0.1
     adaptivity: float = 0.01
     first_decay: float = 0.9
     second_decay: float = 0.99
     first_second_moment: float | None = None
-
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    streams: ClassVar[bool] = True
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> YogiState:
         """The weights that every site starts from, and a fresh optimiser."""
@@ -83,13 +67,7 @@ class FedYogi:
         second = self.adaptivity**2 if start is None else start
         return YogiState(weights, torch.zeros_like(vector), torch.full_like(vector, second))
 
-    def learn(
-        self, state: YogiState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
-    ) -> Upload:
-        """Train from the global model; send the weights."""
-        return learn_from(self.learner, state, rows, rng=rng)
-
-    def lift(self, state: YogiState, upload: Upload, inputs: Tensor) -> TensorSum:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights times its rows."""
         return row_weighted(upload.samples(), upload.info.num_rows)
 

@@ -10,7 +10,7 @@ Parameters travel as named arrays and are summed as one vector.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,25 +18,19 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner
+from predbayes.learning.local import NetworkLearner, check_targets
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.pooled import check_targets, learner_name, require_round
+from predbayes.pools.pool import BOTH_FAMILIES, RoundState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.summand import TensorSum
 
 
 @dataclass(frozen=True, slots=True)
-class ModelState:
+class ModelState(RoundState):
     """The global model, and after a round what it or its ensemble predicts."""
 
     weights: WeightSamples  # M = 1
-    pooled: Predictive | None = None
-
-    @property
-    def predictive(self) -> Predictive:
-        """On all reference rows, labelled ones first."""
-        return require_round(self.pooled)
 
 
 def first_model(
@@ -44,34 +38,42 @@ def first_model(
 ) -> ModelState:
     """A freshly initialised global model."""
     require_network(learner, "a method that combines weights")
-    check_targets(learner, reference)
+    check_targets(learner, reference.targets)
     return ModelState(WeightSamples.of(learner.network.create(rng)))
-
-
-class HasWeights(Protocol):
-    """A state with a global model."""
-
-    @property
-    def weights(self) -> WeightSamples:
-        """One sample."""
-        ...
 
 
 def require_network(learner: object, what: str) -> None:
     """Refuse learners without weights before any site trains."""
     if not isinstance(learner, NetworkLearner):
         raise TrainingError(
-            f"{what} needs a network: {learner_name(learner)} has none; use SGDLearner or "
+            f"{what} needs a network, and the learner has none; use SGDLearner or "
             "SGHMCLearner, or a method that pools predictions"
         )
 
 
-def learn_from(
-    learner: NetworkLearner, state: HasWeights, rows: Rows, *, rng: torch.Generator
-) -> Upload:
-    """Train from the global model; send the last weights."""
-    predictor = learner.fit(rows, rng=rng, start=state.weights)
-    return Upload.of_weights(predictor.samples[-1:], num_rows=count_rows(rows))
+@dataclass(frozen=True, slots=True)
+class FromGlobalModel:
+    """The first half of a method whose sites start from one model and send their weights.
+
+    Args:
+        learner: What each site fits.
+    """
+
+    learner: NetworkLearner
+
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
+    streams: ClassVar[bool] = True
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
+        """Return the weights that every site starts from."""
+        return first_model(self.learner, reference, rng=rng)
+
+    def learn(
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+    ) -> Upload:
+        """Train from the global model; send the last weights."""
+        predictor = self.learner.fit(rows, rng=rng, start=state.weights)
+        return Upload.of_weights(predictor.samples[-1:], num_rows=count_rows(rows))
 
 
 def row_weighted(samples: WeightSamples, num_rows: int) -> TensorSum:
@@ -96,9 +98,9 @@ def predict_with(
 
 
 def average_model(
-    learner: NetworkLearner, state: HasWeights, total: TensorSum, reference: ReferenceRows
+    learner: NetworkLearner, state: ModelState, total: TensorSum, reference: ReferenceRows
 ) -> ModelState:
     """The row-weighted mean of the sites' weights as the new global model."""
     mean = mean_of(total, "parameters").unsqueeze(0)
     weights = state.weights.from_vectors(mean, mean_of(total, "buffers"))
-    return ModelState(weights, predict_with(learner, weights, reference))
+    return ModelState(weights, pooled=predict_with(learner, weights, reference))

@@ -12,43 +12,26 @@ out; here all take part.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner
-from predbayes.learning.training import Rows
-from predbayes.methods.global_model import ModelState, first_model, learn_from
-from predbayes.methods.pooled import read_predictive
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.methods.global_model import FromGlobalModel, ModelState
+from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
 
 
 @dataclass(frozen=True, slots=True)
-class OneShotFL:
+class OneShotFL(FromGlobalModel):
     """Average the logits of the sites' networks; in a regression, their moments."""
-
-    learner: NetworkLearner
-
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    streams: ClassVar[bool] = True
-
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
-        """The weights that every site starts from."""
-        return first_model(self.learner, reference, rng=rng)
-
-    def learn(
-        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
-    ) -> Upload:
-        """Train from the common start; send the weights."""
-        return learn_from(self.learner, state, rows, rng=rng)
 
     def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> PredictiveSum[Any]:
         """The site's predictive; every site counts once."""
-        return PredictiveSum.of(read_predictive(self.learner, upload, inputs), rows=1.0)
+        return PredictiveSum.of(Reader.of(self.learner).read(upload, inputs), rows=1.0)
 
     def finish(
         self,

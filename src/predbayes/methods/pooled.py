@@ -1,173 +1,121 @@
-"""What the methods that pool predictives share: what a site sends, how it is read, the prior.
+"""A method of two halves: what a site learns and sends, and how the coordinator pools it.
 
-A site sends its posterior samples, which the coordinator runs on the reference inputs; or it runs
-them itself and sends the predictions. Either way the coordinator has one predictive per site, and
-lifts it into the sums that its pool needs. Methods differ in how they pool: in `finish`.
+With `BetaPool` it is Algorithm 1 of the paper (alg:dBpredbayes) without its last step, which
+`Distilled` adds:
+
+    1, 2   each site samples its posterior and sends the samples         learn
+    3      the server averages a site's predictions over its samples     lift
+    4      and adds what the pools need of it to the running sums        lift, then +
+    5      beta = argmin of the NLL on the labelled reference rows       finish
+
+A site may instead average its own predictions on the reference inputs and send those: the sums are
+the same, the upload is smaller, and any learner will do.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from predbayes.errors import PoolError, TrainingError, UploadError
+from predbayes.errors import TrainingError
+from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import LocalLearner, NetworkLearner, Predictor
+from predbayes.learning.crossfit import cross_fitted
+from predbayes.learning.local import LocalLearner, Predictor, check_targets
 from predbayes.learning.training import Rows, count_rows, gather
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.pool import Contribution, CountsClasses, Pool, PoolState, TakesOwnModel
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.pooling import PredictiveSum, Term
-from predbayes.predictive.selection import Choice
-from predbayes.predictive.tuning import TunedPool
 
 Send = Literal["weights", "predictions"]
 
-PriorChoice = Literal["default", "flat", "reference"]
-"""``reference`` is a Gaussian with the mean and variance of the reference targets.
-
-The default is that for a Gaussian, and flat for a categorical.
-"""
-
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
-    """The prior, which everybody may see, and after the round what came of it."""
+class Pooled:
+    """Fit a learner at each site, and pool what the sites predict on the reference rows.
 
-    prior: Predictive | None
-    pooled: Predictive | None = None
-    beta: float = math.nan
-    tuned: TunedPool | None = None  # None where nothing was tuned, or not by the convex solve
-    choice: Choice | None = None  # of a pool that was chosen from several
-
-    @property
-    def predictive(self) -> Predictive:
-        """The pool on all reference rows, labelled ones first."""
-        return require_round(self.pooled)
-
-
-class LearnsAndLifts:
-    """The steps at a site and on its upload, the same for every pool."""
-
-    __slots__ = ()
+    Args:
+        learner: What each site fits.
+        pool: How the coordinator pools; by default the pool is selected on the labelled rows.
+        send: Weight samples, or predictions on the reference inputs.
+        own: What the coordinator fits to the labelled rows, for a pool that takes such a model:
+            ``"same"`` as the sites, a learner of its own, or ``"none"``.
+    """
 
     learner: LocalLearner
-    send: Send
-    floor: float
-    count_classes: bool = False  # whether sites say how many rows of each class they have
+    pool: Pool[Any] = field(default_factory=AutoPool)
+    send: Send = "weights"
+    own: LocalLearner | Literal["same", "none"] = "same"
 
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    terms: ClassVar[Mapping[type[Predictive], Sequence[Term]]] = {}  # beside the paper's two
+    def __post_init__(self) -> None:
+        if self.send not in get_args(Send):
+            raise TrainingError(f"send must be 'weights' or 'predictions', not {self.send!r}")
+        if isinstance(self.own, str) and self.own not in ("same", "none"):
+            raise TrainingError(f"own must be 'same', 'none' or a learner, not {self.own!r}")
+        if self.own != "same" and not isinstance(self.pool, TakesOwnModel):
+            raise TrainingError(f"{type(self.pool).__name__} takes no own model; leave own out")
+        for part in ("families", "streams", "init", "lift", "finish"):
+            if isinstance(self.pool, type) or not hasattr(self.pool, part):
+                raise TrainingError(
+                    f"{self.pool!r} is no pool; a pool is an object with families, streams, init, "
+                    "lift and finish"
+                )
+
+    @property
+    def families(self) -> frozenset[type[Predictive]]:
+        """Those of the pool."""
+        return self.pool.families
+
+    @property
+    def streams(self) -> bool:
+        """As the pool does."""
+        return self.pool.streams
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
+        """Return the pool's first state; targets that the learner cannot predict are refused."""
+        state = self.pool.init(reference)
+        check_targets(self.learner, reference.targets)
+        return state
 
     def learn(
         self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
-        return send_predictive(
-            self.learner, self.send, rows, inputs, count_classes=self.count_classes, rng=rng
-        )
+        asked = isinstance(self.pool, CountsClasses) and self.pool.count_classes
+        fitted = self.learner.fit(rows, rng=rng)
+        return upload_of(fitted, self.send, rows, inputs, count_classes=asked, rng=rng)
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
-        """The site's predictives as a summand, whichever way they came."""
-        return self._of_site(state, upload, read_predictive(self.learner, upload, inputs))
+        """Return the site's predictives as a summand, whichever way they came."""
+        predictive = Reader.of(self.learner).read(upload, inputs)
+        return self.pool.lift(state, contribution(upload, predictive))
 
-    def _of_site(
-        self, state: PoolState, upload: Upload, predictive: Predictive
-    ) -> PredictiveSum[Any]:
-        counts = upload.info.class_rows
-        class_rows = None if counts is None else torch.tensor(counts)
-        return self._summand(state, predictive, upload.info.num_rows, class_rows)
+    def finish(
+        self, state: PoolState, total: Any, reference: ReferenceRows, *, rng: torch.Generator
+    ) -> PoolState:
+        """Pool on all rows, with the coordinator's own model where the pool takes one."""
+        return self._pool().finish(state, total, reference, rng=rng)
 
-    def _summand(
-        self,
-        state: PoolState,
-        predictive: Predictive,
-        num_rows: int,
-        class_rows: Tensor | None,
-    ) -> PredictiveSum[Any]:
-        return PredictiveSum.of(
-            predictive,
-            num_rows,
-            class_rows=class_rows,
-            prior=state.prior,
-            terms=self.terms.get(type(predictive), ()),
-            floor=self.floor,
-        )
+    def _pool(self) -> Pool[Any]:
+        pool: Pool[Any] = self.pool
+        wanted = isinstance(pool, TakesOwnModel) and pool.own is None
+        if wanted and self.own != "none":
+            learner: Any = self.learner if self.own == "same" else self.own
+            pool = replace(self.pool, own=partial(cross_fitted, learner))  # type: ignore[type-var]
+        return pool
 
 
-def require_round(pooled: Predictive | None) -> Predictive:
-    """The predictive of a state, which exists after a round."""
-    if pooled is None:
-        raise PoolError("no round has been run yet, so there is no pool")
-    return pooled
-
-
-def learner_name(learner: object) -> str:
-    """The name of a learner for a message, also of one that is `Shared`."""
-    return type(getattr(learner, "unshared", learner)).__name__
-
-
-def require_choices(send: object, prior: object) -> None:
-    """Refuse misspelt options at once, not after the sites have trained."""
-    if send not in get_args(Send):
-        raise TrainingError(f"send must be 'weights' or 'predictions', not {send!r}")
-    if isinstance(prior, str) and prior not in get_args(PriorChoice):
-        raise TrainingError(
-            f"prior must be 'default', 'flat', 'reference' or a predictive, not {prior!r}"
-        )
-
-
-def require_labels(reference: ReferenceRows, what: str) -> None:
-    """Refuse to tune without labels."""
-    if not len(reference.targets):
-        raise TrainingError(f"{what} is tuned on labelled reference rows, and there are none")
-
-
-def check_targets(learner: LocalLearner, reference: ReferenceRows) -> None:
-    """Refuse reference targets that the learner's network could not predict."""
-    if isinstance(learner, NetworkLearner):
-        learner.network.likelihood.check(reference.targets)
-
-
-def prior_predictive(
-    choice: PriorChoice | Predictive, reference: ReferenceRows
-) -> Predictive | None:
-    """The prior that the product divides out; it goes into the plan, so every party knows it."""
-    if not isinstance(choice, str):
-        return choice
-    regression = reference.targets.is_floating_point()
-    if choice == "reference" and not regression:
-        raise TrainingError("prior 'reference' is for regression; give a Categorical instead")
-    if choice == "flat" or not regression:
-        return None
-    targets = reference.targets.double()
-    if len(targets) < 2 or not float(targets.var()) > 0:
-        raise TrainingError("prior 'reference' needs reference targets with a variance")
-    return Gaussian(targets.mean().view(1), targets.var().view(1))
-
-
-def send_predictive(
-    learner: LocalLearner,
-    send: Send,
-    rows: Rows,
-    inputs: Tensor,
-    *,
-    count_classes: bool = False,
-    rng: torch.Generator,
-) -> Upload:
-    """Fit the learner; send its samples, or its predictions on the reference inputs.
-
-    With ``count_classes`` also how many rows of each class the site has.
-    """
-    predictor = learner.fit(rows, rng=rng)
-    return upload_of(
-        predictor, send, rows, inputs, learner=learner, count_classes=count_classes, rng=rng
-    )
+def contribution(upload: Upload, predictive: Predictive) -> Contribution:
+    """Return what a site predicts, with what its upload says about the site."""
+    info = upload.info
+    counts = None if info.class_rows is None else torch.tensor(info.class_rows)
+    return Contribution(info.site, predictive, info.num_rows, counts)
 
 
 def upload_of(
@@ -176,18 +124,27 @@ def upload_of(
     rows: Rows,
     inputs: Tensor,
     *,
-    learner: LocalLearner,
     count_classes: bool = False,
     dtype: torch.dtype = torch.float32,
     rng: torch.Generator,
 ) -> Upload:
-    """What a site sends of a model that it has fitted; predictions travel in ``dtype``."""
+    """Return what a site sends of a model that it has fitted.
+
+    Args:
+        predictor: The model.
+        send: Weight samples, or predictions on the reference inputs.
+        rows: What it was fitted to.
+        inputs: The reference inputs.
+        count_classes: Whether to say how many rows of each class the site has.
+        dtype: What predictions travel in.
+        rng: The order in which rows are read to count them.
+    """
     if send == "predictions":
         predictive = predictor.predict(inputs)
         if not isinstance(predictive, Categorical | Gaussian):
             raise TrainingError(
-                f"{learner_name(learner)} predicts {type(predictive).__name__}; it must "
-                "return a Categorical or a Gaussian"
+                f"the learner's model predicts {type(predictive).__name__}; it must return a "
+                "Categorical or a Gaussian"
             )
         counts = _class_rows(rows, predictive, rng) if count_classes else None
         return Upload.of_predictions(
@@ -195,9 +152,7 @@ def upload_of(
         )
     samples = getattr(predictor, "samples", None)
     if not isinstance(samples, WeightSamples):
-        raise TrainingError(
-            f"{learner_name(learner)} has no weights to send; use send='predictions'"
-        )
+        raise TrainingError("the learner's model has no weights to send; use send='predictions'")
     counts = _class_rows(rows, predictor.predict(inputs[:1]), rng) if count_classes else None
     return Upload.of_weights(samples, num_rows=count_rows(rows), class_rows=counts)
 
@@ -210,19 +165,3 @@ def _class_rows(
     _inputs, targets = gather(rows, rng=rng)
     counts = torch.bincount(targets.long(), minlength=predictive.log_probs.shape[1])
     return tuple(counts.double().tolist())
-
-
-def read_predictive(learner: LocalLearner, upload: Upload, inputs: Tensor) -> Predictive:
-    """A site's predictives on the reference inputs, whichever way they came."""
-    if upload.info.kind == "predictions":
-        predictive = upload.predictive()
-    elif isinstance(learner, NetworkLearner):
-        predictive = learner.network.predict(upload.samples(), inputs, learner.device)
-    else:
-        raise TrainingError("weights can only be read with the network that they are of")
-    if len(predictive) != len(inputs):
-        raise UploadError(
-            f"site {upload.info.site!r} predicted {len(predictive)} rows; there are "
-            f"{len(inputs)} reference inputs"
-        )
-    return predictive

@@ -48,7 +48,7 @@ def honest(worlds, kind):
         return world.upload(SITE)
     module = site_network(world.kit.plan).create(torch.Generator().manual_seed(0))
     made = Upload.of_weights(WeightSamples.of(module), num_rows=9)
-    return made.from_site(SITE).for_plan(world.kit.digest)
+    return made.named(SITE).for_plan(world.kit.digest)
 
 
 def telling(upload, **fields):
@@ -70,9 +70,9 @@ class TestEveryKind:
         with pytest.raises(UploadError, match="not signed with the key that Alpha"):
             check(kind, upload, key=SigningKey.generate())
         with pytest.raises(UploadError, match="not signed with the key that Beta"):
-            check(kind, upload.from_site("Beta"))
+            check(kind, upload.named("Beta"))
         with pytest.raises(UploadError, match="no admitted site 'Alpa'; did you mean 'Alpha'"):
-            check(kind, upload.from_site("Alpa"))
+            check(kind, upload.named("Alpa"))
 
     def test_the_plan_must_be_this_one(self, kind, worlds, check):
         with pytest.raises(UploadError, match="another plan"):
@@ -221,7 +221,7 @@ def test_networks_that_predict_nothing_finite_are_refused_when_they_come(tmp_pat
     upload = Upload.of_weights(WeightSamples.of(module), num_rows=50)
     study = world.begin()
     path = tmp_path / "Alpha.safetensors"
-    upload.from_site("Alpha").for_plan(world.kit.digest).save(path, world.key("Alpha"))
+    upload.named("Alpha").for_plan(world.kit.digest).save(path, world.key("Alpha"))
     with pytest.raises(UploadError, match="its networks predict"):
         study.add(path)
     assert not study.state().uploads

@@ -50,7 +50,7 @@ def changed(plan: Plan, **sections: dict[str, object]) -> Plan:
 
 
 def sent(plan: Plan, upload: Upload, site: str = "Bergen") -> Upload:
-    return upload.from_site(site).for_plan(plan.digest(), "random-forest")
+    return upload.named(site).for_plan(plan.digest(), "random-forest")
 
 
 def class_upload(plan: Plan, counts: tuple[float, ...] | None = COUNTS) -> Upload:
@@ -431,7 +431,7 @@ def test_counts_of_another_upload_are_refused():
 def test_an_upload_without_a_sender_is_refused():
     plan, upload = UPLOADS["classes"]
     with pytest.raises(StudyError, match="which site"):
-        rendered(plan, upload.from_site(""))
+        rendered(plan, upload.named(""))
 
 
 def test_a_file_smaller_than_its_arrays_is_refused():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from predbayes.errors import StudyError
+from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN, PoolSpec, candidates, select
@@ -17,7 +18,6 @@ from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result import screening
 from predbayes.study.result.screening import (
-    Contribution,
     agreement,
     copies_among,
     hellinger,

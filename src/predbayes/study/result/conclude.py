@@ -20,7 +20,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,15 +28,18 @@ from torch import Tensor
 
 import predbayes
 from predbayes.errors import PoolError, TrainingError
+from predbayes.exchange.header import UploadInfo
+from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
-from predbayes.learning.local import NetworkPredictor, SGHMCLearner
-from predbayes.methods.auto_pool import AutoPool
-from predbayes.methods.beta_pred_bayes import BetaPredBayes
-from predbayes.methods.distilled import Distilled, DistilledState
-from predbayes.methods.pooled import PoolState, read_predictive
+from predbayes.learning.local import NetworkPredictor
+from predbayes.methods.distilled import DistilledState, taught_by
+from predbayes.methods.pooled import contribution
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.beta import BetaPool
+from predbayes.pools.pool import Contribution, Pool, PoolState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.folds import folds, in_row_order
@@ -47,7 +50,6 @@ from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import (
     make_learner,
-    sampler_settings,
     site_network,
     standard_prior,
     student_network,
@@ -66,7 +68,7 @@ from predbayes.study.result.schema import (
     StudentResult,
 )
 from predbayes.study.result.scoring import calibration, score, verdict
-from predbayes.study.result.screening import Contribution, Screening, screen_sites
+from predbayes.study.result.screening import Screening, screen_sites
 from predbayes.summand import fold
 
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
@@ -110,8 +112,8 @@ class _Site:
     """What is kept of an upload once it is folded."""
 
     accepted: AcceptedUpload
-    upload: Upload  # without arrays
-    labelled: Predictive
+    info: UploadInfo
+    labelled: Contribution
     scored: Predictive
 
 
@@ -142,7 +144,7 @@ def conclude(
     own = run.own_model()
     judged = [site for site in sites if site.accepted.site not in leave_out]
     screened = screen_sites(
-        [_contribution(site) for site in judged],
+        [site.labelled for site in judged],
         reference.targets,
         plan=kit.plan,
         own=None if own is None else own[reference.labelled],
@@ -176,15 +178,6 @@ class _Run:
     def rng(self, *path: str | int) -> torch.Generator:
         return generator(self.plan.seed, "finish", *path)
 
-    def method(self, own: Any) -> Distilled[PoolState, PredictiveSum[Any]]:
-        """The plan's pool and its student."""
-        return Distilled(
-            _pool(self.plan, own),
-            student_network(self.plan),
-            settings=DISTILLATION if self.start is None else WARM_DISTILLATION,
-            start=None if self.start is None else self.start.samples,
-        )
-
     def read(
         self, uploads: Sequence[AcceptedUpload], read: Read, leave_out: frozenset[str]
     ) -> tuple[list[_Site], PredictiveSum[Any]]:
@@ -193,12 +186,11 @@ class _Run:
 
         def summands() -> Iterator[PredictiveSum[Any]]:
             for accepted in uploads:
-                upload, predictive = self._predictions(accepted, read)
-                labelled = predictive[self.reference.labelled]
-                bare = Upload(upload.info, {})
-                sites.append(_Site(accepted, bare, labelled, predictive[self.scored_rows]))
+                info, sent = self._contribution(accepted, read)
+                labelled = replace(sent, predictive=sent.predictive[self.reference.labelled])
+                sites.append(_Site(accepted, info, labelled, sent.predictive[self.scored_rows]))
                 if accepted.site not in leave_out:
-                    yield self._lift(upload)
+                    yield self._lift(info, sent)
 
         return sites, fold(summands())
 
@@ -207,34 +199,35 @@ class _Run:
     ) -> PredictiveSum[Any]:
         """The sum without some sites."""
         kept = (accepted for accepted in uploads if accepted.site not in leave_out)
-        return fold(self._lift(self._predictions(accepted, read)[0]) for accepted in kept)
+        return fold(self._lift(*self._contribution(accepted, read)) for accepted in kept)
 
-    def _predictions(self, accepted: AcceptedUpload, read: Read) -> tuple[Upload, Predictive]:
-        """An upload as predictions on the reference rows, labelled ones first."""
+    def _contribution(
+        self, accepted: AcceptedUpload, read: Read
+    ) -> tuple[UploadInfo, Contribution]:
+        """What a site predicts on the reference rows, labelled ones first."""
         upload = read(accepted).reordered(self.labels.order)
-        predictive = read_predictive(self._lifting.learner, upload, self.reference.inputs)
-        if upload.info.kind == "weights":
-            info = upload.info
-            sent = Upload.of_predictions(
-                predictive, num_rows=info.num_rows, class_rows=info.class_rows
-            )
-            upload = sent.from_site(info.site)
-        return upload, predictive
+        predictive = self._reader.read(upload, self.reference.inputs)
+        return upload.info, contribution(upload, predictive)
 
-    def _lift(self, upload: Upload) -> PredictiveSum[Any]:
-        state, inputs = self._lifting_state, self.reference.inputs
-        summand: PredictiveSum[Any] = self._lifting.lift(state, upload, inputs)
+    def _lift(self, info: UploadInfo, sent: Contribution) -> PredictiveSum[Any]:
+        if info.kind == "weights":
+            # Pooled as if they had been sent as predictions: results of format 1 are.
+            sent = replace(sent, predictive=as_sent(sent.predictive))
+        summand: PredictiveSum[Any] = self._lifting.lift(self._lifting_state, sent)
         return summand
 
     @cached_property
-    def _lifting(self) -> Any:
-        """The plan's pool, to read and lift uploads with: without the coordinator's model."""
-        return _pool(self.plan, "none")
+    def _reader(self) -> Reader:
+        return Reader(site_network(self.plan))
+
+    @cached_property
+    def _lifting(self) -> Pool[PredictiveSum[Any]]:
+        """The plan's pool, to lift with: without the coordinator's model."""
+        return _pool(self.plan, None)
 
     @cached_property
     def _lifting_state(self) -> PoolState:
-        state: PoolState = self._lifting.init(self.reference, rng=self.rng("init"))
-        return state
+        return self._lifting.init(self.reference)
 
     def own_model(self) -> Predictive | None:
         """The coordinator's own model on all reference rows, honest on the labelled ones."""
@@ -253,9 +246,15 @@ class _Run:
         self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
     ) -> DistilledState[PoolState]:
         """Tune, pool and distil."""
-        method = self.method("none" if own is None else own)
-        state = method.init(reference, rng=self.rng("init"))
-        state = method.finish(state, total, reference, rng=self.rng("pool"))
+        pool, rng, start = _pool(self.plan, own), self.rng("pool"), self.start
+        state = taught_by(
+            pool.finish(pool.init(reference), total, reference, rng=rng),
+            reference,
+            student_network(self.plan),
+            settings=DISTILLATION if start is None else WARM_DISTILLATION,
+            start=None if start is None else start.samples,
+            rng=rng,
+        )
         if self.plan.model.module:
             return state
         seen = reference.inputs[reference.distillation]
@@ -269,9 +268,9 @@ class _Run:
         if reference.num_evaluate or not len(reference.targets):
             rows = self.scored_rows
             return state.teacher.predictive[rows], state.student.predict(reference.inputs[rows])
-        return self._cross_fitted(total)
+        return self._without_their_labels(total)
 
-    def _cross_fitted(self, total: PredictiveSum[Any]) -> tuple[Predictive, Predictive]:
+    def _without_their_labels(self, total: PredictiveSum[Any]) -> tuple[Predictive, Predictive]:
         reference = self.reference
         num_labels, num_rows = len(reference.targets), len(reference.inputs)
         parts = folds(num_labels, _NUM_PARTS, rng=self.rng("parts"))
@@ -341,7 +340,7 @@ class _Report:
         return "evaluate" if self.run.reference.num_evaluate else "cross-fitted"
 
     def _site(self, site: _Site) -> SiteResult:
-        accepted, info = site.accepted, site.upload.info
+        accepted, info = site.accepted, site.info
         screened = self.screened.get(accepted.site)
         return SiteResult(
             site=accepted.site,
@@ -419,34 +418,19 @@ def versions() -> dict[str, str]:
     }
 
 
-def _pool(plan: Plan, own: Any) -> Any:
+def _pool(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
     """The pool that a plan names; `own` is the coordinator's model where it has a part in it."""
-    common: dict[str, Any] = {
-        "learner": _reader(plan),
-        "send": plan.upload.kind,
-        "prior": standard_prior(plan) or "flat",
-        "floor": plan.pool.floor,
-    }
+    prior: Predictive | Literal["flat"] = standard_prior(plan) or "flat"
+    floor = plan.pool.floor
     match plan.pool.method:
         case "auto":
-            return AutoPool(**common, own=own)
+            return AutoPool(own, prior=prior, floor=floor)
         case "beta":
-            return BetaPredBayes(**common)
+            return BetaPool(prior=prior, floor=floor)
         case "mixture":
-            return BetaPredBayes(**common, beta=0.0)
+            return BetaPool(0.0, prior=prior, floor=floor)
         case "product":
-            return BetaPredBayes(**common, beta=1.0)
-
-
-def _reader(plan: Plan) -> SGHMCLearner:
-    """What reads weights; predictions need no reader."""
-    return SGHMCLearner(site_network(plan), sampler_settings(plan))
-
-
-def _contribution(site: _Site) -> Contribution:
-    info = site.upload.info
-    counts = None if info.class_rows is None else torch.tensor(info.class_rows)
-    return Contribution(site.accepted.site, site.labelled, info.num_rows, counts)
+            return BetaPool(1.0, prior=prior, floor=floor)
 
 
 def _name(site: _Site) -> str:

@@ -71,7 +71,7 @@ def evaluation_upload(
         )
     evaluation = sum_up(plan, predictive, targets, model)
     upload = Upload.of_evaluation(evaluation, num_rows=len(targets))
-    return upload.from_site(site).for_plan(plan.digest())
+    return upload.named(site).for_plan(plan.digest())
 
 
 def check_evaluation(plan: Plan, info: UploadInfo) -> None:

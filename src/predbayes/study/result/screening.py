@@ -47,6 +47,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
+from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
@@ -89,16 +90,6 @@ _BETA = PoolSpec("beta", interpolates=True)
 _LEAST_SITES = 2  # that always stay
 _LOG_PROB_BOUND = math.log(0.01)  # one overconfident row must not own the variance
 _MEAN_BOUND = 3.0  # standard deviations of the targets, likewise
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What a site sent, on the labelled rows only."""
-
-    site: str
-    predictive: Predictive
-    num_rows: float
-    class_rows: Tensor | None = None  # (C,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +137,7 @@ def screen(
     """Judge every site, in the order of their names; a function of the set of contributions.
 
     Args:
-        contributions: What the sites sent.
+        contributions: What the sites sent, on the labelled rows only.
         targets: The labels.
         losses: The pool's, for some of the sites; see `pool_losses`.
         rng: Draws of the influences' intervals.
@@ -189,7 +180,7 @@ def screen_sites(
     An untuned product is too sure of itself, and would be better without anybody.
 
     Args:
-        contributions: What the sites sent.
+        contributions: What the sites sent, on the labelled rows only.
         targets: The labels.
         plan: What the study agreed on.
         own: The coordinator's own model, cross-fitted, on the labelled rows.
@@ -218,7 +209,7 @@ def pool_losses(
     num_folds: int = 5,
     min_labels: int = MIN_LABELS,
 ) -> Losses:
-    """The losses of the pool that `predbayes.methods.auto_pool` would choose for some sites.
+    """The losses of the pool that `predbayes.pools.auto` would choose for some sites.
 
     Args:
         targets: The labels.
@@ -252,15 +243,7 @@ def sum_of(
 ) -> PredictiveSum[Any]:
     """Sites in every term of the candidates, with the coordinator's own model as one more site."""
     total: PredictiveSum[Any] = fold(
-        PredictiveSum.of(
-            c.predictive,
-            c.num_rows,
-            class_rows=c.class_rows,
-            prior=prior,
-            terms=TERMS[type(c.predictive)],
-            floor=floor,
-        )
-        for c in contributions
+        c.summand(prior=prior, terms=TERMS[type(c.predictive)], floor=floor) for c in contributions
     )
     return with_coordinator(total, own, targets, prior=prior, floor=floor)
 

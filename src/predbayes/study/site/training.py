@@ -34,7 +34,7 @@ from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
@@ -244,8 +244,7 @@ class Holdout:
                 f"there are no held-out predictions in {out}; run `predbayes site train` first"
             ) from error
         rows = arrays.pop("rows")
-        made = Upload.of_arrays(arrays, num_rows=max(len(rows), 1))
-        return cls(rows, made.predictive(), told.get("data", ""), told.get("plan", ""))
+        return cls(rows, from_arrays(arrays), told.get("data", ""), told.get("plan", ""))
 
 
 def require_learner(plan: Plan, name: str) -> None:
@@ -280,21 +279,22 @@ def fit_site(
             plan.upload.kind,
             rows[kept],
             kit.inputs,
-            learner=fitted,
             count_classes=plan.classification,
             dtype=upload_dtype(plan),
             rng=rng,
         )
     told = _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
-    return told.from_site(site).for_plan(kit.digest, name.replace(":", ".")[-64:]), own
+    return told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:]), own
 
 
 def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predictor) -> None:
     _, held_out = split_rows(plan, site, len(rows.targets))
     inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
-    arrays = Upload.of_predictions(own.predict(inputs), num_rows=1).arrays
-    arrays = {name: array[: len(held_out)].contiguous() for name, array in arrays.items()}
+    arrays = {
+        name: array[: len(held_out)].float().contiguous()
+        for name, array in to_arrays(own.predict(inputs)).items()
+    }
     told = {"data": rows.digest(), "plan": plan.digest()}
     write_whole(
         path, lambda partial: save_file({**arrays, "rows": held_out}, partial, metadata=told)

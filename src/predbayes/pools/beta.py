@@ -1,14 +1,10 @@
-"""Beta-Predictive Bayes (Hasan et al., AAAI 2024), with its two ends: mixture and product.
+"""The pool of Beta-Predictive Bayes (Hasan et al., AAAI 2024), with its two ends.
 
-Algorithm 1 of the paper (alg:dBpredbayes) without its last step, which `Distilled` adds:
+    mixture      beta = 0    (Paper: eq:mixture_model)
+    product      beta = 1    (Paper: eq:prod_rule)
+    in between   interpolated in log space (Paper: eq:interp_model)
 
-    1, 2   each site samples its posterior and sends the samples         learn
-    3      the server averages a site's predictions over its samples     lift
-    4      and adds what the pools need of it to the running sums        lift, then +
-    5      beta = argmin of the NLL on the labelled reference rows       finish
-
-A site may instead average its own predictions on the reference inputs and send those: the sums are
-the same, the upload is smaller, and any learner will do.
+Beta is the one of least NLL on the labelled reference rows (Paper: alg:dBpredbayes, step 5).
 """
 
 from __future__ import annotations
@@ -20,17 +16,8 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.learning.local import LocalLearner
-from predbayes.methods.pooled import (
-    LearnsAndLifts,
-    PoolState,
-    PriorChoice,
-    Send,
-    check_targets,
-    prior_predictive,
-    require_choices,
-    require_labels,
-)
+from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState, require_labels
+from predbayes.pools.prior import PriorChoice, prior_predictive, require_prior
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.released import released_beta
@@ -38,12 +25,10 @@ from predbayes.predictive.tuning import tune_beta
 
 
 @dataclass(frozen=True, slots=True)
-class BetaPredBayes(LearnsAndLifts):
+class BetaPool:
     """Interpolate product and mixture in log space (Paper: eq:interp_model).
 
     Args:
-        learner: What each site fits.
-        send: Weight samples (Algorithm 1), or predictions on the reference inputs.
         beta: Tuned on the labelled reference rows; or a number: 0 is the mixture, 1 the product; or
             ``"released"``: as the authors' code finds it, for comparison with its figures only.
         domain: Where a tuned beta may lie.
@@ -52,27 +37,29 @@ class BetaPredBayes(LearnsAndLifts):
         floor: Least log-probability with which a site enters the pool.
     """
 
-    learner: LocalLearner
-    send: Send = "weights"
     beta: float | Literal["tuned", "released"] = "tuned"
     domain: tuple[float, float] = (0.0, 1.0)
     prior_std: float | None = None
     prior: PriorChoice | Predictive = "default"
     floor: float = LOG_PROB_FLOOR
 
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
     streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_choices(self.send, self.prior)
+        require_prior(self.prior)
         if isinstance(self.beta, str) and self.beta not in ("tuned", "released"):
             raise TrainingError(f"beta must be a number, 'tuned' or 'released', not {self.beta!r}")
 
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
-        """The prior predictive; it goes into the plan, so every party knows it."""
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return the prior predictive."""
         if isinstance(self.beta, str):
             require_labels(reference, "beta")
-        check_targets(self.learner, reference)
-        return PoolState(prior_predictive(self.prior, reference))
+        return PoolState(prior=prior_predictive(self.prior, reference))
+
+    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
+        """Return the site in the sums of mixture and product."""
+        return site.summand(prior=state.prior, floor=self.floor)
 
     def finish(
         self,
@@ -96,13 +83,11 @@ class BetaPredBayes(LearnsAndLifts):
         return replace(state, pooled=total.pool(beta), beta=beta)
 
 
-def mixture(learner: LocalLearner, send: Send = "weights") -> BetaPredBayes:
-    """The mixture of the sites' predictives (Paper: eq:mixture_model)."""
-    return BetaPredBayes(learner, send, beta=0.0)
+def mixture() -> BetaPool:
+    """Return the mixture of the sites' predictives (Paper: eq:mixture_model)."""
+    return BetaPool(beta=0.0)
 
 
-def product(
-    learner: LocalLearner, send: Send = "weights", prior: PriorChoice | Predictive = "default"
-) -> BetaPredBayes:
-    """The product of the sites' predictives, a Bayesian committee machine (Paper: eq:prod_rule)."""
-    return BetaPredBayes(learner, send, beta=1.0, prior=prior)
+def product(prior: PriorChoice | Predictive = "default") -> BetaPool:
+    """Return their product, a Bayesian committee machine (Paper: eq:prod_rule)."""
+    return BetaPool(beta=1.0, prior=prior)

@@ -9,16 +9,19 @@ from predbayes.errors import PoolError, PredbayesError, TrainingError, UploadErr
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import distill
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture, product
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.method import run
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.beta import BetaPool, mixture, product
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
-from predbayes.seeding import generator
+from predbayes.seeding import generator, split
 
 NETWORK = Network(lambda: mlp(2, 3, hidden=(8,)), Softmax(3))
 LEARNER = SGDLearner(NETWORK, OptimizerSettings(lr=0.05, num_epochs=5, batch_size=20))
@@ -51,7 +54,11 @@ def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
     federation = InProcess(sites, 0)
     beta, low, high = (
         run(method, federation, reference, seed=0)
-        for method in (BetaPredBayes(LEARNER), mixture(LEARNER), product(LEARNER))
+        for method in (
+            Pooled(LEARNER, BetaPool()),
+            Pooled(LEARNER, mixture()),
+            Pooled(LEARNER, product()),
+        )
     )
     ends = [nll(state.predictive, reference.targets) for state in (low, high)]
     assert nll(beta.predictive, reference.targets) <= min(ends) + 1e-9
@@ -61,7 +68,7 @@ def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
 def test_sending_predictions_equals_sending_weights(world):
     sites, reference = world
     states = [
-        run(BetaPredBayes(LEARNER, send=kind), InProcess(sites, 0), reference, seed=0)
+        run(Pooled(LEARNER, BetaPool(), send=kind), InProcess(sites, 0), reference, seed=0)
         for kind in ("weights", "predictions")
     ]
     torch.testing.assert_close(states[0].predictive.natural(), states[1].predictive.natural())
@@ -73,7 +80,9 @@ def test_any_learner_can_send_predictions(world):
     x, y = (torch.cat(part) for part in zip(*merged.values(), strict=True))
     cuts = torch.arange(120).tensor_split([10, 30, 60])  # sites of 10, 20, 30 and 60 rows
     sites = {str(k): (x[rows], y[rows]) for k, rows in enumerate(cuts)}
-    state = run(mixture(Frequencies(), send="predictions"), InProcess(sites, 0), reference, seed=0)
+    state = run(
+        Pooled(Frequencies(), mixture(), send="predictions"), InProcess(sites, 0), reference, seed=0
+    )
     sizes = torch.tensor([float(len(y)) for _, y in sites.values()])
     freq = torch.stack(
         [(torch.bincount(y, minlength=3) + 1) / (len(y) + 3) for _, y in sites.values()]
@@ -85,23 +94,65 @@ def test_any_learner_can_send_predictions(world):
 def test_a_learner_without_weights_cannot_send_them(world):
     sites, reference = world
     with pytest.raises(TrainingError, match="send='predictions'"):
-        run(BetaPredBayes(Frequencies()), InProcess(sites, 0), reference, seed=0)
+        run(Pooled(Frequencies(), BetaPool()), InProcess(sites, 0), reference, seed=0)
 
 
 def test_weights_cannot_be_read_without_their_network(world):
     sites, reference = world
-    upload = BetaPredBayes(LEARNER).learn(None, sites["site0"], reference.inputs, rng=generator(0))
-    method = BetaPredBayes(Frequencies(), send="predictions")
+    upload = Pooled(LEARNER, BetaPool()).learn(
+        None, sites["site0"], reference.inputs, rng=generator(0)
+    )
+    method = Pooled(Frequencies(), BetaPool(), send="predictions")
     state = method.init(reference, rng=generator(0))
     with pytest.raises(TrainingError, match="with the network"):
         method.lift(state, upload, reference.inputs)
 
 
-@pytest.mark.parametrize("bad", [{"send": "prediction"}, {"prior": "refrence"}, {"beta": "tune"}])
+@pytest.mark.parametrize("bad", [{"send": "prediction"}, {"own": "sam"}])
 def test_misspelt_choices_are_refused(bad):
     """A silent default here could send weights where predictions were agreed."""
     with pytest.raises(TrainingError, match="must be"):
-        BetaPredBayes(LEARNER, **bad)
+        Pooled(LEARNER, **bad)
+
+
+@pytest.mark.parametrize("bad", [{"prior": "refrence"}, {"beta": "tune"}])
+def test_misspelt_choices_of_a_pool_are_refused(bad):
+    with pytest.raises(TrainingError, match="must be"):
+        BetaPool(**bad)
+
+
+@pytest.mark.parametrize("wrong", [BetaPool, LEARNER, "beta"])
+def test_what_is_no_pool_is_refused(wrong):
+    with pytest.raises(TrainingError, match="is no pool"):
+        Pooled(LEARNER, wrong)
+
+
+def test_a_pool_without_a_part_for_an_own_model_takes_none():
+    with pytest.raises(TrainingError, match="BetaPool takes no own model"):
+        Pooled(LEARNER, BetaPool(), own="none")
+
+
+def test_the_default_pool_is_selected_on_the_labelled_rows(world):
+    sites, reference = world
+    default, auto = (
+        run(method, InProcess(sites, 0), reference, seed=0)
+        for method in (Pooled(LEARNER), Pooled(LEARNER, AutoPool()))
+    )
+    assert torch.equal(default.predictive.natural(), auto.predictive.natural())
+    assert default.choice == auto.choice
+
+
+def test_a_given_own_model_is_not_fitted_again(world):
+    """The pool has it already; the learner is the sites' alone."""
+    sites, reference = world
+    own = cross_fitted(
+        LEARNER, reference.inputs, reference.targets, rng=split(generator(0, "finish", 0), 2)[0]
+    )
+    given, made = (
+        run(Pooled(LEARNER, AutoPool(own)), InProcess(sites, 0), reference, seed=0)
+        for own in (own, None)
+    )
+    assert torch.equal(given.predictive.natural(), made.predictive.natural())
 
 
 def test_what_cannot_work_is_refused_before_any_site_trains(world):
@@ -115,9 +166,9 @@ def test_what_cannot_work_is_refused_before_any_site_trains(world):
             raise AssertionError("a site was asked")
 
     for method, rows in (
-        (BetaPredBayes(LEARNER), wrong),
-        (BetaPredBayes(LEARNER), none),
-        (Distilled(BetaPredBayes(LEARNER), other), reference),
+        (Pooled(LEARNER, BetaPool()), wrong),
+        (Pooled(LEARNER, BetaPool()), none),
+        (Distilled(Pooled(LEARNER, BetaPool()), other), reference),
     ):
         with pytest.raises(PredbayesError):
             run(method, Untouched(sites, 0), rows, seed=0)
@@ -134,23 +185,25 @@ def test_a_learner_must_return_a_predictive(world):
             return inputs
 
     with pytest.raises(TrainingError, match="must return a Categorical or a Gaussian"):
-        run(BetaPredBayes(Sloppy(), send="predictions"), InProcess(sites, 0), reference, seed=0)
+        run(
+            Pooled(Sloppy(), BetaPool(), send="predictions"), InProcess(sites, 0), reference, seed=0
+        )
 
 
 def test_predictions_must_cover_the_reference_inputs(world):
     sites, reference = world
-    method = BetaPredBayes(LEARNER, send="predictions")
+    method = Pooled(LEARNER, BetaPool(), send="predictions")
     state = method.init(reference, rng=generator(0))
     upload = method.learn(state, sites["site0"], reference.inputs[:15], rng=generator(0))
     with pytest.raises(UploadError, match="predicted 15 rows; there are 30"):
-        method.lift(state, upload.from_site("site0"), reference.inputs)
+        method.lift(state, upload.named("site0"), reference.inputs)
 
 
 def test_the_gap_of_the_student_is_reported(world, caplog):
     sites, reference = world
     sure = SGDLearner(NETWORK, OptimizerSettings(lr=0.1, num_epochs=100, batch_size=10))
     lazy = OptimizerSettings("sgd", lr=0.0, num_epochs=1)
-    method = Distilled(BetaPredBayes(sure), NETWORK, lazy)
+    method = Distilled(Pooled(sure, BetaPool()), NETWORK, lazy)
     state = run(method, InProcess(sites, 0), reference, seed=0)
     expected = state.teacher.predictive.kl(state.student.predict(reference.inputs)).mean()
     assert state.gap == pytest.approx(float(expected))
@@ -170,7 +223,7 @@ def test_the_student_never_sees_the_evaluation_rows(world, monkeypatch):
 
     monkeypatch.setattr("predbayes.methods.distilled.distill", spy)
     short = OptimizerSettings("adam", num_epochs=1)
-    method = Distilled(BetaPredBayes(LEARNER), NETWORK, short)
+    method = Distilled(Pooled(LEARNER, BetaPool()), NETWORK, short)
     run(method, InProcess(sites, 0), with_test, seed=0)
     ((num_rows, inputs),) = seen
     assert num_rows == 30
@@ -182,13 +235,13 @@ def test_options_of_the_method_reach_the_pool(world):
     federation = InProcess(sites, 0)
 
     def beta(**options):
-        return run(BetaPredBayes(LEARNER, **options), federation, reference, seed=0).beta
+        return run(Pooled(LEARNER, BetaPool(**options)), federation, reference, seed=0).beta
 
     assert 0.2 <= beta(domain=(0.2, 0.3)) <= 0.3
     assert beta(domain=(-1, 1), prior_std=1e-3) == pytest.approx(0, abs=1e-3)
     assert abs(beta(domain=(-1, 1))) > 0.01
-    floored = run(BetaPredBayes(LEARNER, beta=1.0, floor=-0.5), federation, reference, seed=0)
-    plain = run(BetaPredBayes(LEARNER, beta=1.0), federation, reference, seed=0)
+    floored = run(Pooled(LEARNER, BetaPool(beta=1.0, floor=-0.5)), federation, reference, seed=0)
+    plain = run(Pooled(LEARNER, BetaPool(beta=1.0)), federation, reference, seed=0)
     assert float(floored.predictive.entropy().min()) > float(plain.predictive.entropy().min())
 
 
@@ -202,13 +255,13 @@ def test_rounds_repeat_the_method(world):
             rounds.append((task.round, task.state.pooled is not None))
             return super().collect(task)
 
-    run(mixture(LEARNER), Counting(sites, 0), reference, seed=0, num_rounds=3)
+    run(Pooled(LEARNER, mixture()), Counting(sites, 0), reference, seed=0, num_rounds=3)
     assert rounds == [(0, False), (1, True), (2, True)]
 
 
 def test_a_given_beta_is_the_states_beta(world):
     sites, reference = world
-    state = run(BetaPredBayes(LEARNER, beta=0.25), InProcess(sites, 0), reference, seed=0)
+    state = run(Pooled(LEARNER, BetaPool(beta=0.25)), InProcess(sites, 0), reference, seed=0)
     assert state.beta == 0.25
     assert state.tuned is None
 
@@ -218,7 +271,7 @@ class TestPrior:
     classes = ReferenceRows.of((torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))
 
     def prior(self, reference, **options):
-        return BetaPredBayes(Frequencies(), **options).init(reference, rng=generator(0)).prior
+        return Pooled(Frequencies(), BetaPool(**options)).init(reference, rng=generator(0)).prior
 
     def test_regression_takes_the_reference_targets_moments(self):
         prior = self.prior(self.numbers)
@@ -247,7 +300,7 @@ class TestPrior:
 
     def test_clients_less_certain_than_the_prior_still_pool(self):
         """Without the cap on variances this product would have negative precision."""
-        method = BetaPredBayes(Frequencies(), send="predictions", beta=1.0)
+        method = Pooled(Frequencies(), BetaPool(beta=1.0), send="predictions")
         state = method.init(self.numbers, rng=generator(0))
         vague = Upload.of_predictions(Gaussian(torch.zeros(4), torch.full((4,), 50.0)), num_rows=1)
         total = method.lift(state, vague, self.numbers.inputs)
@@ -259,7 +312,7 @@ class TestPrior:
 
 def test_results_before_the_round_are_refused(world):
     _, reference = world
-    method = Distilled(BetaPredBayes(LEARNER), NETWORK)
+    method = Distilled(Pooled(LEARNER, BetaPool()), NETWORK)
     state = method.init(reference, rng=generator(0))
     with pytest.raises(PoolError, match="no round has been run"):
         _ = state.teacher.predictive
@@ -275,7 +328,7 @@ def test_the_student_of_a_regression_has_a_variance_head(rng):
     net = Network(lambda: mlp(1, 2, hidden=(32, 32)), LearnedNoise(per_input=True))
     fast = OptimizerSettings("adam", lr=0.01, num_epochs=100, batch_size=20)
     learner = SGDLearner(net, OptimizerSettings("adam", lr=0.01, num_epochs=30, batch_size=20))
-    method = Distilled(BetaPredBayes(learner), student=net, settings=fast)
+    method = Distilled(Pooled(learner, BetaPool()), student=net, settings=fast)
     state = run(method, InProcess(sites, 0), reference, seed=0)
     gap = state.teacher.predictive.kl(state.student.predict(reference.inputs))
     assert float(gap.mean()) < 0.05

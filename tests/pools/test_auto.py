@@ -18,12 +18,14 @@ from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods import auto_pool
-from predbayes.methods.auto_pool import AutoPool
-from predbayes.methods.beta_pred_bayes import BetaPredBayes, mixture
-from predbayes.methods.controls import ServerOnly, Tempered
+from predbayes.methods import pooled as pooled_module
 from predbayes.methods.method import run
-from predbayes.methods.pooled import send_predictive
+from predbayes.methods.pooled import Pooled, upload_of
+from predbayes.methods.server_only import ServerOnly
+from predbayes.pools import auto as auto_module
+from predbayes.pools.auto import AutoPool
+from predbayes.pools.beta import BetaPool, mixture
+from predbayes.pools.tempered import Tempered
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
@@ -78,8 +80,8 @@ class BayesLine:
 LEARNERS = {Categorical: Blobs(), Gaussian: BayesLine()}
 
 
-def auto(family=Categorical, **options):
-    return AutoPool(LEARNERS[family], send="predictions", **options)
+def auto(family=Categorical, own="same", **options):
+    return Pooled(LEARNERS[family], AutoPool(**options), send="predictions", own=own)
 
 
 def draw_rows(family, num_rows, rng):
@@ -126,7 +128,7 @@ def components_chosen_from(monkeypatch, method, sites, reference):
         seen.append((total, targets, specs, options))
         return select(total, targets, specs, **options)
 
-    monkeypatch.setattr(auto_pool, "select", spy)
+    monkeypatch.setattr(auto_module, "select", spy)
     state = run(method, InProcess(sites, 0), reference, seed=0)
     (call,) = seen
     return state, *call
@@ -139,9 +141,9 @@ class TestItPays:
         learner = LEARNERS[family]
         methods = (
             auto(family),
-            BetaPredBayes(learner, send="predictions"),
-            mixture(learner, send="predictions"),
-            Tempered(learner, send="predictions"),
+            Pooled(learner, BetaPool(), send="predictions"),
+            Pooled(learner, mixture(), send="predictions"),
+            Pooled(learner, Tempered(), send="predictions"),
             ServerOnly(learner),
         )
         losses = torch.zeros(len(methods))
@@ -171,7 +173,7 @@ class TestLearn:
     @pytest.mark.parametrize("send", ["weights", "predictions"])
     def test_sites_say_how_many_rows_of_each_class_they_have(self, send):
         sites, reference, _ = world()
-        method = AutoPool(NETWORK, send=send)
+        method = Pooled(NETWORK, AutoPool(), send=send)
         _, uploads, _ = lifted(method, sites, reference)
         for upload in uploads:
             _, y = sites[upload.info.site]
@@ -183,7 +185,7 @@ class TestLearn:
     def test_or_do_not_and_send_the_same_besides(self, send):
         sites, reference, _ = world()
         counted, not_counted = (
-            lifted(AutoPool(NETWORK, send=send, count_classes=asked), sites, reference)[1]
+            lifted(Pooled(NETWORK, AutoPool(count_classes=asked), send=send), sites, reference)[1]
             for asked in (True, False)
         )
         for says, silent in zip(counted, not_counted, strict=True):
@@ -193,11 +195,10 @@ class TestLearn:
 
     def test_other_pools_count_no_classes(self):
         sites, reference, _ = world()
-        for method in (BetaPredBayes(NETWORK), Tempered(NETWORK)):
+        for method in (Pooled(NETWORK, BetaPool()), Pooled(NETWORK, Tempered())):
             assert all(u.info.class_rows is None for u in lifted(method, sites, reference)[1])
-        upload = send_predictive(
-            NETWORK, "weights", sites["site0"], reference.inputs, rng=generator(0)
-        )
+        fitted = NETWORK.fit(sites["site0"], rng=generator(0))
+        upload = upload_of(fitted, "weights", sites["site0"], reference.inputs, rng=generator(0))
         assert upload.info.class_rows is None
 
     def test_classes_that_a_site_lacks_are_counted_as_none(self):
@@ -343,7 +344,7 @@ class TestWhatItChoosesFrom:
             folds.append(num_folds)
             return cross_fitted(*arguments, num_folds=num_folds, rng=rng)
 
-        monkeypatch.setattr(auto_pool, "cross_fitted", spy)
+        monkeypatch.setattr(pooled_module, "cross_fitted", spy)
         sites, reference, _ = world(num_labels=20)
         method = auto(num_folds=3, min_labels=15, floor=-0.5, keep_apart=True)
         _, total, _, _, options = components_chosen_from(monkeypatch, method, sites, reference)
@@ -384,7 +385,7 @@ class TestLabels:
         sites, reference, _ = world(num_labels=num_labels)
         ours, plain = (
             run(method, InProcess(sites, 0), reference, seed=0)
-            for method in (auto(), mixture(Blobs(), send="predictions"))
+            for method in (auto(), Pooled(Blobs(), mixture(), send="predictions"))
         )
         torch.testing.assert_close(ours.predictive.natural(), plain.predictive.natural())
         assert ours.choice.spec.name == "mixture"
@@ -431,8 +432,6 @@ class TestErrors:
     @pytest.mark.parametrize(
         "bad",
         [
-            {"own": "sam"},
-            {"send": "prediction"},
             {"prior": "refrence"},
             {"num_folds": 1},
             {"num_folds": 31},
@@ -441,21 +440,21 @@ class TestErrors:
     )
     def test_what_makes_no_sense_is_refused(self, bad):
         with pytest.raises(TrainingError, match="must be"):
-            AutoPool(NETWORK, **bad)
+            AutoPool(**bad)
 
     def test_the_bounds_themselves_make_sense(self):
-        assert AutoPool(NETWORK, num_folds=2, min_labels=2).num_folds == 2
+        assert AutoPool(num_folds=2, min_labels=2).num_folds == 2
 
     def test_labels_that_the_network_cannot_learn_are_refused_before_any_site_trains(self):
         _, reference, _ = world()
         wrong = dataclasses.replace(reference, targets=reference.targets + 1)
         with pytest.raises(PoolError, match="with 3 classes"):
-            AutoPool(NETWORK).init(wrong, rng=generator(0))
+            Pooled(NETWORK, AutoPool()).init(wrong, rng=generator(0))
 
     def test_sites_kept_apart_have_names_of_their_own(self):
         sites, reference, _ = world()
         method = auto(keep_apart=True)
         state, uploads, _ = lifted(method, sites, reference)
-        total = fold(method.lift(state, u.from_site("same"), reference.inputs) for u in uploads)
+        total = fold(method.lift(state, u.named("same"), reference.inputs) for u in uploads)
         with pytest.raises(PoolError, match="'site same' already"):
             method.finish(state, total, reference, rng=generator(0))

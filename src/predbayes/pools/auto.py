@@ -1,9 +1,9 @@
-"""The pool that the labelled rows choose, with the coordinator's own model in it.
+"""The pool that the labelled rows select, with the coordinator's own model in it.
 
-The choice is that of `predbayes.predictive.selection`:
+The selection is that of `predbayes.predictive.selection`:
 
-    learn    as for the paper's pool; a site also says how many rows of each class it has
-    lift     the sums of every term of the candidates
+    lift     the sums of every term of the candidates; a site also says how many rows of each class
+             it has
     finish   the coordinator's own model, cross-fitted on the labelled rows, enters twice: as one
              more site, and as a component with a weight of its own; then select
 
@@ -14,33 +14,27 @@ the result is about as good as the better of federation and no federation, or be
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.upload import Upload
-from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.local import LocalLearner
-from predbayes.methods.pooled import (
-    LearnsAndLifts,
-    PoolState,
-    PriorChoice,
-    Send,
-    check_targets,
-    prior_predictive,
-    read_predictive,
-    require_choices,
-)
+from predbayes.pools.pool import BOTH_FAMILIES, Contribution, OwnModel, PoolState
+from predbayes.pools.prior import PriorChoice, prior_predictive, require_prior
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
-from predbayes.predictive.pooling import PredictiveSum, Term
-from predbayes.predictive.selection import MIN_LABELS, TERMS, candidates, select, with_coordinator
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.selection import (
+    MIN_LABELS,
+    TERMS,
+    candidates,
+    select,
+    with_coordinator,
+)
 from predbayes.seeding import split
 from predbayes.summand import Kept
 
@@ -57,16 +51,14 @@ class _Site:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoPool(LearnsAndLifts):
-    """Choose a pool by cross-validation on the labelled reference rows.
+class AutoPool:
+    """Select a pool by cross-validation on the labelled reference rows.
 
     Args:
-        learner: What each site fits.
-        send: Weight samples, or predictions on the reference inputs.
-        own: What the coordinator fits to the labelled rows: ``"same"`` as the sites, a learner of
-            its own, or ``"none"``; or what came of it, `cross_fitted` on the reference inputs.
-        keep_apart: Whether to keep the sites' uploads apart, for pools with a weight per site. The
-            others need sums only.
+        own: The coordinator's own model on the reference rows, honest on the labelled ones; or how
+            it is made; or None. `Pooled` gives one that it makes with a learner.
+        keep_apart: Whether to keep the sites' predictives apart, for pools with a weight per site.
+            The others need sums only.
         count_classes: Whether sites say how many rows of each class they have.
         num_folds: Parts of the labelled rows in cross-validation.
         min_labels: With fewer labels the pool is the mixture.
@@ -74,9 +66,7 @@ class AutoPool(LearnsAndLifts):
         floor: Least log-probability with which a site enters the pool.
     """
 
-    learner: LocalLearner
-    send: Send = "weights"
-    own: LocalLearner | Predictive | Literal["same", "none"] = "same"
+    own: OwnModel | Predictive | None = None
     keep_apart: bool = False
     count_classes: bool = True
     num_folds: int = 5
@@ -84,12 +74,10 @@ class AutoPool(LearnsAndLifts):
     prior: PriorChoice | Predictive = "default"
     floor: float = LOG_PROB_FLOOR
 
-    terms: ClassVar[Mapping[type[Predictive], Sequence[Term]]] = TERMS
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
 
     def __post_init__(self) -> None:
-        require_choices(self.send, self.prior)
-        if isinstance(self.own, str) and self.own not in ("same", "none"):
-            raise TrainingError(f"own must be 'same', 'none' or a learner, not {self.own!r}")
+        require_prior(self.prior)
         if not 2 <= self.num_folds <= self.min_labels:
             raise TrainingError(
                 f"num_folds must be from 2 to min_labels ({self.min_labels}), not {self.num_folds}"
@@ -97,31 +85,30 @@ class AutoPool(LearnsAndLifts):
 
     @property
     def streams(self) -> bool:
-        """Unless uploads are kept apart."""
+        """Unless predictives are kept apart."""
         return not self.keep_apart
 
-    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
-        """The prior predictive; it goes into the plan, so every party knows it."""
-        check_targets(self.learner, reference)
-        return PoolState(prior_predictive(self.prior, reference))
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return the prior predictive."""
+        return PoolState(prior=prior_predictive(self.prior, reference))
 
-    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
-        """The site's predictives in every term of the candidates."""
-        predictive = read_predictive(self.learner, upload, inputs)
-        summand = self._of_site(state, upload, predictive)
+    def lift(self, state: PoolState, site: Contribution) -> Any:
+        """Return the site in every term of the candidates."""
+        terms = TERMS[type(site.predictive)]
+        summand = site.summand(prior=state.prior, terms=terms, floor=self.floor)
         if not self.keep_apart:
             return summand
-        return Kept(_Site(upload.info.site, predictive.bounded(self.floor), summand))
+        return Kept(_Site(site.site, site.predictive.bounded(self.floor), summand))
 
     def finish(
         self, state: PoolState, total: Any, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
-        """Fit the coordinator's own model, choose a pool on the labelled rows, pool on all."""
+        """Make the coordinator's own model, select a pool on the labelled rows, pool on all."""
         sites: Sequence[_Site] = total.items if isinstance(total, Kept) else ()
         # Out of place: what was handed in stays as it is.
         pooled = reduce(add, (site.summand for site in sites)) if sites else total
         fit_rng, fold_rng = split(rng, 2)
-        own = self._own(reference, fit_rng)
+        own = self._own_model(reference, fit_rng)
         pooled = with_coordinator(
             pooled, own, reference.targets, prior=state.prior, floor=self.floor
         )
@@ -141,17 +128,16 @@ class AutoPool(LearnsAndLifts):
             state, pooled=pooled.pool(choice.tuned.weights), tuned=choice.tuned, choice=choice
         )
 
-    def _own(self, reference: ReferenceRows, rng: torch.Generator) -> Predictive | None:
+    def _own_model(self, reference: ReferenceRows, rng: torch.Generator) -> Predictive | None:
         """The coordinator's own model on all reference rows, if it has one."""
-        if self.own == "none" or len(reference.targets) < self.min_labels:
+        own = self.own
+        if own is None or len(reference.targets) < self.min_labels:
             return None
-        if isinstance(self.own, Categorical | Gaussian):
-            return self.own
-        learner: Any = self.learner if self.own == "same" else self.own
+        if isinstance(own, Categorical | Gaussian):
+            return own
+        assert callable(own)
         try:
-            return cross_fitted(
-                learner, reference.inputs, reference.targets, num_folds=self.num_folds, rng=rng
-            )
+            return own(reference.inputs, reference.targets, num_folds=self.num_folds, rng=rng)
         except TrainingError as error:
             _log.warning("the pool is without a model of the labelled rows: %s", error)
             return None

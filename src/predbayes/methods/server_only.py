@@ -1,0 +1,58 @@
+"""A control: the same learner on the coordinator's labelled reference rows, with no federation.
+
+A federation must beat it before it is worth the trouble. Deep ensembles in place of posterior
+samples are another control: a learner, `DeepEnsemble`, for any method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import TrainingError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
+from predbayes.learning.local import LocalLearner, check_targets
+from predbayes.learning.training import Rows, count_rows
+from predbayes.pools.pool import BOTH_FAMILIES, PoolState
+from predbayes.predictive.families import Predictive
+from predbayes.summand import TensorSum
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOnly:
+    """The learner on the labelled reference rows; sites send how many rows they have, no more."""
+
+    learner: LocalLearner
+
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
+    streams: ClassVar[bool] = True
+
+    def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PoolState:
+        """Nothing to tell the sites."""
+        if not len(reference.targets):
+            raise TrainingError(
+                "server only learns from labelled reference rows, and there are none"
+            )
+        check_targets(self.learner, reference.targets)
+        return PoolState()
+
+    def learn(
+        self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+    ) -> Upload:
+        """The number of rows."""
+        return Upload.of_count(count_rows(rows))
+
+    def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> TensorSum:
+        """The number of rows."""
+        return TensorSum({"rows": torch.tensor(float(upload.info.num_rows))})
+
+    def finish(
+        self, state: PoolState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
+    ) -> PoolState:
+        """Fit at the coordinator."""
+        rows = (reference.inputs[reference.labelled], reference.targets)
+        return replace(state, pooled=self.learner.fit(rows, rng=rng).predict(reference.inputs))
