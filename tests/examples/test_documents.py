@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,20 @@ def test_the_readme_names_files_and_tests_that_exist():
     places = [f"src/predbayes/{module}" for module in modules]
     missing = [name for name in [*places, *tests, *linked] if not (ROOT / name).exists()]
     assert not missing
+
+
+def test_the_architecture_page_names_every_layer_every_room_and_true_files():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    orders = [contract["layers"] for contract in settings["contracts"] if "layers" in contract]
+    names = [
+        name.rpartition(".")[2] for order in orders for row in order for name in row.split(" | ")
+    ]
+    assert len(names) >= 20
+    assert [name for name in names if not re.search(rf"`{name}(?:/|\.py)?`", text)] == []
+    modules = re.findall(r"`((?:\w+/)+\w+\.py)`", text)
+    assert len(modules) >= 8
+    assert [name for name in modules if not (ROOT / "src" / "predbayes" / name).exists()] == []
 
 
 def test_the_pages_on_pools_run_as_printed():

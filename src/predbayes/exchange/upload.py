@@ -85,7 +85,7 @@ class Upload:
 
     @classmethod
     def of_evaluation(cls, evaluation: Evaluation, *, num_rows: int) -> Upload:
-        """How well a model predicts this many held-out rows."""
+        """Make an upload of sums: how well a model predicts this many held-out rows."""
         info = UploadInfo(kind="evaluation", num_rows=num_rows, evaluation=evaluation)
         return cls(info, {})
 

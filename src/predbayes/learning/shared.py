@@ -87,7 +87,7 @@ class FitStore:
         self._identity = identity
 
     def fit(self, learner: Any, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
-        """What the learner would give, and the generator where it would be; read if it is there."""
+        """Fit, or read an earlier fit; the generator ends in the same state either way."""
         if not isinstance(learner, NetworkLearner) or not _in_memory(rows):
             return learner.fit(rows, rng=rng, **options)
         path = self._path(rows, rng, options.get("start"))

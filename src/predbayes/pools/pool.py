@@ -93,7 +93,7 @@ class Pool(Protocol[Total]):
 
     @property
     def streams(self) -> bool:
-        """Whether memory stays flat as sites grow in number."""
+        """True if memory stays flat as sites grow in number."""
         ...
 
     def init(self, reference: ReferenceRows) -> PoolState:

@@ -94,7 +94,7 @@ class Complexity(IntEnum):
 
     @property
     def readable(self) -> str:
-        """What its pools have."""
+        """The words for what its pools have."""
         return (
             "no weights",
             "a few weights",
@@ -126,7 +126,7 @@ class PoolSpec:
 
     @property
     def components(self) -> frozenset[str]:
-        """What a sum must have for it."""
+        """The components that a sum must have for it."""
         return frozenset({self.base, *self.free, *self.by_class})
 
     def num_weights(self, num_coordinates: int) -> int:

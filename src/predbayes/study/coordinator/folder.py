@@ -60,7 +60,7 @@ class StudyFolder:
 
     @property
     def plan(self) -> Plan:
-        """What the study agreed on; quicker to read than the kit."""
+        """The plan of the study; quicker to read than the kit."""
         return Plan.load(self.plan_path)
 
     @property

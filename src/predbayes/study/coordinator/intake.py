@@ -38,7 +38,7 @@ class Expected:
 
     @classmethod
     def of(cls, plan: Plan) -> Expected:
-        """What every site of a study sends."""
+        """Return the form of what every site of a study sends."""
         rows = plan.reference.num_rows
         dtype = plan.upload.precision
         if plan.upload.kind == "predictions":

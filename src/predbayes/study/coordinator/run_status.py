@@ -38,7 +38,7 @@ class RunStatus:
 
     @classmethod
     def load(cls, folder: Path) -> RunStatus | None:
-        """What a run has written, if there is one under way."""
+        """Read what a run has written, if there is one under way."""
         try:
             found = cls(**json.loads((folder / RUN_FILE).read_bytes()))
         except (OSError, ValueError, TypeError):

@@ -59,7 +59,7 @@ class FinishedResult:
         return self.files.get(f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "")
 
     def serves(self, left_out: frozenset[str], files: Sequence[str], *, warm: bool) -> bool:
-        """Whether it is what one would make with these sites left out, and has these files.
+        """Say whether it is what one would make with these sites left out, and has these files.
 
         A student that began cold serves who asks for a warm one, but not the other way round.
         """
@@ -144,7 +144,7 @@ class State:
         return [accepted for accepted in self.accepted if accepted.site == site]
 
     def evaluations_of(self, model: str) -> list[AcceptedEvaluation]:
-        """What sites said about a model, in the order of digests."""
+        """Return the sites' evaluations of a model, in the order of digests."""
         found = [accepted for accepted in self.evaluations.values() if accepted.model == model]
         return sorted(found, key=lambda accepted: accepted.digest)
 

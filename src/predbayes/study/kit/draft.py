@@ -80,7 +80,7 @@ class _Cells:
 
     @property
     def is_number(self) -> bool:
-        """Whether most cells are numbers: what is not may be a mark for a missing value."""
+        """True if most cells are numbers; the others may be marks for a missing value."""
         return 2 * self.num_readable > self.num_filled
 
     @property

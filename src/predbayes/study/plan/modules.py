@@ -44,7 +44,7 @@ def load_module(plan: Plan) -> Callable[[int, int], nn.Module]:
 
 
 def load_object(reference: str) -> Any:
-    """What `package.module:name` names in an installed package."""
+    """Import what `package.module:name` names in an installed package."""
     source_path(reference)
     module, _, name = reference.partition(":")
     found = getattr(importlib.import_module(module), name, None)
@@ -59,7 +59,7 @@ def source_digest(reference: str) -> str:
 
 
 def source_path(reference: str) -> Path:
-    """Where the module of `package.module:function` is, if its package is installed."""
+    """Find the module of `package.module:function`, if its package is installed."""
     module = reference.partition(":")[0]
     package = module.partition(".")[0]
     if not _is_installed(package):

@@ -408,7 +408,7 @@ class _Report:
 
 
 def versions() -> dict[str, str]:
-    """What the bits of a result depend on beside plan and uploads."""
+    """Return what the bits of a result depend on beside plan and uploads."""
     return {
         "predbayes": predbayes.__version__,
         "torch": torch.__version__,

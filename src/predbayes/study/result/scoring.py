@@ -96,7 +96,7 @@ def _reliability(predictive: Categorical, targets: Tensor, rng: torch.Generator)
 
 
 def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
-    """Where targets lie in their predictives: by decile, and in central intervals."""
+    """Count where targets lie in their predictives: by decile, and in central intervals."""
     uniform = metrics.pit(predictive, targets).double()
     deciles = torch.histc(uniform, 10, 0, 1).long().tolist()
     low, high = (int(scipy.stats.binom.ppf(tail, len(targets), 0.1)) for tail in TAILS)

@@ -102,13 +102,13 @@ class _LeaveOneOut:
     clearly: float  # standard errors that are no accident with so many sites
 
     def score(self, name: str) -> float:
-        """How much the site helps, in standard errors; below zero it does harm."""
+        """Return the site's help in standard errors; below zero it does harm."""
         gaps = self.gaps[name]
         error = float(gaps.std()) / math.sqrt(len(gaps))
         return float(gaps.mean()) / error if error > 0 else 0.0
 
     def is_harmful(self, name: str) -> bool:
-        """Whether the pool is better without the site, beyond accident."""
+        """Say whether the pool is better without the site, beyond accident."""
         return self.score(name) <= -self.clearly
 
 

@@ -308,7 +308,7 @@ def advise(
     minus_own: Mapping[Name, Mapping[str, Estimate]] | None,
     adopted_minus_global: Estimate,
 ) -> tuple[Name, str]:
-    """Which model to use, and a sentence that says why.
+    """Recommend a model, with a sentence that says why.
 
     Args:
         num_held_out: Rows that all were compared on.

@@ -71,7 +71,7 @@ class Ledger:
         return _parsed(whole)
 
     def problems(self) -> list[str]:
-        """What is wrong with the file, as one line each."""
+        """List what is wrong with the file, one line each."""
         content = self._content()
         whole, cut = _split_tail(content)
         try:

@@ -150,7 +150,7 @@ def to_number(text: str, decimal: str = ".") -> float | None:
 
 
 def key_of(text: str, decimal: str = ".", *, is_number: bool = False) -> str:
-    """What is the same in all ways to write a code: 0 is 0.0, and in words 1 is 1.0.
+    """Return one key for all ways to write a code: 0 is 0.0, and in words 1 is 1.0.
 
     Examples:
         >>> key_of("1.0"), key_of("-9,00", ","), key_of("1.50"), key_of("01")

@@ -115,12 +115,12 @@ class SiteFile(Section):
 
     @property
     def folder(self) -> Path:
-        """Where the file lies."""
+        """The folder of the file."""
         return self._folder
 
     @property
     def key_path(self) -> Path:
-        """Where the private key lies."""
+        """The path of the private key."""
         return self.folder / (self.key or f"{self.name}.key")
 
     @classmethod
@@ -137,7 +137,7 @@ class SiteFile(Section):
         return decode(cls, text, name, whole="top level")
 
     def entry(self, plan: Plan, name: str) -> SiteColumn:
-        """How the plan's column, or its target, comes about; its `column` is filled in."""
+        """Return the entry of the plan's column, or of its target, with its `column` filled in."""
         entry = self.target if name == plan.target.name else self.columns.get(name, SiteColumn())
         return entry if entry.column else entry.model_copy(update={"column": name})
 
