@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from predbayes.errors import StudyError
-from predbayes.methods.auto_pool import site_component
+from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.report import figures
