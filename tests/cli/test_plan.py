@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from predbayes.cli.plan import app
 from predbayes.errors import DataError, PlanError
+from predbayes.study.kit import review
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Plan
 
@@ -139,6 +140,15 @@ class TestFreeze:
         assert "error: reference: fill in source, licence, legal_basis" in result.output
         assert not (folder / "kit").exists()
         assert not (folder / "kit-labels.json").exists()
+
+    def test_it_checks_the_plan_once(self, folder, monkeypatch):
+        new()
+        fill_in(folder / "plan.toml")
+        times = []
+        once = review.check
+        monkeypatch.setattr(review, "check", lambda *a, **k: times.append(a) or once(*a, **k))
+        assert run("freeze", "plan.toml", "--out", "kit").exit_code == 0
+        assert len(times) == 1
 
     def test_a_site_computes_the_fingerprint_from_the_kit(self, folder):
         new()

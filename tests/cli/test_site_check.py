@@ -119,6 +119,16 @@ class TestAsked:
         assert "20% of your rows, never trained on" in lines[4]
         assert kit.plan.fingerprint in lines[5]
 
+    @pytest.mark.parametrize(("written", "shown"), [(None, 25), (7, 7)])
+    def test_epochs_are_those_of_the_plan_or_of_its_preset(
+        self, kit, folder, monkeypatch, written, shown
+    ):
+        learner = kit.plan.learner.model_copy(update={"name": "network", "num_epochs": written})
+        plan = kit.plan.model_copy(update={"learner": learner})
+        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
+        line = "trained      the plan's network, {} times over your rows, or more often if"
+        assert line.format(shown) in said(run(kit))
+
     @pytest.mark.parametrize("digest", ["right", "wrong"])
     def test_a_network_of_the_consortiums_own_is_shown_and_must_be_the_agreed_one(
         self, kit, folder, monkeypatch, digest
@@ -162,7 +172,7 @@ class TestRefusals:
     def test_without_a_file_the_plans_names_are_taken_and_a_draft_is_offered(self, kit, folder):
         (folder / FILE).write_bytes((kit.folder / "reference.csv").read_bytes())
         result = run(kit)
-        assert "there is no site.toml: your names and units are taken for" in result.output
+        assert "there is no site.toml, so your table must have the plan's names" in result.output
         assert "herz.csv --suggest --name NAME" in result.output
         assert "error: disease: the column is missing" in result.output
         assert str(result.exception) == "herz.csv does not fit yet: 1 error, 0 warnings"

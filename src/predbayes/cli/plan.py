@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from predbayes.cli.show import show_findings
 from predbayes.study.wording import quoted
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from predbayes.study.tables.problem import Finding
 
 app = typer.Typer(help="Draft, check and freeze a study's plan.", no_args_is_help=True)
 
@@ -53,11 +48,10 @@ def new_plan(
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan
     what = f"{plan.num_outputs} classes" if plan.classification else "regression"
-    console = _console()
-    console.print(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
+    typer.echo(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
     for note in drafted.notes:
-        console.print(f"  - {note}")
-    console.print(f"next: edit it, then predbayes plan check {quoted(out)}")
+        typer.echo(f"  - {note}")
+    typer.echo(f"next: edit it, then predbayes plan check {quoted(out)}")
 
 
 @app.command("check")
@@ -67,25 +61,24 @@ def check_plan(plan: PlanFile) -> None:
     from predbayes.study.kit.kit import Kit
     from predbayes.study.kit.review import check, upload_bytes
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.tables.problem import errors_of
     from predbayes.study.wording import bytes_readable, counted
 
     path = _plan_file(plan)
     read = Plan.load(path)
-    advice = check(read, path.parent)
-    console = _console()
-    _show(console, advice)
-    num_errors = sum(one.severity == "error" for one in advice)
-    if num_errors:
-        raise PlanError(f"{path} has {counted(num_errors, 'error')}")
+    findings = check(read, path.parent)
+    show_findings(findings)
+    if errors := errors_of(findings):
+        raise PlanError(f"{path} has {counted(len(errors), 'error')}")
     kit = None if read.frozen is None else Kit.load(path.parent)
-    console.print(
-        f"{path}: no errors, {counted(len(advice), 'warning')}; one site sends about "
+    typer.echo(
+        f"{path}: no errors, {counted(len(findings), 'warning')}; one site sends about "
         f"{bytes_readable(upload_bytes(read), places=0)}"
     )
     if kit is None:
-        console.print(f"next: predbayes plan freeze {quoted(path)} --out KIT")
+        typer.echo(f"next: predbayes plan freeze {quoted(path)} --out KIT")
     else:
-        console.print(f"fingerprint: {kit.fingerprint}")
+        typer.echo(f"fingerprint: {kit.fingerprint}")
 
 
 @app.command("freeze")
@@ -102,38 +95,21 @@ def freeze_plan(
     """Write the kit for the sites, and the labels for you alone."""
     from predbayes.errors import PlanError
     from predbayes.study.kit.kit import freeze, labels_path
-    from predbayes.study.kit.review import check
-    from predbayes.study.plan.schema import Plan
+    from predbayes.study.kit.review import UnsoundPlanError
     from predbayes.study.wording import bytes_readable, counted
 
     path = _plan_file(plan)
-    errors = [
-        one for one in check(Plan.load(path), path.parent, freezing=True) if one.severity == "error"
-    ]
-    console = _console()
-    _show(console, errors)
-    if errors:
-        raise PlanError(f"{path} has {counted(len(errors), 'error')}; nothing was written")
     labels = labels_path(out) if labels is None else labels
-    kit = freeze(path, out, labels)
-    console.print(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
-    console.print(f"wrote {labels}: labels, to be kept here; a site must not have them")
-    console.print(f"fingerprint: {kit.fingerprint}")
-    console.print(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
-
-
-def _console() -> Console:
-    """Lines as they are: no wrapping, no colours for numbers, no markup in a column's name."""
-    from rich.console import Console
-
-    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-
-
-def _show(console: Console, advice: Iterable[Finding]) -> None:
-    for one in advice:
-        style = "bold red" if one.severity == "error" else "yellow"
-        console.print(f"{one.severity}: ", style=style, end="")
-        console.print(one.text)
+    try:
+        kit = freeze(path, out, labels)
+    except UnsoundPlanError as unsound:
+        show_findings(unsound.errors)
+        num_errors = counted(len(unsound.errors), "error")
+        raise PlanError(f"{path} has {num_errors}; nothing was written") from unsound
+    typer.echo(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
+    typer.echo(f"wrote {labels}: labels, to be kept here; a site must not have them")
+    typer.echo(f"fingerprint: {kit.fingerprint}")
+    typer.echo(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
 
 
 def _plan_file(path: Path) -> Path:

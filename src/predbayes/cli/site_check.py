@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from predbayes.cli.show import show_findings
 from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) ->
         typer.echo(line)
     if problem:
         typer.echo(f"error: {problem}")
-    _show(checked, show_values=show_values)
+    show_findings(checked.findings, show_values=show_values)
     num_errors = len(checked.errors) + bool(problem)
     warnings = counted(len(checked.warnings), "warning")
     if num_errors:
@@ -105,32 +106,22 @@ def _site(site_file: Path, again: str) -> SiteFile:
 
     if site_file.exists():
         return SiteFile.load(site_file)
-    typer.echo(f"there is no {site_file}: your names and units are taken for the plan's")
+    typer.echo(f"there is no {site_file}, so your table must have the plan's names and units")
     typer.echo(f"to have one drafted: {again} --suggest --name NAME")
     return SiteFile(format=1, name="site")
-
-
-def _show(checked: SiteCheck, *, show_values: bool) -> None:
-    hidden = 0
-    for finding in checked.findings:
-        typer.echo(f"{finding.severity}: {finding.text}")
-        if finding.values and show_values:
-            typer.echo(f"  values: {', '.join(map(repr, finding.values))}")
-        hidden += bool(finding.values) and not show_values
-    if hidden:
-        typer.echo("values are not shown; --show-values shows some of each, on this screen only")
 
 
 def _asked(kit: Kit, problem: str) -> Iterator[str]:
     """Return what the plan asks of the site, in a few lines."""
     from predbayes.study.kit.review import upload_bytes
-    from predbayes.study.plan.models import learner_names
+    from predbayes.study.plan.models import learner_names, sampler_settings
     from predbayes.study.wording import bytes_readable
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
     what = f"predictions on {rows}" if plan.upload.kind == "predictions" else "weights of a network"
-    learner = f"the plan's network, {plan.learner.num_epochs} epochs or more"
+    epochs = f"{sampler_settings(plan).num_epochs} times over your rows"
+    learner = f"the plan's network, {epochs}, or more often if they are few"
     if plan.learner.name == "any":
         learner = f"a model of your choice: {', '.join(learner_names(plan))}"
     size = bytes_readable(upload_bytes(plan), places=0)

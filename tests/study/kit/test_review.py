@@ -110,7 +110,7 @@ class TestProvenance:
         reference = {"source": "", "legal_basis": " "}
         for severity, freezing in (("warning", False), ("error", True)):
             (text,) = said(severity, freezing, reference=reference)
-            assert "fill in source, legal_basis;" in text
+            assert "fill in source, legal_basis before you freeze the plan" in text
 
 
 class TestReferenceFile:
@@ -243,7 +243,7 @@ class TestLabels:
     def test_with_few_labels_auto_is_the_mixture(self, said):
         reference = {"labelled": 29, "unlabelled": 371}
         (text,) = [t for t in said("warning", reference=reference) if "mixture" in t]
-        assert "with 29 labelled rows nothing can be chosen" in text
+        assert "with 29 labelled rows the pool cannot be chosen" in text
         assert not said("warning", reference=reference, pool={"method": "mixture"})
 
     def test_beta_needs_labels(self, said):
@@ -278,7 +278,7 @@ class TestRules:
     def test_a_deadline_that_is_over(self, said):
         assert said("error", rules={"deadline": TODAY}) == []
         (text,) = said("error", rules={"deadline": TODAY - datetime.timedelta(days=1)})
-        assert "the deadline 2030-06-14 is over" in text
+        assert "the deadline 2030-06-14 has passed" in text
 
     def test_a_quorum_of_one(self, said):
         (text,) = said("warning", rules={"quorum": 1})
@@ -303,5 +303,5 @@ class TestRules:
     def test_an_optional_column_should_be_flagged(self, said):
         ward = {"type": "category", "categories": ["a", "b"], "optional": True}
         (text,) = said("warning", columns={"ward": ward | {"missing": "impute"}})
-        assert "optional, but imputed silently" in text
+        assert "optional and imputed, so the network cannot see" in text
         assert said("warning", columns={"ward": ward | {"missing": "flag"}}) == []

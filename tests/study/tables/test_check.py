@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from predbayes.study.plan.schema import Plan
+from predbayes.study.tables import check as module
 from predbayes.study.tables.check import site_problems
 from predbayes.study.tables.sitefile import SiteFile
 
@@ -96,6 +97,14 @@ class TestErrors:
         assert 'write column = "Ausgang" under [target] in site.toml' in checked.errors[1].text
         assert 'write column = "your name for it" for chol' in checked.errors[0].text
 
+    def test_columns_are_looked_for_once_however_many_are_missing(self, check, monkeypatch):
+        times = []
+        assign = module.assign
+        monkeypatch.setattr(module, "assign", lambda *a: times.append(a) or assign(*a))
+        names = {"chol": "Cholesterin", "age": "Alter", "sex": "Geschlecht"}
+        assert len(check(rows().rename(columns=names)).errors) == 3
+        assert len(times) == 1
+
     def test_a_code_that_recurs_is_proposed_as_missing(self, check):
         checked = check(changed(range(10, 16), chol="0"))
         assert texts(checked.errors) == [
@@ -124,14 +133,16 @@ class TestErrors:
 
     def test_rows_without_a_value_that_the_plan_needs(self, check):
         [error] = check(changed([5], sex="")).errors
-        assert error.text.startswith("sex: 1 value missing (line 5); the plan takes no row without")
+        assert error.text.startswith(
+            "sex: 1 value missing (line 5); the plan needs it in every row"
+        )
         assert error.values == ()
 
     def test_recodes_must_lead_to_the_plans_words(self, check):
         text = f"[columns]\nsex = {{ recode = {{ male = '{CANARY}' }} }}"
         [first, *_] = check(rows(), text).errors
         assert first.text == (
-            "sex: 1 word that site.toml recodes to is not in the plan, which has female, male"
+            "sex: site.toml recodes to 1 word that is not in the plan; the plan has female, male"
         )
 
     def test_names_in_the_site_file_that_nobody_has(self, check):
@@ -150,7 +161,7 @@ class TestWarnings:
     def test_words_that_become_other(self, check):
         [warning] = check(changed([2, 3, 4], ward=CANARY)).warnings
         assert warning.text.startswith(
-            "ward: 3 values not in the plan's list (lines 2, 3, 4), so `other`; recode"
+            "ward: 3 values not in the plan's list (lines 2, 3, 4), which become `other`; recode"
         )
 
     def test_columns_that_tell_nothing(self, check):
@@ -165,7 +176,7 @@ class TestWarnings:
 
     def test_an_optional_column_may_be_absent(self, check):
         assert texts(check(rows().drop(columns="ward")).findings) == [
-            "ward: the table does not have it; the plan does without"
+            "ward: the table does not have it; the plan does not need it"
         ]
 
     def test_rows_without_a_target_are_counted(self, check):
@@ -195,12 +206,12 @@ class TestWarnings:
         table = pd.concat([rows(), rows().iloc[[0, 7]]])
         [warning] = check(table).warnings
         assert warning.text.startswith(
-            "2 rows the same as an earlier row in all columns of the plan (lines 302, 303)"
+            "2 rows are the same as an earlier row in all columns of the plan (lines 302, 303)"
         )
 
     def test_codes_that_match_nothing(self, check):
         [warning] = check(rows(), f"[columns]\nchol = {{ missing = ['{CANARY}', '-9'] }}").warnings
-        assert warning.text == "chol: 2 codes of site.toml are in no cell; look at the spelling"
+        assert warning.text == "chol: 2 codes of site.toml are in no cell; check the spelling"
 
     def test_a_regression_that_is_constant(self, check, plan):
         tables = plan.model_dump() | {"target": {"name": "outcome", "task": "regression"}}

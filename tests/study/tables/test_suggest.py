@@ -9,6 +9,7 @@ import pytest
 
 from predbayes.errors import DataError
 from predbayes.study.plan.schema import Plan
+from predbayes.study.tables import suggest as module
 from predbayes.study.tables.coding import table_problems, target_problems
 from predbayes.study.tables.mapping import read_raw, read_site_table
 from predbayes.study.tables.sitefile import FileForm, SiteFile
@@ -107,6 +108,62 @@ class TestNames:
         assert concepts_of("LDL-Cholesterin") == {"ldl"}
 
 
+def wide(num):
+    """A plan of many columns of similar names, and a table with most of them."""
+    draw = np.random.default_rng(0)
+    lines = [f"lab value {n}" for n in range(num)]
+    number = '"{}" = {{ type = "number", range = [0, 100], centre = {}.0, scale = 9.0 }}'
+    columns = "\n".join(number.format(name, n % 90) for n, name in enumerate(lines))
+    start, end = PLAN.index("age ="), PLAN.index("[reference]")
+    plan = Plan.loads(PLAN[:start] + columns + "\n" + PLAN[end:])
+    table = {name.replace(" ", "_"): draw.normal(n % 90, 5, 40) for n, name in enumerate(lines)}
+    return plan, pd.DataFrame(table).round(1).astype(str).assign(outcome="yes")
+
+
+def assign_by_all_pairs(plan, cells):
+    """`assign` as it is defined: every pair is ranked before the first is taken."""
+    pairs = [(ours, theirs) for ours in plan.names for theirs in cells]
+    fit = {(a, b.name): module.propose(plan, a, b).fit for a, b in pairs}
+    alike = {pair: name_likeness(*pair) for pair in fit}
+    taken, used = {}, set()
+    for a, b in sorted(fit, key=lambda pair: -alike[pair] - 0.5 * fit[pair]):
+        good = alike[a, b] >= 0.9 or (alike[a, b] >= 0.6 and fit[a, b] >= 0.5)
+        if good and a not in taken and b not in used:
+            taken[a] = b
+            used.add(b)
+    left = [p for p in fit if p[0] not in taken and p[1] not in used and fit[p] >= 0.95]
+    alone = [p for p in left if sum(p[0] == a or p[1] == b for a, b in left) == 1]
+    return taken | dict(alone)
+
+
+class TestManyColumns:
+    NAMES = "age Age alter agee chol Chol_1 Cholesterin ldl sex sexe gender x yy ward outcome"
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_pairs_are_those_of_ranking_them_all(self, plan, seed):
+        draw = np.random.default_rng(seed)
+        table = rows(40)
+        names = draw.choice(self.NAMES.split(), 7, replace=False)
+        mixed = {name: table[draw.choice(table.columns)].to_numpy() for name in names}
+        for name in names[:3]:
+            mixed[name] = np.where(draw.random(40) < draw.random(), "7", mixed[name])
+        cells = module.Cells.of_all(pd.DataFrame(mixed), ".")
+        assigned = {a: offer.entry.column for a, offer in module.assign(plan, cells).items()}
+        assert assigned == assign_by_all_pairs(plan, cells)
+
+    def test_few_pairs_are_looked_at(self, monkeypatch, tmp_path):
+        plan, table = wide(60)
+        looked_at = []
+        propose = module.propose
+        monkeypatch.setattr(module, "propose", lambda *a: looked_at.append(a) or propose(*a))
+        table.to_csv(tmp_path / "rows.csv", index=False)
+        suggestion = suggest(plan, tmp_path / "rows.csv", "Basel")
+        assert SiteFile.loads(suggestion.sitefile_text).columns["lab value 7"].column == (
+            "lab_value_7"
+        )
+        assert len(looked_at) <= 3 * 61  # of 61 * 61 pairs
+
+
 class TestColumns:
     def test_a_table_in_the_plans_terms_needs_nothing(self, drafted):
         site, suggestion, _ = drafted(rows())
@@ -135,7 +192,7 @@ class TestColumns:
 
     def test_an_optional_column_may_be_absent(self, plan, drafted):
         _, suggestion, frame = drafted(rows().drop(columns="ward"))
-        assert "ward: no column of the file looks like it; the plan does without" in (
+        assert "ward: no column of the file looks like it; the plan does not need it" in (
             suggestion.notes
         )
         assert not table_problems(plan, frame)

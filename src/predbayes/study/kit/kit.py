@@ -38,9 +38,9 @@ from predbayes.errors import DataError, PlanError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
-from predbayes.study.kit.review import REFERENCE_FILE, check
+from predbayes.study.kit.review import require_sound
 from predbayes.study.plan.modules import source_digest
-from predbayes.study.plan.schema import Column, Frozen, Number, Plan, Section
+from predbayes.study.plan.schema import REFERENCE_FILE, Column, Frozen, Number, Plan, Section
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
 
@@ -161,7 +161,7 @@ def freeze(
     labels_out = labels_path(out) if labels_out is None else labels_out
     _require_new(out, labels_out)
     draft = Plan.load(plan_path)
-    _require_sound(draft, plan_path.parent)
+    require_sound(draft, plan_path.parent)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     frame = read_frame(plan_path.parent / draft.reference.file)
     roles = _deal(draft, frame, salt)
@@ -348,14 +348,6 @@ def _require_new(out: Path, labels_out: Path) -> None:
             raise PlanError(f"{path} exists already; choose another name, or remove it first")
         if not path.absolute().parent.is_dir():
             raise PlanError(f"there is no folder {path.absolute().parent}")
-
-
-def _require_sound(plan: Plan, folder: Path) -> None:
-    if plan.frozen is not None:
-        raise PlanError("the plan is frozen already; freeze the draft")
-    errors = [a.text for a in check(plan, folder, freezing=True) if a.severity == "error"]
-    if errors:
-        raise PlanError(f"the plan cannot be frozen: {'; '.join(errors)}")
 
 
 def _require_fingerprint(kit: Kit) -> None:

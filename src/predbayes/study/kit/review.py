@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -22,11 +22,8 @@ from predbayes.study.plan.models import learner_names
 from predbayes.study.plan.modules import load_module
 from predbayes.study.plan.schema import Category, Plan
 from predbayes.study.tables.coding import code_targets, examine, read_frame, target_problems
-from predbayes.study.tables.problem import Finding, error, warning
+from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable
-
-REFERENCE_FILE = "reference.csv"
-"""The reference inputs of a frozen plan, beside it."""
 
 MIN_INPUTS = 200
 INPUTS_PER_COLUMN = 10
@@ -73,6 +70,22 @@ def check(
     return sorted(findings, key=lambda finding: finding.severity)
 
 
+class UnsoundPlanError(PlanError):
+    """A plan cannot be frozen, because of these errors."""
+
+    def __init__(self, errors: Sequence[Finding]) -> None:
+        super().__init__(f"the plan cannot be frozen: {'; '.join(e.text for e in errors)}")
+        self.errors = errors
+
+
+def require_sound(plan: Plan, folder: Path) -> None:
+    """Refuse to freeze a plan that has errors."""
+    if plan.frozen is not None:
+        raise PlanError("the plan is frozen already; freeze the draft")
+    if errors := errors_of(check(plan, folder, freezing=True)):
+        raise UnsoundPlanError(errors)
+
+
 def upload_bytes(plan: Plan) -> int:
     """Size of one site's arrays."""
     if plan.upload.kind == "weights":
@@ -113,8 +126,8 @@ def _provenance(plan: Plan, freezing: bool) -> Iterator[Finding]:
     if empty:
         advise = error if freezing else warning
         yield advise(
-            f"reference: fill in {', '.join(empty)}; sites will hold these rows and must know "
-            "why they may"
+            f"reference: fill in {', '.join(empty)} before you freeze the plan: sites will hold "
+            "these rows and must know why they may"
         )
 
 
@@ -149,8 +162,8 @@ def _labels(plan: Plan) -> Iterator[Finding]:
         yield error("pool: beta is tuned on labelled rows, and there are none")
     elif method == "auto" and labelled < MIN_LABELS:
         yield warning(
-            f"reference: with {labelled} labelled rows nothing can be chosen, so auto is the "
-            f"mixture, and sites cannot be screened well; at least {MIN_LABELS} are needed"
+            f"reference: with {labelled} labelled rows the pool cannot be chosen: auto means "
+            f"the mixture, and sites cannot be screened well; at least {MIN_LABELS} are needed"
         )
     given = plan.target.centre is not None and plan.target.scale is not None
     if not plan.classification and not labelled and not given:
@@ -184,7 +197,7 @@ def _chance(plan: Plan, num: int) -> str:
 def _rules(plan: Plan, today: datetime.date) -> Iterator[Finding]:
     deadline = plan.rules.deadline
     if deadline is not None and deadline < today:
-        yield error(f"rules: the deadline {deadline} is over")
+        yield error(f"rules: the deadline {deadline} has passed")
     if plan.rules.quorum < 2:
         yield warning("rules: with a quorum of 1 the result may be one site's model, open to all")
     if plan.pool.own not in ("none", *learner_names(plan)):
@@ -206,14 +219,14 @@ def _columns(plan: Plan) -> Iterator[Finding]:
             )
         if column.optional and column.missing == "impute":
             yield warning(
-                f'{name}: optional, but imputed silently; with missing = "flag" the network knows'
+                f"{name}: optional and imputed, so the network cannot see which rows lack it; "
+                'missing = "flag" tells it'
             )
 
 
 def _table(plan: Plan, folder: Path) -> Iterator[Finding]:
     """What the file of the reference rows shows."""
-    frozen = plan.frozen is not None
-    file = REFERENCE_FILE if frozen else plan.reference.file
+    file = plan.reference_file
     if not file:
         yield error("reference: file is empty; say where the reference rows are")
         return
@@ -238,7 +251,7 @@ def _table(plan: Plan, folder: Path) -> Iterator[Finding]:
             f"reference: {unused:,} of the {len(frame):,} rows of {file} have no role and will not "
             "be used"
         )
-    if not frozen:
+    if plan.frozen is None:
         yield from _table_labels(plan, frame, file)
 
 

@@ -56,6 +56,9 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+REFERENCE_FILE = "reference.csv"
+"""The reference inputs of a frozen plan, beside it."""
+
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -249,6 +252,11 @@ class Plan(Section):
     def classification(self) -> bool:
         """Whether a class is predicted, and not a number."""
         return self.target.task == "classification"
+
+    @property
+    def reference_file(self) -> str:
+        """Where the reference rows lie, relative to the plan; empty if it does not say."""
+        return self.reference.file if self.frozen is None else REFERENCE_FILE
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,13 +3,18 @@
 The text loads back to an equal plan: `Plan.loads(dump(plan)) == plan`. What a reader should decide
 about is written out even where it is the default; what would be noise, such as an empty unit, is
 left out. Comments are no part of a plan's digest, so they may change with the version.
+
+Keys and values are written by tomlkit, for a site's file, too. The layout is ours, because comments
+stand below each other; and a whole number has no point, because the text of a frozen plan must not
+change with a library.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
+
+import tomlkit
 
 from predbayes.study.plan.schema import Category, Column, Number, Plan, Section
 
@@ -87,8 +92,6 @@ _UNSET = {
 
 _COMMENT_FROM = 30  # comments of a section stand below each other, unless its lines are longer
 _COMMENT_UP_TO = 48
-_ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"'}
-_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def dump(plan: Plan) -> str:
@@ -135,61 +138,42 @@ def _assignment(prefix: str, key: str, value: Any) -> str:
         return f"# {unset}" if unset else ""
     if isinstance(value, str) and "\n" in value:
         return f"{key} = {_paragraphs(value)}"
-    return f"{key} = {_value(value)}"
+    return f"{key} = {toml_value(value)}"
 
 
 def _columns(columns: dict[str, Column]) -> list[str]:
-    return [f"{_key(name)} = {_inline(column)}" for name, column in columns.items()]
+    return assignments({name: _shown_of(column) for name, column in columns.items()})
 
 
-def _inline(column: Number | Category) -> str:
-    """A column as an inline table; `missing` and `other` always show."""
+def _shown_of(column: Number | Category) -> dict[str, Any]:
+    """The keys of a column that are not noise; `missing` and `other` always show."""
     quiet = {"unit": "", "optional": False}
-    shown = {k: v for k, v in column if v is not None and not (k in quiet and v == quiet[k])}
-    return f"{{ {', '.join(f'{key} = {_value(value)}' for key, value in shown.items())} }}"
+    return {k: v for k, v in column if v is not None and not (k in quiet and v == quiet[k])}
 
 
-def _key(name: str) -> str:
-    return name if name and _BARE.issuperset(name) else _string(name)
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """Return one `key = value` for each value.
+
+    Examples:
+        >>> assignments({"range": (0.0, 1.5), "recode": {"m.": "male"}})
+        ['range = [0, 1.5]', 'recode = { "m." = "male" }']
+    """
+    return [f"{tomlkit.key(k).as_string()} = {toml_value(v)}" for k, v in values.items()]
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, float):
-        return _float(value)
+def toml_value(value: Any) -> str:
+    """Return a value in one line."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(assignments(value))} }}"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    return str(value)
-
-
-def _float(value: float) -> str:
-    """The shortest digits that read back as the same number; whole ones without a point."""
-    text = repr(value)
-    return text.removesuffix(".0") if text != "-0.0" else text
-
-
-def _string(value: str) -> str:
-    return f'"{"".join(_escaped(value))}"'
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, float):  # the shortest digits that read back as the same number
+        text = repr(value)
+        return text if text == "-0.0" else text.removesuffix(".0")
+    return str(tomlkit.item(value).as_string())
 
 
 def _paragraphs(value: str) -> str:
     """Several lines as several lines. TOML drops the line break behind the opening quotes."""
-    text = "".join(char if char == "\n" else next(_escaped(char)) for char in value)
-    return f'"""\n{text}"""'
-
-
-def _escaped(value: str) -> Iterator[str]:
-    for char in value:
-        if char == "\\":
-            yield "\\\\"
-        elif char in _ESCAPES:
-            yield _ESCAPES[char]
-        elif ord(char) < 0x20 or ord(char) == 0x7F:
-            yield f"\\u{ord(char):04x}"
-        else:
-            yield char
+    lines = (toml_value(line)[1:-1] for line in value.split("\n"))
+    return '"""\n' + "\n".join(lines) + '"""'

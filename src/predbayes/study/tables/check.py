@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.plan.text import assignments
 from predbayes.study.tables.coding import code_targets, examine, target_problems
 from predbayes.study.tables.mapping import entry_problems, key_of, read_raw, translate
 from predbayes.study.tables.problem import Finding, Kind, Problem, error, errors_of, listed, warning
 from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
-from predbayes.study.tables.suggest import Cells, assign, common_codes, entry_parts, propose
+from predbayes.study.tables.suggest import Cells, assign, common_codes, propose
 from predbayes.study.wording import counted
 
 MIN_TRAIN_ROWS = 50
@@ -39,10 +40,10 @@ MAX_VALUES = 5
 _FEW_KNOWN = 0.5
 _CODED = "if they mean missing, write missing = [...] {where} in {file}"
 _ADVICE = {
-    Kind.MISSING: "the plan takes no row without it: leave these rows out, or ask the coordinator",
+    Kind.MISSING: "the plan needs it in every row: leave these rows out, or ask the coordinator",
     Kind.OUTSIDE: (
-        "mend them, or write their code as missing = [...] {where} in {file}; if all rows are in "
-        "another unit, a factor"
+        "correct them, or write their code as missing = [...] {where} in {file}; "
+        "if all rows are in another unit, write a factor"
     ),
     Kind.UNLISTED: "recode them to {words}, or write missing = [...] {where} in {file}",
     Kind.COMMA: 'write decimal = "," under [file] in {file}',
@@ -125,13 +126,13 @@ def _entries(table: _Table) -> Iterator[Finding]:
         unknown = {word for word in entry.recode.values() if word and words and word not in words}
         if unknown:
             yield error(
-                f"{name}: {counted(len(unknown), 'word')} that {SITE_FILE} recodes to "
-                f"{_are(len(unknown))} not in the plan, which has {', '.join(words)}"
+                f"{name}: {SITE_FILE} recodes to {counted(len(unknown), 'word')} that "
+                f"{_are(len(unknown))} not in the plan; the plan has {', '.join(words)}"
             )
         idle = _idle(table, name) if table.has(name) else []
         if idle:
             codes = f"{counted(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))}"
-            yield warning(f"{name}: {codes} in no cell; look at the spelling", idle)
+            yield warning(f"{name}: {codes} in no cell; check the spelling", idle)
 
 
 def _idle(table: _Table, name: str) -> list[str]:
@@ -163,7 +164,7 @@ def _columns(table: _Table) -> Iterator[Finding]:
     wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
     for index, (name, column) in enumerate(plan.columns.items()):
         if not table.has(name) and column.optional:
-            yield warning(f"{name}: the table does not have it; the plan does without")
+            yield warning(f"{name}: the table does not have it; the plan does not need it")
         elif name not in wrong:
             yield from _column(name, examined.codes[:, index])
 
@@ -187,7 +188,7 @@ def _problems(
 ) -> Iterator[Finding]:
     """Problems with what to do about them, and the first different cells that have them."""
     for problem in problems:
-        so = ", so `other`" if severity is warning else ""
+        so = ", which become `other`" if severity is warning else ""
         values: tuple[str, ...] = ()
         if problem.lines and problem.kind is not Kind.MISSING:
             cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
@@ -203,10 +204,9 @@ def _remedy(table: _Table, problem: Problem) -> str:
         likely = table.likely.get(name, "your name for it")
         return f'write column = "{likely}" {where} in {SITE_FILE}'
     if problem.kind not in (Kind.MISSING, Kind.POINT):
-        parts = entry_parts(_addition(table, name))
-        if parts:
-            addition = ", ".join(f"{key} = {value}" for key, value in parts)
-            return f"perhaps write {addition} {where} in {SITE_FILE}"
+        addition = _addition(table, name).model_dump(exclude_defaults=True)
+        if addition:
+            return f"perhaps write {', '.join(assignments(addition))} {where} in {SITE_FILE}"
     words = ", ".join(_plan_words(table.plan, name))
     return _ADVICE.get(problem.kind, _CODED).format(where=where, words=words, file=SITE_FILE)
 
@@ -268,7 +268,7 @@ def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     if int((counts > 0).sum()) == 1:
         yield warning(
             f"{plan.target.name}: all rows are of one class, {names[int(counts.argmax())]!r}; "
-            "alone they tell no class from another"
+            "a model of this site alone cannot tell classes apart"
         )
         return
     for name, count in zip(names, counts.tolist(), strict=True):
@@ -291,8 +291,8 @@ def _repeated(table: _Table) -> Iterator[Finding]:
     if again.any():
         lines = table.frame.index[again].tolist()
         yield warning(
-            f"{counted(len(lines), 'row')} the same as an earlier row in all columns of the plan "
-            f"({listed(lines)}); are they other patients?"
+            f"{counted(len(lines), 'row')} {_are(len(lines))} the same as an earlier row in all "
+            f"columns of the plan ({listed(lines)}); are they different patients?"
         )
 
 

@@ -16,15 +16,17 @@ from __future__ import annotations
 import codecs
 import csv
 import difflib
+import heapq
 import io
-import json
+import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,7 @@ from numpy.typing import NDArray
 
 from predbayes.errors import DataError
 from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.plan.text import assignments, toml_value
 from predbayes.study.tables.mapping import SUFFIXES, key_of, read_raw, to_number
 from predbayes.study.tables.sitefile import FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import DELIMITERS
@@ -59,7 +62,6 @@ _SAMPLE_LINES = 200
 _MAX_WORD = 30  # letters of a word that may be a code; longer ones are somebody's remarks
 _MAX_NAMED = 10
 _CODE_WORDS = frozenset({"9", "99", "999", "-1", "-9", "-99", "-999"})  # in columns of words
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Cells:
         """Return all columns that have a name."""
         return [cls.of(raw, str(name), decimal) for name in raw.columns if name]
 
-    @property
+    @cached_property
     def num_filled(self) -> int:
         """Cells that are neither empty nor a word for missing."""
         return sum(n for text, n in self.counts.items() if text.lower() not in MISSING_WORDS)
@@ -97,21 +99,26 @@ class Cells:
     @cached_property
     def numbers(self) -> dict[float, int]:
         """The numbers among them."""
-        found: Counter[float] = Counter()
+        numbers: Counter[float] = Counter()
         for text, count in self.counts.items():
             number = to_number(text, self.decimal)
             if number is not None:
-                found[number] += count
-        return dict(found)
+                numbers[number] += count
+        return dict(numbers)
 
     @cached_property
     def words(self) -> dict[str, int]:
         """All values but words for missing; whole numbers in one spelling."""
-        found: Counter[str] = Counter()
+        words: Counter[str] = Counter()
         for text, count in self.counts.items():
             if text.lower() not in MISSING_WORDS:
-                found[key_of(text, self.decimal)] += count
-        return dict(found)
+                words[key_of(text, self.decimal)] += count
+        return dict(words)
+
+    @cached_property
+    def no_numbers(self) -> dict[str, int]:
+        """Those values that are no numbers."""
+        return {w: n for w, n in self.words.items() if to_number(w, self.decimal) is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,52 +212,65 @@ def _regularity(text: str, delimiter: str) -> tuple[float, int]:
 
 def common_codes(cells: Iterable[Cells], min_cell: int) -> tuple[str, ...]:
     """Words for missing that are in the table often enough to be named."""
-    found: Counter[str] = Counter()
+    rows: Counter[str] = Counter()
     for column in cells:
         for text, count in column.counts.items():
             if text.lower() in MISSING_WORDS:
-                found[text] += count
-    return tuple(sorted(text for text, count in found.items() if count >= min_cell))
+                rows[text] += count
+    return tuple(sorted(text for text, count in rows.items() if count >= min_cell))
 
 
 # Which column is which
 
 
-Offers = Mapping[tuple[str, str], Proposal]  # by names of the plan's and of the site's column
+Pair = tuple[str, str]  # names of the plan's and of the site's column
 
 
 def assign(plan: Plan, cells: Sequence[Cells]) -> dict[str, Proposal]:
-    """The site's column for each of the plan's, and for the target, as far as there is one."""
-    wanted = (*plan.columns, plan.target.name)
-    offers = {(ours, c.name): propose(plan, ours, c) for ours in wanted for c in cells}
-    taken = _by_name(offers)
-    return taken | _by_values(offers, taken)
+    """Return the site's column for each of the plan's, and for the target, if there is one."""
+    columns = {column.name: column for column in cells}
+    pairs = list(itertools.product(plan.names, columns))
+
+    @cache
+    def offer(pair: Pair) -> Proposal:
+        return propose(plan, pair[0], columns[pair[1]])
+
+    by_name = _by_name(pairs, offer)
+    used = {proposal.entry.column for proposal in by_name.values()}
+    rest = [(a, b) for a, b in pairs if a not in by_name and b not in used]
+    return by_name | _by_values({pair: offer(pair) for pair in rest})
 
 
-def _by_name(offers: Offers) -> dict[str, Proposal]:
-    """Names that are the same, synonyms or similar, the best pairs first."""
-    likeness = {pair: name_likeness(*pair) for pair in offers}
+def _by_name(pairs: Sequence[Pair], offer: Callable[[Pair], Proposal]) -> dict[str, Proposal]:
+    """Names that are the same, synonyms or similar, the best pairs first.
+
+    A pair waits with the rank that it would have if all its values fitted. Its values are looked at
+    only when its turn comes: of a wide table, few are.
+    """
+    likeness = {pair: alike for pair in pairs if (alike := name_likeness(*pair)) >= _SIMILAR}
+    waiting = [(-alike - 0.5, False, n, pair) for n, (pair, alike) in enumerate(likeness.items())]
+    heapq.heapify(waiting)
     taken: dict[str, Proposal] = {}
     used: set[str] = set()
-    for pair in sorted(offers, key=lambda pair: -likeness[pair] - 0.5 * offers[pair].fit):
-        (ours, theirs), fits = pair, offers[pair].fit >= _FITS
-        is_sure, is_similar = likeness[pair] >= _SURE, likeness[pair] >= _SIMILAR
-        if ours in taken or theirs in used or not (is_sure or (is_similar and fits)):
+    while waiting:
+        _, is_ranked, number, pair = heapq.heappop(waiting)
+        if pair[0] in taken or pair[1] in used:
             continue
-        doubt = "" if is_sure else "found by a similar name"
-        taken[ours] = offers[pair].with_doubt(doubt if fits else "few of its values fit the plan")
-        used.add(theirs)
+        proposal, is_sure = offer(pair), likeness[pair] >= _SURE
+        if not is_ranked:
+            rank = -likeness[pair] - 0.5 * proposal.fit
+            heapq.heappush(waiting, (rank, True, number, pair))
+        elif is_sure or proposal.fit >= _FITS:
+            doubt = "" if is_sure else "found by a similar name"
+            few = "" if proposal.fit >= _FITS else "few of its values fit the plan"
+            taken[pair[0]] = proposal.with_doubt(few or doubt)
+            used.add(pair[1])
     return taken
 
 
-def _by_values(offers: Offers, taken: Mapping[str, Proposal]) -> dict[str, Proposal]:
+def _by_values(offers: Mapping[Pair, Proposal]) -> dict[str, Proposal]:
     """Of the rest, those whose values leave one choice on both sides."""
-    used = {proposal.entry.column for proposal in taken.values()}
-    fitting = [
-        (ours, theirs)
-        for (ours, theirs), offer in offers.items()
-        if ours not in taken and theirs not in used and offer.fit >= _FITS_ALONE
-    ]
+    fitting = [pair for pair, offer in offers.items() if offer.fit >= _FITS_ALONE]
     return {
         ours: offers[ours, theirs].with_doubt("found by its values alone: is it this column?")
         for ours, theirs in fitting
@@ -287,7 +307,7 @@ def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> P
             f"{int(rows[odd & ~named].sum())} values may be codes for missing: list them with "
             "--show-values"
         )
-    words = {w: n for w, n in cells.words.items() if to_number(w, cells.decimal) is None}
+    words = cells.no_numbers
     # Digits alone may be somebody's value, in a spelling that is not understood.
     lettered = {w: n for w, n in words.items() if re.search(r"[^\W\d_]", w)}
     frequent = _frequent(lettered, min_cell)
@@ -374,10 +394,10 @@ def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
     unknown = {word: count for word, count in cells.words.items() if word not in known}
     missing = tuple(w for w in unknown if w in _CODE_WORDS and unknown[w] >= min_cell)
     for word, count in sorted(unknown.items()):
-        found = _same_word(word, column.categories) if count >= min_cell else None
-        if found is not None:
-            recode[word] = found[0]
-            checks |= {found[1]: None} if found[1] else {}
+        same = _same_word(word, column.categories) if count >= min_cell else None
+        if same is not None:
+            recode[word] = same[0]
+            checks |= {same[1]: None} if same[1] else {}
     missing = tuple(code for code in missing if code not in recode)
     if missing:
         checks[f"taken for missing: {', '.join(missing)}"] = None
@@ -395,7 +415,7 @@ def _frequent(words: Mapping[str, int], min_cell: int) -> tuple[str, ...]:
     """Words that may be named: short, and those of several rows."""
     ranked = sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))
     short = [(w, n) for w, n in ranked if n >= min_cell and len(w) <= _MAX_WORD]
-    return tuple(f"{_quoted(_one_line(w))} in {n} rows" for w, n in short[:_MAX_NAMED])
+    return tuple(f"{toml_value(_one_line(w))} in {n} rows" for w, n in short[:_MAX_NAMED])
 
 
 def _told(words: Mapping[str, int], frequent: Sequence[str], what: str, advice: str) -> str:
@@ -415,14 +435,14 @@ def _same_word(word: str, categories: Sequence[str]) -> tuple[str, str] | None:
         answers = []
     near = difflib.get_close_matches(normal(word), map(normal, categories), 1, _WORD_LIKENESS)
     alike = [c for c in categories if near and normal(c) == near[0] and not c.isdecimal()]
-    for found, check in (
+    for candidates, check in (
         (spelt, ""),
         (meant, ""),
         (answers, "0 is taken for no, 1 for yes"),
         (alike, "words that are spelt alike are taken for the same"),
     ):
-        if len(found) == 1:
-            return found[0], check
+        if len(candidates) == 1:
+            return candidates[0], check
     return None
 
 
@@ -434,42 +454,21 @@ def _yes_or_no(word: str) -> str:
 # Writing
 
 
-def entry_parts(entry: SiteColumn) -> list[tuple[str, str]]:
-    """Keys of `site.toml` with their values, without those that change nothing.
-
-    Examples:
-        >>> entry_parts(SiteColumn(factor=38.67, missing=("0",)))
-        [('factor', '38.67'), ('missing', '["0"]')]
-    """
-    recode = ", ".join(f"{_key(word)} = {_quoted(to)}" for word, to in entry.recode.items())
-    parts = [
-        ("column", _quoted(entry.column) if entry.column else ""),
-        ("factor", f"{entry.factor:g}" if entry.factor != 1.0 else ""),
-        ("offset", f"{entry.offset:g}" if entry.offset else ""),
-        ("recode", f"{{ {recode} }}" if recode else ""),
-        ("missing", _list(entry.missing) if entry.missing else ""),
-    ]
-    return [(key, value) for key, value in parts if value]
-
-
 def _write(
     plan: Plan, name: str, form: FileForm, codes: tuple[str, ...], pairs: Mapping[str, Proposal]
 ) -> str:
     lines = [
         "# How this site's table becomes one in the plan's columns, words and units.",
         "# A draft: read every line, above all where it says check.",
-        "format = 1",
-        f"name = {_quoted(name)}",
-        f"# key = {_quoted(f'{name}.key')}  # the private key, beside this file",
+        *assignments({"format": 1, "name": name}),
+        f"# key = {toml_value(f'{name}.key')}  # the private key, beside this file",
         "",
         "[file]",
-        f"delimiter = {_quoted(form.delimiter)}",
-        f"decimal = {_quoted(form.decimal)}",
-        f"encoding = {_quoted(form.encoding)}",
+        *assignments(form.model_dump()),
         "",
         "# What means missing in every column.",
         "[missing]",
-        f"codes = {_list(codes)}",
+        *assignments({"codes": codes}),
         "",
         "# One line for each column of the plan:",
         '# plan = { column = "yours", factor = 1, offset = 0, recode = { a = "b" }, '
@@ -487,9 +486,9 @@ def _column_lines(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Itera
     yield f"# {_one_line(ours)}: {_plan_words(plan, ours)}"
     yield from _comments(plan, ours, pairs)
     if ours not in pairs:
-        yield f'# {_key(ours)} = {{ column = "" }}'
-    elif parts := _written(ours, pairs[ours]):
-        yield f"{_key(ours)} = {{ {', '.join(f'{key} = {value}' for key, value in parts)} }}"
+        yield f"# {assignments({ours: {'column': ''}})[0]}"
+    elif entry := _written(ours, pairs[ours]):
+        yield from assignments({ours: entry})
     else:
         yield "#   taken as it is"
 
@@ -500,13 +499,13 @@ def _target_lines(plan: Plan, pairs: Mapping[str, Proposal]) -> Iterator[str]:
     if ours not in pairs:
         yield '# column = ""'
         return
-    yield from (f"{key} = {value}" for key, value in _written(ours, pairs[ours]))
+    yield from assignments(_written(ours, pairs[ours]))
 
 
-def _written(ours: str, proposal: Proposal) -> list[tuple[str, str]]:
-    """An entry without a name that is the plan's."""
-    entry = proposal.entry
-    return entry_parts(entry.model_copy(update={"column": ""}) if entry.column == ours else entry)
+def _written(ours: str, proposal: Proposal) -> dict[str, Any]:
+    """The keys of an entry that change something; a name that is the plan's does not."""
+    keys = proposal.entry.model_dump(exclude_defaults=True)
+    return {key: value for key, value in keys.items() if (key, value) != ("column", ours)}
 
 
 def _comments(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Iterator[str]:
@@ -518,7 +517,7 @@ def _checks(pairs: Mapping[str, Proposal], ours: str, plan: Plan) -> list[str]:
     if ours in pairs:
         return [_one_line(check) for check in pairs[ours].checks]
     if ours in plan.columns and plan.columns[ours].optional:
-        return ["no column of the file looks like it; the plan does without"]
+        return ["no column of the file looks like it; the plan does not need it"]
     return ["no column of the file looks like it; write its name"]
 
 
@@ -536,19 +535,6 @@ def _plan_words(plan: Plan, ours: str) -> str:
     return f"a number{unit}" + (
         f", {column.range[0]:g} to {column.range[1]:g}" if column.range else ""
     )
-
-
-def _key(text: str) -> str:
-    return text if _BARE.fullmatch(text) else _quoted(text)
-
-
-def _quoted(text: str) -> str:
-    # JSON's strings are TOML's, but for one character.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_quoted, texts))}]"
 
 
 def _one_line(text: str) -> str:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 _BRACKETS = re.compile(r"\[([^\]]*)\]|\(([^)]*)\)")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
@@ -118,6 +119,7 @@ _UNITS = {
 }  # fmt: skip
 
 
+@cache
 def normal(text: str) -> str:
     """Letters and digits alone, small, without accents; what is in brackets is left out.
 
@@ -148,10 +150,11 @@ def unit_in(name: str) -> str:
         >>> unit_in("Chol [mmol/l]"), unit_in("age")
         ('mmol/l', '')
     """
-    found = _BRACKETS.search(name)
-    return normal_unit(found.group(1) or found.group(2) or "") if found else ""
+    brackets = _BRACKETS.search(name)
+    return normal_unit(brackets.group(1) or brackets.group(2) or "") if brackets else ""
 
 
+@cache
 def concepts_of(name: str) -> frozenset[str]:
     """What a column may be about, by its name; an exact synonym rules out all others."""
     joined = normal(name)
