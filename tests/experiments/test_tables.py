@@ -141,8 +141,8 @@ class TestBest:
                 line == f"{metric}: mean ± standard error over 1 seed; bold: {words} in a column."
             )
 
-    def test_caller_may_know_better(self):
-        assert self.best("utility", {"a": 1.0, "b": 2.0}, higher_is_better=True) == {"b"}
+    def test_what_is_no_measure_counts_as_a_loss(self):
+        assert self.best("regret", {"a": 1.0, "b": 2.0}) == {"a"}
 
     def test_ties_are_all_best_and_nan_never(self):
         assert self.best("nll", {"a": 0.1, "b": 0.1, "c": math.nan}) == {"a", "b"}

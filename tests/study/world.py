@@ -30,7 +30,7 @@ file = "reference.csv"
 source = "drawn"
 licence = "CC0"
 legal_basis = "nobody's data"
-labelled = 60
+labelled = %(labelled)d
 evaluate = %(evaluate)d
 unlabelled = %(unlabelled)d
 [model]
@@ -57,6 +57,7 @@ _NUMBER = """
 name = "height"
 task = "regression"
 unit = "cm"
+%s
 """
 
 
@@ -114,6 +115,7 @@ def make_world(
     root: Path,
     *,
     regression: bool = False,
+    labelled: int = 60,
     evaluate: int = 40,
     unlabelled: int = 50,
     own: str = "none",
@@ -125,6 +127,7 @@ def make_world(
 ) -> World:
     """A frozen plan in a folder."""
     values = {
+        "labelled": labelled,
         "evaluate": evaluate,
         "unlabelled": unlabelled,
         "own": own,
@@ -135,11 +138,12 @@ def make_world(
         "model": model,
     }
     root.mkdir(parents=True, exist_ok=True)
-    text = _COMMON % values + (_NUMBER if regression else _CLASSES)
+    units = "" if labelled else "centre = 170.0\nscale = 10.0"  # which labels would tell
+    text = _COMMON % values + (_NUMBER % units if regression else _CLASSES)
     (root / "plan.toml").write_text(text)
-    _frame(60 + evaluate + unlabelled, 60 + evaluate, regression=regression).to_csv(
-        root / "reference.csv", index=False
-    )
+    num_labels = labelled + evaluate
+    frame = _frame(num_labels + unlabelled, num_labels, regression=regression)
+    frame.to_csv(root / "reference.csv", index=False)
     kit = freeze(root / "plan.toml", root / "kit", root / "kit-labels.json", salt=SALT)
     return World(root, kit)
 

@@ -4,8 +4,8 @@
 `predbayes.experiments.rendering` makes text of it.
 
 What is good depends on the metric. Each has an *aim* (`predbayes.predictive.measures`): plus
-infinity for an accuracy, 0.95 for the coverage of 95 % intervals, minus infinity for a loss. The
-best mean is the nearest to it.
+infinity for an accuracy, 0.95 for the coverage of 95 % intervals, minus infinity for a loss and for
+what the table of measures does not have. The best mean is the nearest to it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def build_table(
     *,
     against: str | None = None,
     columns: Sequence[str] | None = None,
-    higher_is_better: bool | None = None,
     losses: Path | None = None,
     seed: int = 0,
 ) -> Table:
@@ -126,7 +125,6 @@ def build_table(
         metric: A name among the records' scores.
         against: The method that all others are compared with.
         columns: Labels of the cells to show (`cell_label`), in this order; all if not given.
-        higher_is_better: Overrides the aim of the measure; less is better of one that is unknown.
         losses: Folder with ``KEY.npy``, the loss of every test row by record; used for the NLL,
             whose mean they are, to add intervals over test rows.
         seed: Of the bootstraps.
@@ -146,7 +144,7 @@ def build_table(
     return Table(
         title=f"{' + '.join(_unique(record.experiment for record in records))}: {metric}",
         metric=metric,
-        aim=_aim(metric, higher_is_better),
+        aim=MEASURES[metric].aim if metric in MEASURES else -math.inf,
         rows=tuple(method for method in methods if any((method, c) in entries for c in chosen)),
         columns=tuple(chosen),
         entries=entries,
@@ -161,7 +159,6 @@ def best_table(
     *,
     against: str | None = None,
     columns: Sequence[str] | None = None,
-    higher_is_better: bool | None = None,
     losses: Path | None = None,
 ) -> Table:
     """Build a table of the best variant of every method on every cell, for grid searches.
@@ -170,7 +167,7 @@ def best_table(
     the same metric; comparisons are between the best ones.
     """
     records = list(records)
-    every = build_table(records, metric, columns=columns, higher_is_better=higher_is_better)
+    every = build_table(records, metric, columns=columns)
     chosen: dict[tuple[str, str], str] = {}
     for label, column in every.entries:
         base = split_label(label)[0]
@@ -189,7 +186,6 @@ def best_table(
         metric,
         against=against,
         columns=columns,
-        higher_is_better=higher_is_better,
         losses=losses,
     )
     entries = {
@@ -262,12 +258,6 @@ def cell_label(cell: Mapping[str, Any]) -> str:
 def loss(value: float, aim: float) -> float:
     """Return a value's distance from its metric's aim; up to a constant if that is infinite."""
     return abs(value - aim) if math.isfinite(aim) else -math.copysign(1.0, aim) * value
-
-
-def _aim(metric: str, higher_is_better: bool | None = None) -> float:
-    if higher_is_better is None and metric in MEASURES:
-        return MEASURES[metric].aim
-    return math.inf if higher_is_better else -math.inf
 
 
 def _is_better(value: float, other: float, aim: float) -> bool:

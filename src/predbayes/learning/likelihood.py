@@ -164,7 +164,8 @@ class _Regression(ABC):
     def predictive(self, outputs: Tensor) -> Gaussian:
         """Return the moments of the samples' mixture, at the noise of prediction."""
         means, noise_vars = self.moments(outputs, training=False)
-        epistemic = means.var(0, correction=0)
+        # Numerics: torch warns of a variance where there is no row.
+        epistemic = means.var(0, correction=0) if means.numel() else means[0]
         return Gaussian(means.mean(0), epistemic + noise_vars.mean(0), epistemic)
 
 

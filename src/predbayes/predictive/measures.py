@@ -46,35 +46,20 @@ STANDARD = TargetUnit(lambda p, targets: p.residuals(targets).double(), width_ro
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One way to score.
+    """One way to score."""
 
-    Args:
-        name: Its key in results and records.
-        label: What the head of a column says.
-        meaning: What it is and which way is better, for readers.
-        rows: Gives the values by row, (B,), from a predictive, targets and the target's unit.
-        after: What is done to the mean of the rows.
-        family: Whose predictives it scores; None is every family.
-        unit: Of its value; a ``share`` is one of rows, and ``target`` is the target's own unit.
-        aim: The best value; infinite where less, or more, is always better.
-        bounds: Between which the mean of the rows lies.
-        least_rows: How many rows an interval needs.
-        needs_scale: Whether it is undefined where the target was transformed.
-        headline: Whether it stands at the top of a report.
-    """
-
-    name: str
-    label: str
-    meaning: str
-    rows: Callable[[Any, Tensor, TargetUnit], Tensor] | None = None
-    after: Callable[[Tensor], Tensor] = lambda mean: mean
-    family: type[Predictive] | None = None
-    unit: Literal["nats per row", "share", "target", ""] = ""
-    aim: float = -math.inf
-    bounds: tuple[float, float] = (0.0, _MAX_MEAN)
-    least_rows: int = 2
-    needs_scale: bool = False
-    headline: bool = False
+    name: str  # its key in results and records
+    label: str  # what the head of a column says
+    meaning: str  # what it is, and which way is better, for readers
+    rows: Callable[[Any, Tensor, TargetUnit], Tensor] | None = None  # values by row, (B,)
+    after: Callable[[Tensor], Tensor] = lambda mean: mean  # what is done to the mean of the rows
+    family: type[Predictive] | None = None  # whose predictives it scores; None is every family
+    unit: Literal["nats per row", "share", "target", ""] = ""  # a share of rows; the target's unit
+    aim: float = -math.inf  # the best value; infinite where less, or more, is always better
+    bounds: tuple[float, float] = (0.0, _MAX_MEAN)  # of the mean of the rows
+    least_rows: int = 2  # that an interval needs
+    needs_scale: bool = False  # undefined where the target was transformed
+    headline: bool = False  # stands at the top of a report
 
     @property
     def is_share(self) -> bool:

@@ -300,6 +300,16 @@ class TestKinds:
         assert result.coverage is not None
         assert sum(result.coverage.pit) == result.num_scored == 40
 
+    def test_a_regression_without_labels_claims_nothing(self, tmp_path):
+        world = make_world(tmp_path, regression=True, labelled=0, evaluate=0)
+        study = world.begin()
+        for site in SITES[:3]:
+            study.add(world.file(site))
+        _, result = study.finish()
+        assert (result.num_scored, result.scored_on) == (0, "nothing")
+        assert result.coverage is None
+        assert not result.can_judge
+
     def test_weights_are_read_with_the_plans_network(self, tmp_path):
         from predbayes.study.site.training import make_upload
 
