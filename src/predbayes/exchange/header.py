@@ -48,7 +48,7 @@ RowCount = Annotated[int, Field(ge=0)]
 
 
 class Sums(Strict):
-    """Of one metric over rows; sums of several sites add up to those of all their rows."""
+    """Sums of one metric over rows; those of several sites add up to those of all their rows."""
 
     total: Number
     squares: Amount  # of the values, for an interval
@@ -90,7 +90,7 @@ class UploadInfo(Strict):
 
     @model_serializer(mode="wrap")
     def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without an evaluation where there is none: digests are as before there were any."""
+        """Leave the evaluation out where there is none, so that old digests stay as they were."""
         content: dict[str, Any] = serialize(self)
         if self.evaluation is None:
             content.pop("evaluation", None)
@@ -104,7 +104,7 @@ class Signature(Strict):
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 
     def verifies(self, digest: str) -> bool:
-        """Whether it is that key's signature of this digest."""
+        """Return whether it is that key's signature of this digest."""
         try:
             return PublicKey(self.key).verifies(digest, self.signature)
         except KeyFileError:
@@ -146,7 +146,7 @@ def to_metadata(info: UploadInfo, signature: Signature | None) -> dict[str, str]
 
 
 def from_metadata(metadata: Any, shown: str) -> tuple[UploadInfo, Signature | None]:
-    """Check and parse what `to_metadata` made, or anybody else.
+    """Check and parse metadata, whoever made it.
 
     Args:
         metadata: Of a file or of a message.
@@ -190,7 +190,7 @@ def printable(text: str, most: int = _MAX_SHOWN) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The JSON header of a safetensors file, bounded before it is read."""
+    """Read the JSON header of a safetensors file, whose length is bounded first."""
     shown = printable(path.name)
     try:
         with path.open("rb") as file:
@@ -208,7 +208,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of a name that comes twice, readers take whichever they like."""
+    """Refuse a name that comes twice: one reader takes its first value, another its last."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("a name comes twice")
@@ -216,12 +216,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_info(value: Any) -> bool:
-    """Whether it may be metadata; of a long list of errors every one would be told."""
+    """Return whether it may be metadata; in a long text every error would be listed."""
     return isinstance(value, str) and len(value) <= _MAX_INFO_CHARACTERS
 
 
 def _spec(entry: Any, shown: str) -> Spec:
-    """Type and shape that a header declares for an array."""
+    """Read the type and shape that a header declares for an array."""
     known = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"}
     name, shape = (entry["dtype"], entry["shape"]) if known else ("", [])
     dtype = _TYPES.get(name) if isinstance(name, str) else None

@@ -49,7 +49,7 @@ Under such a key some signature that needs no private key fits any message.
 
 
 def fingerprint(digest: str) -> str:
-    """The first 128 bits of a hexadecimal digest as eight words that can be read out.
+    """Return the first 128 bits of a hexadecimal digest as eight words to read out.
 
     Two bytes are one word, consonant and vowel in turn (Wilkerson, 2009: proquints).
 
@@ -77,11 +77,11 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """What the two ends compare by telephone."""
+        """The words that the two ends compare by telephone."""
         return fingerprint(hashlib.sha256(bytes.fromhex(self.hex)).hexdigest())
 
     def verifies(self, digest: str, signature: str) -> bool:
-        """Whether this key signed an upload with this digest."""
+        """Return whether this key signed an upload with this digest."""
         if not _is_hex(signature, 128):
             return False
         key = _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.hex))
@@ -120,21 +120,21 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
-        """A new key, from the operating system's randomness."""
+        """Make a new key, from the operating system's randomness."""
         return cls(_ed25519().Ed25519PrivateKey.generate())
 
     @property
     def public(self) -> PublicKey:
-        """What the coordinator gets."""
+        """The key that the coordinator gets."""
         return PublicKey(self.private.public_key().public_bytes_raw().hex())
 
     def sign(self, digest: str) -> str:
-        """The signature of an upload with this digest, as hexadecimal digits."""
+        """Return the signature of an upload with this digest, as hexadecimal digits."""
         signature: bytes = self.private.sign(_message(digest))
         return signature.hex()
 
     def save(self, path: Path) -> None:
-        """Write the key where only its owner may read it; a file that is there is not replaced."""
+        """Write the key so that only its owner may read it; an existing file is not replaced."""
         formats = require("cryptography.hazmat.primitives.serialization", "study")
         content: bytes = self.private.private_bytes(
             formats.Encoding.PEM, formats.PrivateFormat.PKCS8, formats.NoEncryption()

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
-    """A ClientApp.
+    """Make a ClientApp.
 
     Args:
         node_of: Makes the site of a context, for sites that read their rows in a way of their own;
@@ -71,7 +71,7 @@ def _plan(message: Any) -> str:
 
 
 def _reply(message: Any, answer: Callable[[], Any]) -> Any:
-    """An answer, or the kind of what went wrong and nothing else of it."""
+    """Reply with an answer, or with the kind of the error and nothing else of it."""
     try:
         content = answer()
     except PredbayesError as error:

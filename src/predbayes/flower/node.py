@@ -34,7 +34,7 @@ from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 
 Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
-"""Makes a table in the plan's columns and units: of a plan, a site.toml and a path."""
+"""Makes a table in the plan's columns and units from a plan, a site.toml and a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Node:
 
     @classmethod
     def of_context(cls, context: Any, read: Read = read_site_table) -> Node:
-        """The site that a ClientApp's context belongs to, in a deployment or a simulation."""
+        """Return the site of a ClientApp's context, in a deployment or a simulation."""
         return cls.of_config(node_config(context.node_config, context.run_config), read)
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any], read: Read = read_site_table) -> Node:
-        """From a node's own configuration: paths of site.toml, data, kit and folder.
+        """Read a node's own configuration: paths of site.toml, data, kit and folder.
 
         Args:
             config: Its configuration.
@@ -86,7 +86,7 @@ class Node:
         )
 
     def answer(self, plan_digest: str) -> Answer:
-        """The upload for a plan, or why there is none."""
+        """Return the upload for a plan, or why there is none."""
         training = self.training
         if plan_digest != training.kit.digest:
             return Answer("no such plan")
@@ -106,14 +106,14 @@ class Node:
 
 
 def _answer(path: Path, upload: Upload | None = None) -> Answer:
-    """The upload in a signed file, which is read unless it is at hand."""
+    """Return the upload in a signed file, which is read only if it is not at hand."""
     header = Header.read(path)
     return Answer("upload", upload or Upload.load(path, header), header.signature)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process trains in this folder: then its upload is there.
+    """Wait until no other process trains in this folder; then its upload is there.
 
     A message that was given up leaves its process at work, and the next one starts another.
     """
@@ -129,7 +129,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _kit(folder: Path) -> Kit:
-    """A kit; the nodes of a simulation share theirs, and one process answers for many."""
+    """Read a kit, once for the many simulated nodes for which one process answers."""
     return _kit_as_of(folder, (folder / PLAN_FILE).stat().st_mtime_ns)
 
 

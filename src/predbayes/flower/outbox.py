@@ -1,17 +1,16 @@
-"""What a node says first, and what it has ready to send: read from the site's files, quickly.
+"""What a node says first, and what it has ready to send, read quickly from the site's files.
 
-Each message starts a process at a node. To say a name, or to send again what lies there signed,
-takes no torch and no pandas, which need seconds to load; so this imports neither.
+Each message starts a process at a node. Torch and pandas need seconds to load. A node needs neither
+to say its name, nor to send a signed file again, so this imports neither.
 
     OUT/home/ready.json    the signed file that answers a plan, with a digest of each file that it
                            was made of: plan, site.toml, key and table
 
-Where one of them has changed since, nothing is ready, and the node is asked in earnest.
+If one of them has changed since, nothing is ready, and the node is asked to train.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from safetensors import safe_open
 import predbayes
 from predbayes.errors import PlanError
 from predbayes.exchange.header import Header, to_metadata
+from predbayes.exchange.strict import Strict
 from predbayes.files import file_digest, write_bytes
 from predbayes.flower.wire import Hello, pack_hello, upload_record
 from predbayes.study.site.release import Approvals
@@ -33,9 +33,19 @@ _CHOICES = ("site", "data", "kit", "learner", "device")
 _SMALL_BYTES = 1 << 20
 
 
+class _Noted(Strict):
+    """A signed file that answers a plan, and all that it depends on."""
+
+    plan: str
+    config: dict[str, str]
+    version: str
+    sent: str
+    files: dict[str, str]  # digests, the signed file's among them
+
+
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """A site's folder, by its node's configuration."""
+    """A site's folder, as its node's configuration names it."""
 
     config: Mapping[str, Any]
 
@@ -45,51 +55,51 @@ class Outbox:
             raise PlanError(f"the node's configuration lacks {', '.join(missing)}")
 
     def path(self, name: str) -> Path:
-        """A path of the configuration."""
+        """Return a path of the configuration."""
         return Path(str(self.config[name]))
 
     def hello(self) -> Hello:
-        """Who the site is, and which plans it approved."""
+        """Return who the site is, and which plans it approved."""
         own = SiteFile.load(self.path("site"))
         return Hello(own.name, predbayes.__version__, Approvals(own.folder).plans())
 
     def keep(self, plan_digest: str, sent: Path, made_of: list[Path]) -> None:
         """Note that a signed file answers a plan, and what it was made of."""
         files = {str(path): file_digest(path) for path in (sent, *made_of)}
-        content = json.dumps({**self._terms(plan_digest), "sent": str(sent), "files": files})
-        write_bytes(self._noted, content.encode())
+        noted = _Noted(**self._terms(plan_digest), sent=str(sent), files=files)
+        write_bytes(self._path, noted.model_dump_json().encode())
 
     def ready(self, plan_digest: str, most_bytes: float = math.inf) -> Path | None:
-        """The signed file that answers a plan, if all that it was made of is as it was.
+        """Return the signed file that answers a plan, if all that it was made of is unchanged.
 
         Args:
             plan_digest: The plan.
-            most_bytes: A larger file is as none; it is not read to find that out.
+            most_bytes: A larger file counts as not ready, and is not read.
         """
         try:
-            noted = json.loads(self._noted.read_bytes())
-            sent = Path(noted["sent"])
-            if not self._terms(plan_digest).items() <= noted.items():
+            noted = _Noted.model_validate_json(self._path.read_bytes())
+            sent = Path(noted.sent)
+            if noted.model_dump(exclude={"sent", "files"}) != self._terms(plan_digest):
                 return None
             if sent.stat().st_size > most_bytes:
                 return None
-            same = all(file_digest(Path(path)) == d for path, d in noted["files"].items())
+            same = all(file_digest(Path(path)) == d for path, d in noted.files.items())
             return sent if same else None
-        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        except (OSError, ValueError):  # it cannot be read, or is not what `keep` wrote
             return None
 
     def _terms(self, plan_digest: str) -> dict[str, Any]:
-        """All but files by which an upload can differ."""
+        """Return all that an upload depends on beside files."""
         choices = {name: str(self.config.get(name, "")) for name in _CHOICES}
         return {"plan": plan_digest, "config": choices, "version": predbayes.__version__}
 
     @property
-    def _noted(self) -> Path:
+    def _path(self) -> Path:
         return self.path("out") / "home" / "ready.json"
 
 
 def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
-    """A node's answer to a hello, with its upload if that is ready and small."""
+    """Return a node's answer to a hello, with its upload if that is ready and small."""
     hello = outbox.hello()
     if not may_bring or plan_digest not in hello.approved:
         return pack_hello(hello)

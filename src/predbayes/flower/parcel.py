@@ -26,7 +26,7 @@ class Answer:
 
 
 def pack_answer(answer: Answer) -> Any:
-    """A node's answer as a record."""
+    """Pack a node's answer into a record."""
     if answer.upload is None:
         return words(status=answer.status, reason=answer.reason)
     upload = answer.upload
@@ -37,7 +37,7 @@ def pack_answer(answer: Answer) -> Any:
 
 
 def unpack_answer(content: Any) -> Answer:
-    """An answer from a record; a malformed one is refused in one line."""
+    """Read an answer from a record; a malformed one is refused in one line."""
     told = read_words(content)
     status = told.get("status")
     if status != "upload":

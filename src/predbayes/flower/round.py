@@ -20,29 +20,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.events import (
-    Acknowledged,
-    Action,
-    Answered,
-    Closing,
-    Decided,
-    End,
-    Event,
-    InStudy,
-    Introduced,
-    Look,
-    Nodes,
-    NotSent,
-    Report,
-    Send,
-    SiteState,
-    Take,
-    Time,
-    Warn,
-)
+from predbayes.flower import ACK, HELLO, UPLOAD, events
 
-_FINAL: tuple[SiteState, ...] = ("in", "refused", "failed")  # until the next round
+_FINAL: tuple[events.SiteState, ...] = ("in", "refused", "failed")  # until the next round
 _FIRST_SHARE = 4  # of hellos, until one is answered: those who prepare are not to be disturbed
 
 
@@ -112,7 +92,7 @@ class RoundState:
     admitted: frozenset[str]
     settings: RoundSettings
     now: float
-    sites: dict[str, SiteState] = field(default_factory=dict)
+    sites: dict[str, events.SiteState] = field(default_factory=dict)
     untold: set[int] = field(default_factory=set)  # nodes that have not noted that they may leave
     ended: bool = False
     _nodes: dict[int, _Node] = field(default_factory=dict)
@@ -134,55 +114,55 @@ class RoundState:
         """Return the state of every admitted site."""
         return {site: self.sites.get(site, "not there") for site in sorted(self.admitted)}
 
-    def on(self, event: Event) -> list[Action]:
+    def on(self, event: events.Event) -> list[events.Action]:
         """Take note of an event, and return what is to be done."""
         match event:
-            case Time(now):
+            case events.Time(now):
                 return self._pass(now)
-            case Nodes(there):
+            case events.Nodes(there):
                 return self._look(there)
-            case Introduced():
+            case events.Introduced():
                 return self._meet(event)
-            case Answered():
+            case events.Answered():
                 return self._answer(event)
-            case Closing():
+            case events.Closing():
                 return self._tell()
             case _:
                 self._note(event)
                 return []
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: events.Event) -> None:
         """Take note of an event that asks for nothing."""
         match event:
-            case Decided(node, site, accepted) if self._taking.get(site) == node:
+            case events.Decided(node, site, accepted) if self._taking.get(site) == node:
                 del self._taking[site]
                 self._mark(self._nodes[node], site, "in" if accepted else "refused")
-            case InStudy(sites):
+            case events.InStudy(sites):
                 self.sites.update(dict.fromkeys(sites, "in"))
-            case NotSent(node, kind) if node in self._nodes:
+            case events.NotSent(node, kind) if node in self._nodes:
                 self._close(node, kind)
-            case Acknowledged(node):
+            case events.Acknowledged(node):
                 self.untold.discard(node)
 
-    def _pass(self, now: float) -> list[Action]:
+    def _pass(self, now: float) -> list[events.Action]:
         self.now = max(self.now, now)
         if self.ended:
             return []
         in_time = self._all_done()
         if in_time or not self.left:
             self.ended = True
-            return [End(in_time)]
-        actions: list[Action] = list(self._greet())
+            return [events.End(in_time)]
+        actions: list[events.Action] = list(self._greet())
         if self.now >= self._due.look:
             self._due.look = self.now + self.settings.poll_seconds
-            actions.append(Look())
+            actions.append(events.Look())
         if self.now >= self._due.report:
             self._due.report = self.now + self.settings.report_seconds
-            actions.append(Report())
+            actions.append(events.Report())
         return actions
 
     def _all_done(self) -> bool:
-        """Whether there is nobody left to wait for in this round."""
+        """Return whether nobody is left to wait for in this round."""
         if not self.admitted or not all(self.sites.get(s) in _FINAL for s in self.admitted):
             return False
         open_sites = {site for site in self.admitted if self.sites[site] != "in"}
@@ -192,7 +172,7 @@ class RoundState:
             node.site in open_sites and not node.spent for node in self._nodes.values()
         )
 
-    def _look(self, there: frozenset[int]) -> list[Action]:
+    def _look(self, there: frozenset[int]) -> list[events.Action]:
         """See which nodes are new, and forget those that went."""
         for number, node in self._nodes.items():
             if node.site is not None and number not in there:
@@ -208,7 +188,7 @@ class RoundState:
         met = node.site is not None and node.approved
         return not met and not node.greeted and self.now >= node.next_hello
 
-    def _greet(self) -> list[Send]:
+    def _greet(self) -> list[events.Send]:
         """Say hello to nodes that are new, not to all of them at once."""
         under_way = sum(node.greeted for node in self._nodes.values())
         first = all(node.site is None for node in self._nodes.values())
@@ -217,16 +197,16 @@ class RoundState:
         numbers = [self._fresh.pop() for _ in range(room)]
         for number in numbers:
             self._nodes.setdefault(number, _Node()).greeted = True
-        return [Send(number, HELLO) for number in numbers]
+        return [events.Send(number, HELLO) for number in numbers]
 
-    def _ask(self) -> list[Send]:
+    def _ask(self) -> list[events.Send]:
         """Ask the nodes that may be asked now."""
         asks = []
         for number, node in sorted(self._nodes.items()):
             if node.site and self._may_ask(node, node.site):
                 node.asked = node.site
                 self.sites[node.site] = "asked"
-                asks.append(Send(number, UPLOAD, node.site))
+                asks.append(events.Send(number, UPLOAD, node.site))
         return asks
 
     def _may_ask(self, node: _Node, site: str) -> bool:
@@ -237,7 +217,7 @@ class RoundState:
     def _is_wanted(self, site: str) -> bool:
         return not self.ended and self.sites.get(site) != "in" and site not in self._taking
 
-    def _meet(self, event: Introduced) -> list[Action]:
+    def _meet(self, event: events.Introduced) -> list[events.Action]:
         """Note which site a node is, and take what it has brought."""
         node, site = self._nodes.get(event.node), event.site
         if node is None or not node.greeted:
@@ -249,10 +229,10 @@ class RoundState:
             return []
         if not node.approved:
             self.sites[site] = "not approved"
-            return [Warn(f"{site} has not approved this plan")]
+            return [events.Warn(f"{site} has not approved this plan")]
         return self._take(event.node, site) if event.brings else []
 
-    def _answer(self, event: Answered) -> list[Action]:
+    def _answer(self, event: events.Answered) -> list[events.Action]:
         """Note what a node said when it was asked for its upload."""
         node = self._nodes.get(event.node)
         if node is None or not node.asked:
@@ -266,14 +246,14 @@ class RoundState:
         self._mark(node, site, event.outcome)
         return []
 
-    def _take(self, number: int, site: str) -> list[Action]:
+    def _take(self, number: int, site: str) -> list[events.Action]:
         """Take an upload, unless its site needs none; else the node is asked again later."""
         if not self._is_wanted(site):
             return []
         self._taking[site] = number
-        return [Take(number, site)]
+        return [events.Take(number, site)]
 
-    def _mark(self, node: _Node, site: str, state: SiteState) -> None:
+    def _mark(self, node: _Node, site: str, state: events.SiteState) -> None:
         """Note what became of a message; what another node of the site brought in stays in."""
         node.spent |= state in ("refused", "failed")
         if self.sites.get(site) != "in":
@@ -289,12 +269,12 @@ class RoundState:
         else:
             self.untold.discard(number)
 
-    def _tell(self) -> list[Action]:
+    def _tell(self) -> list[events.Action]:
         """Tell nodes what became of their upload."""
         if not self.settings.ack_seconds:
             return []
         told = [
-            Send(number, ACK, node.site)
+            events.Send(number, ACK, node.site)
             for number, node in sorted(self._nodes.items())
             if node.site and self.sites.get(node.site) in ("in", "refused")
         ]

@@ -20,28 +20,7 @@ from typing import Any
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.header import printable
-from predbayes.flower import ACK, HELLO
-from predbayes.flower.events import (
-    Acknowledged,
-    Action,
-    Answered,
-    Closing,
-    Decided,
-    End,
-    Event,
-    InStudy,
-    Introduced,
-    Look,
-    Nodes,
-    NotSent,
-    Outcome,
-    Report,
-    Send,
-    SiteState,
-    Take,
-    Time,
-    Warn,
-)
+from predbayes.flower import ACK, HELLO, events
 from predbayes.flower.parcel import unpack_answer
 from predbayes.flower.post import Post
 from predbayes.flower.round import RoundSettings, RoundState
@@ -71,16 +50,16 @@ class Round:
     _post: Post = field(init=False)
     _plan_digest: str = field(init=False)
     _scratch: Path = field(init=False)
-    _files: dict[Path, Take] = field(default_factory=dict)  # uploads not in the study yet
+    _files: dict[Path, events.Take] = field(default_factory=dict)  # uploads not in the study yet
 
-    def run(self) -> dict[str, SiteState]:
+    def run(self) -> dict[str, events.SiteState]:
         """Ask, take, ask again; return the state of every site."""
         self._plan_digest = self.study.plan.digest()
         admitted = frozenset(self.study.state().keys)
         self._state = RoundState(admitted, self.settings, time.monotonic())
         self._post = Post(self.grid, self.settings)
         self._notice()
-        self._save_live()
+        self._save_status()
         with self._post.open(), tempfile.TemporaryDirectory() as scratch:
             self._scratch = Path(scratch)
             while self._goes_on():
@@ -95,64 +74,64 @@ class Round:
 
     def _goes_on(self) -> bool:
         """Let time pass; False if the round has ended."""
-        self._handle(Time(time.monotonic()))
+        self._handle(events.Time(time.monotonic()))
         return not self._state.ended
 
     def _most_wait(self) -> float:
         return min(self._state.left, self.settings.poll_seconds)
 
-    def _handle(self, event: Event, reply: Any = None) -> None:
+    def _handle(self, event: events.Event, reply: Any = None) -> None:
         """Tell the state of an event, and do what follows."""
         actions = self._state.on(event)
-        self._send([action for action in actions if isinstance(action, Send)])
+        self._send([action for action in actions if isinstance(action, events.Send)])
         for action in actions:
-            if isinstance(action, Take):
+            if isinstance(action, events.Take):
                 self._keep(action, reply)
             else:
                 self._do(action)
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: events.Action) -> None:
         match action:
-            case Look():
-                self._handle(Nodes(frozenset(self.grid.get_node_ids())))
-            case Report():
+            case events.Look():
+                self._handle(events.Nodes(frozenset(self.grid.get_node_ids())))
+            case events.Report():
                 self._notice()
                 self._report()
-            case Warn(text):
+            case events.Warn(text):
                 _log.warning("%s", text)
-            case End(in_time=False):
+            case events.End(in_time=False):
                 _log.warning("the deadline has passed")
 
-    def _send(self, sends: list[Send]) -> None:
+    def _send(self, sends: list[events.Send]) -> None:
         asking = words(plan=self._plan_digest) if sends else None
         states = self._state.sites
         contents = [words(state=states[s.site]) if s.kind == ACK else asking for s in sends]
         for send in self._post.send(list(zip(sends, contents, strict=True))):
-            self._handle(NotSent(send.node, send.kind))
+            self._handle(events.NotSent(send.node, send.kind))
 
-    def _event(self, sent: Send, reply: Any) -> Event:
+    def _event(self, sent: events.Send, reply: Any) -> events.Event:
         """Return what a reply says."""
         if sent.kind == HELLO:
             return self._introduced(sent.node, reply)
-        return Answered(sent.node, _outcome(sent.site, reply))
+        return events.Answered(sent.node, _outcome(sent.site, reply))
 
-    def _introduced(self, node: int, reply: Any) -> Introduced:
+    def _introduced(self, node: int, reply: Any) -> events.Introduced:
         if reply.has_error():
             _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
-            return Introduced(node)
+            return events.Introduced(node)
         try:
             hello = unpack_hello(reply.content)
         except UploadError as error:
             reason = printable(str(read_words(reply.content).get("reason", "")), 60)
             _log.warning("node %s: %s %s", node, error, reason)
-            return Introduced(node)
+            return events.Introduced(node)
         if hello.site not in self._state.admitted:
             _log.warning("node %s is of no admitted site: %s", node, printable(hello.site, 60))
-            return Introduced(node)
+            return events.Introduced(node)
         approved = self._plan_digest in hello.approved
-        return Introduced(node, hello.site, approved, brings_upload(reply.content))
+        return events.Introduced(node, hello.site, approved, brings_upload(reply.content))
 
-    def _keep(self, take: Take, reply: Any) -> None:
+    def _keep(self, take: events.Take, reply: Any) -> None:
         """Write an upload as a file, for the study to check."""
         path = self._scratch / f"{len(self._files)}.safetensors"
         try:
@@ -184,31 +163,31 @@ class Round:
         self._files.clear()
         return True
 
-    def _decide(self, take: Take, refusal: Exception | None) -> None:
+    def _decide(self, take: events.Take, refusal: Exception | None) -> None:
         if refusal is None:
             _log.info("%s: in", take.site)
         else:
             _log.warning("refused: %s: %s", take.site, refusal)
-        self._handle(Decided(take.node, take.site, accepted=refusal is None))
+        self._handle(events.Decided(take.node, take.site, accepted=refusal is None))
 
     def _add_last(self) -> None:
-        """What is here when the round ends goes in, also if somebody is at work on the study."""
+        """Add what is here when the round ends, also if a command is at work on the study."""
         end = time.monotonic() + _PATIENCE_SECONDS
         while not self._add() and time.monotonic() < end:
             time.sleep(1)
 
     def _notice(self) -> None:
-        """What is in the study is in, also what came as a file meanwhile."""
-        self._handle(InStudy(frozenset(self.study.state().uploads)))
+        """Note which sites are in, also those that came as a file meanwhile."""
+        self._handle(events.InStudy(frozenset(self.study.state().uploads)))
 
     def _acknowledge(self) -> None:
         """Tell nodes what became of their upload, and give them a moment to note it."""
-        self._handle(Closing())
+        self._handle(events.Closing())
         end = time.monotonic() + self.settings.ack_seconds
         while self._state.untold and (left := end - time.monotonic()) > 0:
             for sent, _ in self._post.replies(left):
                 if sent.kind == ACK:
-                    self._handle(Acknowledged(sent.node))
+                    self._handle(events.Acknowledged(sent.node))
 
     def _report(self) -> None:
         by_state: dict[str, list[str]] = {}
@@ -216,16 +195,16 @@ class Round:
             by_state.setdefault(state, []).append(site)
         told = "; ".join(f"{state}: {_names(names)}" for state, names in by_state.items())
         _log.info("%s; %.0f s to the deadline", told, self._state.left)
-        self._save_live()
+        self._save_status()
 
-    def _save_live(self) -> None:
-        """For `predbayes study status`."""
+    def _save_status(self) -> None:
+        """Write how the round stands, for `predbayes study status`."""
         RunStatus(self._state.standing(), round(self._state.left, 1)).save(self.study.folder)
 
 
 def run_study(
     grid: Any, folder: Path, settings: RoundSettings, *, finish: bool = True
-) -> dict[str, SiteState]:
+) -> dict[str, events.SiteState]:
     """Run a round over a study's folder, and make the result if the quorum is there."""
     if not folder.is_absolute():
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
@@ -243,7 +222,7 @@ def run_study(
     return sites
 
 
-def _outcome(site: str, reply: Any) -> Outcome:
+def _outcome(site: str, reply: Any) -> events.Outcome:
     """Return what a site answered when it was asked for its upload."""
     if reply.has_error():
         _log.warning("%s: error %s", site, reply.error.code)

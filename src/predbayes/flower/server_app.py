@@ -30,7 +30,7 @@ _SECONDS = ("deadline", "poll", "retry", "report", "ack")
 
 
 def make_server_app(prepare: Callable[[Mapping[str, Any]], None] | None = None) -> Any:
-    """A ServerApp that runs one round over the study that its run configuration names.
+    """Make a ServerApp that runs one round over the study that its run configuration names.
 
     Args:
         prepare: Is called with the run configuration first, to lay a simulation out.
@@ -54,13 +54,13 @@ def make_server_app(prepare: Callable[[Mapping[str, Any]], None] | None = None) 
 
 
 def study_of(config: Mapping[str, Any]) -> Path:
-    """The study's folder, or that of a simulation's study."""
+    """Return the study's folder, or that of a simulation's study."""
     own, simulation = (str(config.get(name, "")) for name in ("study", "simulation"))
     return Path(own) if own or not simulation else study_folder(Path(simulation))
 
 
 def settings_of(config: Mapping[str, Any]) -> RoundSettings:
-    """Settings from a run configuration; what is not given is the default."""
+    """Read settings from a run configuration; what it does not give has its default."""
     given: dict[str, Any] = {
         f"{name}_seconds": float(config[f"{name}-seconds"])
         for name in _SECONDS

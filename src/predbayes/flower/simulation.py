@@ -77,7 +77,7 @@ def lay_out(
 def _settle(
     folder: Path, site: str, table: pd.DataFrame, plan_digest: str, learner: str
 ) -> SigningKey:
-    """What a site has at home, its officer's yes among it; returns its key."""
+    """Write what a site has at home, with its officer's approval; return its key."""
     from predbayes.exchange.signing import SigningKey
 
     folder.mkdir(parents=True)
@@ -91,12 +91,12 @@ def _settle(
 
 
 def study_folder(root: Path) -> Path:
-    """Where the study of a simulation is."""
+    """Return where the study of a simulation is."""
     return root / _STUDY
 
 
 def node_config(own: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """A node's configuration; that of a simulated site is found by its number.
+    """Return a node's configuration; that of a simulated site is found by its number.
 
     Args:
         own: The configuration that the node was started with.

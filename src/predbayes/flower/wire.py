@@ -34,18 +34,18 @@ class Hello:
 
 
 def words(**fields: str | int | list[str]) -> Any:
-    """A record of short values."""
+    """Make a record of short values."""
     app = require("flwr.app", "flower")
     return app.RecordDict({_WORDS: app.ConfigRecord(dict(fields))})
 
 
 def read_words(content: Any) -> dict[str, Any]:
-    """The short values of a record; none if it has no such part."""
+    """Return the short values of a record; none if it has no such part."""
     return dict((content or {}).get(_WORDS) or {})
 
 
 def read_metadata(content: Any) -> dict[str, Any]:
-    """Return an upload's metadata as they came; none if there are none."""
+    """Return an upload's metadata as it came; empty if there is none."""
     return dict(content.get(_METADATA) or {})
 
 
@@ -59,14 +59,14 @@ def upload_record(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray[A
 
 
 def read_arrays(content: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a record, as they came."""
+    """Return the arrays of a record, as they came."""
     return {
         str(name): np.array(array.numpy()) for name, array in (content.get(_ARRAYS) or {}).items()
     }
 
 
 def pack_hello(hello: Hello, upload: Any = None) -> Any:
-    """A node's introduction as a record, with that of its upload if there is one."""
+    """Pack a node's introduction into a record, with its upload if there is one."""
     record = words() if upload is None else upload
     record[_WORDS].update(
         {"site": hello.site, "version": hello.version, "approved": list(hello.approved)}
@@ -75,12 +75,12 @@ def pack_hello(hello: Hello, upload: Any = None) -> Any:
 
 
 def brings_upload(content: Any) -> bool:
-    """Whether an introduction has an upload with it."""
+    """Return whether an upload came with an answer."""
     return read_words(content).get("status") == "upload"
 
 
 def unpack_hello(content: Any) -> Hello:
-    """An introduction from a record; anything else is refused."""
+    """Read an introduction from a record; anything else is refused."""
     told = read_words(content)
     site, version, approved = (told.get(name) for name in ("site", "version", "approved"))
     if not isinstance(site, str) or not isinstance(version, str):
