@@ -53,7 +53,7 @@ class Likelihood(Protocol):
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs the user's network must have."""
+        """The number of outputs that the user's network must have."""
         ...
 
     def attach(self, net: nn.Module) -> nn.Module:

@@ -137,7 +137,7 @@ class CountsClasses(Protocol):
 
     @property
     def count_classes(self) -> bool:
-        """Whether it does."""
+        """True if it does."""
         ...
 
 

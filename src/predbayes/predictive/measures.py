@@ -63,12 +63,12 @@ class Measure:
 
     @property
     def is_share(self) -> bool:
-        """Whether it is a share of rows."""
+        """True if it is a share of rows."""
         return self.unit == "share"
 
     @property
     def in_target_unit(self) -> bool:
-        """Whether it is in the target's own unit."""
+        """True if it is in the target's own unit."""
         return self.unit == "target"
 
     def value(self, rows: Tensor) -> float:

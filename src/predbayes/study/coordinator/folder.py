@@ -55,7 +55,7 @@ class StudyFolder:
 
     @property
     def plan_path(self) -> Path:
-        """Where the plan is."""
+        """The path of the plan."""
         return self.folder / KIT / PLAN_FILE
 
     @property
