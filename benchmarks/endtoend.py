@@ -94,7 +94,9 @@ def _run(preset: str, import_s: float) -> dict[str, Any]:
     ep_mcmc = EPMCMC(learner, prior_std=learner.settings.prior_std)
     ep_state = ep_mcmc.init(reference, rng=generator(SEED, "init"))
     with watch.stage("sampling"):
-        uploads = list(InProcess(sites, SEED).collect(Task(ep_mcmc, ep_state, reference.inputs)))
+        uploads = list(
+            InProcess(sites).collect(Task(ep_mcmc, ep_state, reference.inputs, seed=SEED))
+        )
     with watch.stage("predict"):
         total = fold(method.lift(state, upload, reference.inputs) for upload in uploads)
     with watch.stage("beta"):

@@ -34,15 +34,14 @@ from scipy import stats
 from torch import Tensor
 
 from benchmarks.hospital_commands import run_commands
+from predbayes.api.run import run as run_method
 from predbayes.data.dataset import Dataset
 from predbayes.data.heart import HOSPITALS
-from predbayes.exchange.federation import InProcess
 from predbayes.experiments.config import Settings
 from predbayes.experiments.statistics import LEVEL, Interval, bootstrap_mean
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.shared import Shared
-from predbayes.methods.method import run as run_method
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.optional import require
@@ -143,7 +142,9 @@ def logistic_regressions() -> SklearnClassifier:
 
 
 def _pooled(method: Any, world: World, seed: int) -> PoolState:
-    state: PoolState = run_method(method, InProcess(world.sites, seed), world.reference, seed=seed)
+    state: PoolState = run_method(
+        method, world.sites, world.reference, seed=seed, progress=False
+    ).state
     return state
 
 

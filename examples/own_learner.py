@@ -39,24 +39,21 @@ class FittedNaiveBayes:
 
 def main() -> None:
     """Four sites with skewed classes, pooled and distilled."""
-    from predbayes.data.partition import label_skew
-    from predbayes.predictive import metrics
-
     rng = torch.Generator().manual_seed(0)
     y = torch.randint(3, (3000,), generator=rng)
     x = 1.5 * torch.eye(3)[y][:, :2] + torch.randn(3000, 2, generator=rng)
-    parts = label_skew(y[:2000], 4, 0.9, rng=rng)
+    parts = pb.partition.label_skew(y[:2000], 4, 0.9, rng=rng)
     sites = {f"site {k}": (x[part], y[part]) for k, part in enumerate(parts)}
     reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), unlabelled=x[2100:2500])
     # --8<-- [start:run]
     method = pb.Distilled(
         pb.Pooled(NaiveBayes(), pb.BetaPool(), send="predictions"),
-        student=pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3)),
+        student=pb.Network.mlp(2, pb.Softmax(3)),
     )
-    result = pb.run(method, pb.InProcess(sites, seed=0), reference, seed=0)
+    result = pb.run(method, sites, reference)
     # --8<-- [end:run]
-    print(f"beta {result.teacher.beta:.2f}, student {result.gap:.4f} nats from its teacher")
-    print(f"NLL {metrics.nll(result.student.predict(x[2500:]), y[2500:]):.3f}")
+    print(result)
+    print(f"NLL {pb.metrics.nll(result.predict(x[2500:]), y[2500:]):.3f}")
 
 
 if __name__ == "__main__":

@@ -42,23 +42,20 @@ class Median:
 
 def main() -> None:
     """Five sites, one of which has its labels mixed up."""
-    from predbayes.data.partition import homogeneous
-    from predbayes.predictive import metrics
-
     rng = torch.Generator().manual_seed(0)
     y = torch.randint(3, (3000,), generator=rng)
     x = 1.5 * torch.eye(3)[y][:, :2] + torch.randn(3000, 2, generator=rng)
-    parts = homogeneous(2000, 5, rng=rng)
+    parts = pb.partition.homogeneous(2000, 5, rng=rng)
     sites = {f"site {k}": (x[part], y[part]) for k, part in enumerate(parts)}
     sites["site 0"] = (sites["site 0"][0], (sites["site 0"][1] + 1) % 3)
     reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), evaluate=x[2500:])
-    network = pb.Network(lambda: pb.mlp(2, 3), pb.Softmax(3))
+    network = pb.Network.mlp(2, pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
     for pool in (Median(), pb.mixture()):
-        state = pb.run(pb.Pooled(learner, pool), pb.InProcess(sites, seed=0), reference, seed=0)
-        predicted = state.predictive[reference.evaluate]
-        print(f"{type(pool).__name__}: NLL {metrics.nll(predicted, y[2500:]):.3f}")
+        result = pb.run(pb.Pooled(learner, pool), sites, reference)
+        predicted = result.predictive[reference.evaluate]
+        print(f"{type(pool).__name__}: NLL {pb.metrics.nll(predicted, y[2500:]):.3f}")
     # --8<-- [end:run]
 
 

@@ -54,12 +54,22 @@ def generator_on(device: torch.device, rng: torch.Generator) -> torch.Generator:
 
 
 @contextmanager
-def isolated(rng: torch.Generator) -> Iterator[None]:
+def isolated(rng: torch.Generator, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's global generator from ``rng`` inside the block and restore it after.
 
     Layers initialise their weights, and dropout draws its masks, from the global generator; there
     is no argument to pass another. This is the one place where predbayes touches it.
+
+    Args:
+        rng: Where the seed is drawn from.
+        device: What else draws inside the block beside the CPU; other devices are left alone.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(draw_seed(rng))
-        yield
+    seed = draw_seed(rng)
+    if device is None or device.type == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    else:
+        with torch.random.fork_rng(devices=[device], device_type=device.type):
+            torch.manual_seed(seed)
+            yield

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from predbayes.api.run import run
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import LearnedNoise, Softmax
@@ -32,7 +33,6 @@ from predbayes.methods.fedkt import FedKT
 from predbayes.methods.fedpa import FedPA
 from predbayes.methods.fedprox import FedProx
 from predbayes.methods.fedyogi import FedYogi
-from predbayes.methods.method import run
 from predbayes.methods.oneshot import OneShotFL
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
@@ -148,7 +148,7 @@ def tensors_of(value):
 
 
 def run_on(method, sites, reference, seed=0):
-    return predictives(run(method, InProcess(sites, seed), reference, seed=seed))
+    return predictives(run(method, InProcess(sites), reference, seed=seed).state)
 
 
 @pytest.mark.parametrize(("name", "family"), CASES)
@@ -194,7 +194,7 @@ class TestMethodContract:
         sites, reference = world(family)
         state = method.init(reference, rng=generator(0, "init"))
         task = Task(method, state, reference.inputs)
-        uploads = list(InProcess(sites, 0).collect(task))
+        uploads = list(InProcess(sites).collect(task))
         lifted = [method.lift(state, u, reference.inputs) for u in uploads]
         merged = fold(lifted[:1]).add_(fold(lifted[1:]))
         finished = method.finish(state, merged, reference, rng=generator(0, "finish", 0))
@@ -207,7 +207,7 @@ class TestMethodContract:
         method = METHODS[name](family)
         sites, reference = world(family)
         state = method.init(reference, rng=generator(0, "init"))
-        uploads = InProcess(sites, 0).collect(Task(method, state, reference.inputs))
+        uploads = InProcess(sites).collect(Task(method, state, reference.inputs))
         total = fold(method.lift(state, u, reference.inputs) for u in uploads)
         first, second = (
             method.finish(state, total, reference, rng=generator(0, "finish")) for _ in range(2)
@@ -239,7 +239,7 @@ class TestMethodContract:
         for rows in (reference, other):
             prior_free = method.init(rows, rng=generator(0, "init"))
             task = Task(method, prior_free, rows.inputs)
-            digests.append([u.digest() for u in InProcess(sites, 0).collect(task)])
+            digests.append([u.digest() for u in InProcess(sites).collect(task)])
         assert digests[0] == digests[1]
         # Beyond that, the state that sites are sent depends on labels by the prior's two numbers.
         states = (method.init(rows, rng=generator(0)) for rows in (reference, other))
@@ -256,8 +256,8 @@ class TestMethodContract:
 def test_every_method_can_be_distilled(name, family):
     sites, reference = world(family)
     method = Distilled(METHODS[name](family), STUDENTS[family], SHORT)
-    state = run(method, InProcess(sites, 0), reference, seed=0)
-    alone = run(METHODS[name](family), InProcess(sites, 0), reference, seed=0)
+    state = run(method, InProcess(sites), reference, seed=0).state
+    alone = run(METHODS[name](family), InProcess(sites), reference, seed=0).state
     assert torch.equal(state.teacher.predictive.natural(), alone.predictive.natural())
     assert isinstance(state.student.predict(reference.inputs), family)
     assert state.gap >= 0
@@ -269,9 +269,9 @@ def test_rounds_go_on_from_the_state_of_the_last(name, family):
     """Two rounds equal one round, and then one from its state with the second round's draws."""
     method = METHODS[name](family)
     sites, reference = world(family)
-    federation = InProcess(sites, 0)
-    twice = run(method, federation, reference, seed=0, num_rounds=2)
-    once = run(method, federation, reference, seed=0)
+    federation = InProcess(sites)
+    twice = run(method, federation, reference, seed=0, num_rounds=2).state
+    once = run(method, federation, reference, seed=0).state
     uploads = federation.collect(Task(method, once, reference.inputs, round=1))
     total = fold(method.lift(once, upload, reference.inputs) for upload in uploads)
     after = method.finish(once, total, reference, rng=generator(0, "finish", 1))

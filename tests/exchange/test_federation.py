@@ -19,7 +19,7 @@ class Draw:
 
 def collect(names, seed=0, number=0):
     sites = {name: (torch.zeros(3, 1), torch.zeros(3)) for name in names}
-    uploads = InProcess(sites, seed).collect(Task(Draw(), 0.0, torch.zeros(1, 1), number))
+    uploads = InProcess(sites).collect(Task(Draw(), 0.0, torch.zeros(1, 1), number, seed))
     return {upload.info.site: upload.digest() for upload in uploads}
 
 
@@ -48,7 +48,7 @@ def test_uploads_come_one_at_a_time():
             return super().learn(state, rows, inputs, rng=rng)
 
     sites = {str(k): (torch.zeros(3, 1), torch.zeros(3)) for k in range(3)}
-    stream = InProcess(sites, 0).collect(Task(Record(), 0.0, torch.zeros(1, 1)))
+    stream = InProcess(sites).collect(Task(Record(), 0.0, torch.zeros(1, 1)))
     next(stream)
     assert trained == [0]
 
@@ -62,4 +62,4 @@ def test_what_cannot_reach_sites_is_no_federation(other):
 def test_a_federation_needs_sites():
     for bad in ({}, [(torch.zeros(3, 1), torch.zeros(3))]):
         with pytest.raises(DataError, match="at least one site"):
-            InProcess(bad, 0)
+            InProcess(bad)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import predbayes
+from predbayes.api.run import run
 from predbayes.data.registry import load
 from predbayes.errors import ExperimentError, TrainingError
 from predbayes.exchange.federation import InProcess
@@ -28,7 +29,6 @@ from predbayes.learning.likelihood import LearnedNoise
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.method import run
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool
@@ -214,7 +214,7 @@ class TestResults:
         world = make_world(settings, 0)
         network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
         method = Pooled(SGHMCLearner(network, settings.sampler), BetaPool(), send="predictions")
-        state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
+        state = run(method, InProcess(world.sites), world.reference, seed=0).state
         nll = metrics.nll(state.predictive[world.reference.evaluate], world.targets)
         assert record.scores["nll"] == nll
         assert record.details["beta"] == state.beta
@@ -271,7 +271,7 @@ class TestResults:
         pool = Pooled(SGHMCLearner(network, settings.sampler), BetaPool(), send="predictions")
         student = Network(lambda: mlp(11, 2, hidden=(5,)), LearnedNoise(per_input=True))
         method = Distilled(pool, student, settings.distillation, recalibrate=False)
-        state = run(method, InProcess(world.sites, 0), world.reference, seed=0)
+        state = run(method, InProcess(world.sites), world.reference, seed=0).state
         predicted = state.student.predict(world.reference.inputs[world.reference.evaluate])
         assert records["beta student"].scores["nll"] == metrics.nll(predicted, world.targets)
         assert records["beta student"].scores != records["beta"].scores

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from predbayes.api.run import run
 from predbayes.errors import ImproperPoolError, PoolError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
@@ -22,7 +23,6 @@ from predbayes.methods.fedkt import FedKT, count_votes
 from predbayes.methods.fedpa import FedPA, whitened
 from predbayes.methods.fedprox import FedProx
 from predbayes.methods.fedyogi import FedYogi
-from predbayes.methods.method import run
 from predbayes.methods.oneshot import OneShotFL
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
@@ -73,7 +73,7 @@ TWO = {1: weights([0.0, 4.0]), 3: weights([2.0, 0.0])}
 
 
 def run_on(method, sites=SITES, reference=REFERENCE, num_rounds=1):
-    return run(method, InProcess(sites, 0), reference, seed=0, num_rounds=num_rounds)
+    return run(method, InProcess(sites), reference, seed=0, num_rounds=num_rounds).state
 
 
 def vector(state):

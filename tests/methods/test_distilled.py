@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from predbayes.api.run import run
 from predbayes.errors import UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
@@ -15,7 +16,6 @@ from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.method import run
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.beta import BetaPool, mixture
 from predbayes.predictive.metrics import nll
@@ -41,7 +41,7 @@ def world(request, rng):
 def distilled(world, settings=FIT, **options):
     network, sites, reference = world
     method = Distilled(Pooled(SGDLearner(network, FIT), mixture()), network, settings, **options)
-    return run(method, InProcess(sites, 0), reference, seed=0)
+    return run(method, InProcess(sites), reference, seed=0).state
 
 
 def with_reference(world, **changes):
@@ -79,7 +79,7 @@ def test_the_gaps_are_what_they_are_called(world):
 def test_without_labels_there_is_neither_temperature_nor_nll_gap(world):
     network, sites, reference = with_reference(world, targets=world[2].targets[:0])
     flat = Pooled(SGDLearner(network, FIT), BetaPool(beta=0.5, prior="flat"))
-    state = run(Distilled(flat, network, FIT), InProcess(sites, 0), reference, seed=0)
+    state = run(Distilled(flat, network, FIT), InProcess(sites), reference, seed=0).state
     assert state.temperature == 1
     assert math.isnan(state.nll_gap)
     assert math.isfinite(state.gap)

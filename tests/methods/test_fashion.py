@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from predbayes.api.run import run
 from predbayes.data.partition import label_skew
 from predbayes.data.registry import load
 from predbayes.exchange.federation import InProcess
@@ -15,7 +16,6 @@ from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.method import run
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.beta import BetaPool, mixture, product
 from predbayes.posterior.cyclical import PRESETS
@@ -37,14 +37,14 @@ def test_beta_is_calibrated_where_its_ends_are_not():
     learner = SGHMCLearner(network, replace(PRESETS["paper"], num_epochs=10, batch_size=20))
     beta = Pooled(learner, BetaPool(), send="predictions")
     student = OptimizerSettings("adam", lr=1e-3, num_epochs=20)
-    federation = InProcess(sites, 0)
-    state = run(Distilled(beta, network, student), federation, reference, seed=0)
+    federation = InProcess(sites)
+    state = run(Distilled(beta, network, student), federation, reference, seed=0).state
     tuned = state.teacher.predictive[reference.evaluate]
     for method in (
         Pooled(learner, mixture(), send="predictions"),
         Pooled(learner, product(), send="predictions"),
     ):
-        end = run(method, federation, reference, seed=0).predictive[reference.evaluate]
+        end = run(method, federation, reference, seed=0).state.predictive[reference.evaluate]
         assert nll(tuned, y_test) < 0.95 * nll(end, y_test)
     assert ece(tuned, y_test, rng=generator(0), num_draws=20).value < 0.03
     assert nll(state.student.predict(x_test), y_test) < nll(tuned, y_test) + 0.05

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from predbayes.api.run import run
 from predbayes.errors import PoolError, PredbayesError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
@@ -15,7 +16,6 @@ from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.method import run
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture, product
@@ -51,9 +51,9 @@ def world(rng):
 
 def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
     sites, reference = world
-    federation = InProcess(sites, 0)
+    federation = InProcess(sites)
     beta, low, high = (
-        run(method, federation, reference, seed=0)
+        run(method, federation, reference, seed=0).state
         for method in (
             Pooled(LEARNER, BetaPool()),
             Pooled(LEARNER, mixture()),
@@ -68,7 +68,7 @@ def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
 def test_sending_predictions_equals_sending_weights(world):
     sites, reference = world
     states = [
-        run(Pooled(LEARNER, BetaPool(), send=kind), InProcess(sites, 0), reference, seed=0)
+        run(Pooled(LEARNER, BetaPool(), send=kind), InProcess(sites), reference, seed=0).state
         for kind in ("weights", "predictions")
     ]
     torch.testing.assert_close(states[0].predictive.natural(), states[1].predictive.natural())
@@ -81,8 +81,8 @@ def test_any_learner_can_send_predictions(world):
     cuts = torch.arange(120).tensor_split([10, 30, 60])  # sites of 10, 20, 30 and 60 rows
     sites = {str(k): (x[rows], y[rows]) for k, rows in enumerate(cuts)}
     state = run(
-        Pooled(Frequencies(), mixture(), send="predictions"), InProcess(sites, 0), reference, seed=0
-    )
+        Pooled(Frequencies(), mixture(), send="predictions"), InProcess(sites), reference, seed=0
+    ).state
     sizes = torch.tensor([float(len(y)) for _, y in sites.values()])
     freq = torch.stack(
         [(torch.bincount(y, minlength=3) + 1) / (len(y) + 3) for _, y in sites.values()]
@@ -94,7 +94,7 @@ def test_any_learner_can_send_predictions(world):
 def test_a_learner_without_weights_cannot_send_them(world):
     sites, reference = world
     with pytest.raises(TrainingError, match="send='predictions'"):
-        run(Pooled(Frequencies(), BetaPool()), InProcess(sites, 0), reference, seed=0)
+        run(Pooled(Frequencies(), BetaPool()), InProcess(sites), reference, seed=0)
 
 
 def test_weights_cannot_be_read_without_their_network(world):
@@ -135,7 +135,7 @@ def test_a_pool_without_a_part_for_an_own_model_takes_none():
 def test_the_default_pool_is_selected_on_the_labelled_rows(world):
     sites, reference = world
     default, auto = (
-        run(method, InProcess(sites, 0), reference, seed=0)
+        run(method, InProcess(sites), reference, seed=0).state
         for method in (Pooled(LEARNER), Pooled(LEARNER, AutoPool()))
     )
     assert torch.equal(default.predictive.natural(), auto.predictive.natural())
@@ -149,7 +149,7 @@ def test_a_given_own_model_is_not_fitted_again(world):
         LEARNER, reference.inputs, reference.targets, rng=split(generator(0, "finish", 0), 2)[0]
     )
     given, made = (
-        run(Pooled(LEARNER, AutoPool(own)), InProcess(sites, 0), reference, seed=0)
+        run(Pooled(LEARNER, AutoPool(own)), InProcess(sites), reference, seed=0).state
         for own in (own, None)
     )
     assert torch.equal(given.predictive.natural(), made.predictive.natural())
@@ -171,7 +171,7 @@ def test_what_cannot_work_is_refused_before_any_site_trains(world):
         (Distilled(Pooled(LEARNER, BetaPool()), other), reference),
     ):
         with pytest.raises(PredbayesError):
-            run(method, Untouched(sites, 0), rows, seed=0)
+            run(method, Untouched(sites), rows, seed=0)
 
 
 def test_a_learner_must_return_a_predictive(world):
@@ -185,9 +185,7 @@ def test_a_learner_must_return_a_predictive(world):
             return inputs
 
     with pytest.raises(TrainingError, match="must return a Categorical or a Gaussian"):
-        run(
-            Pooled(Sloppy(), BetaPool(), send="predictions"), InProcess(sites, 0), reference, seed=0
-        )
+        run(Pooled(Sloppy(), BetaPool(), send="predictions"), InProcess(sites), reference, seed=0)
 
 
 def test_predictions_must_cover_the_reference_inputs(world):
@@ -204,7 +202,7 @@ def test_the_gap_of_the_student_is_reported(world, caplog):
     sure = SGDLearner(NETWORK, OptimizerSettings(lr=0.1, num_epochs=100, batch_size=10))
     lazy = OptimizerSettings("sgd", lr=0.0, num_epochs=1)
     method = Distilled(Pooled(sure, BetaPool()), NETWORK, lazy)
-    state = run(method, InProcess(sites, 0), reference, seed=0)
+    state = run(method, InProcess(sites), reference, seed=0).state
     expected = state.teacher.predictive.kl(state.student.predict(reference.inputs)).mean()
     assert state.gap == pytest.approx(float(expected))
     assert "distil for more steps" in caplog.text
@@ -224,7 +222,7 @@ def test_the_student_never_sees_the_evaluation_rows(world, monkeypatch):
     monkeypatch.setattr("predbayes.methods.distilled.distill", spy)
     short = OptimizerSettings("adam", num_epochs=1)
     method = Distilled(Pooled(LEARNER, BetaPool()), NETWORK, short)
-    run(method, InProcess(sites, 0), with_test, seed=0)
+    run(method, InProcess(sites), with_test, seed=0)
     ((num_rows, inputs),) = seen
     assert num_rows == 30
     assert torch.equal(inputs, reference.inputs)
@@ -232,16 +230,18 @@ def test_the_student_never_sees_the_evaluation_rows(world, monkeypatch):
 
 def test_options_of_the_method_reach_the_pool(world):
     sites, reference = world
-    federation = InProcess(sites, 0)
+    federation = InProcess(sites)
 
     def beta(**options):
-        return run(Pooled(LEARNER, BetaPool(**options)), federation, reference, seed=0).beta
+        return run(Pooled(LEARNER, BetaPool(**options)), federation, reference, seed=0).state.beta
 
     assert 0.2 <= beta(domain=(0.2, 0.3)) <= 0.3
     assert beta(domain=(-1, 1), prior_std=1e-3) == pytest.approx(0, abs=1e-3)
     assert abs(beta(domain=(-1, 1))) > 0.01
-    floored = run(Pooled(LEARNER, BetaPool(beta=1.0, floor=-0.5)), federation, reference, seed=0)
-    plain = run(Pooled(LEARNER, BetaPool(beta=1.0)), federation, reference, seed=0)
+    floored = run(
+        Pooled(LEARNER, BetaPool(beta=1.0, floor=-0.5)), federation, reference, seed=0
+    ).state
+    plain = run(Pooled(LEARNER, BetaPool(beta=1.0)), federation, reference, seed=0).state
     assert float(floored.predictive.entropy().min()) > float(plain.predictive.entropy().min())
 
 
@@ -255,13 +255,13 @@ def test_rounds_repeat_the_method(world):
             rounds.append((task.round, task.state.pooled is not None))
             return super().collect(task)
 
-    run(Pooled(LEARNER, mixture()), Counting(sites, 0), reference, seed=0, num_rounds=3)
+    run(Pooled(LEARNER, mixture()), Counting(sites), reference, seed=0, num_rounds=3)
     assert rounds == [(0, False), (1, True), (2, True)]
 
 
 def test_a_given_beta_is_the_states_beta(world):
     sites, reference = world
-    state = run(Pooled(LEARNER, BetaPool(beta=0.25)), InProcess(sites, 0), reference, seed=0)
+    state = run(Pooled(LEARNER, BetaPool(beta=0.25)), InProcess(sites), reference, seed=0).state
     assert state.beta == 0.25
     assert state.tuned is None
 
@@ -329,7 +329,7 @@ def test_the_student_of_a_regression_has_a_variance_head(rng):
     fast = OptimizerSettings("adam", lr=0.01, num_epochs=100, batch_size=20)
     learner = SGDLearner(net, OptimizerSettings("adam", lr=0.01, num_epochs=30, batch_size=20))
     method = Distilled(Pooled(learner, BetaPool()), student=net, settings=fast)
-    state = run(method, InProcess(sites, 0), reference, seed=0)
+    state = run(method, InProcess(sites), reference, seed=0).state
     gap = state.teacher.predictive.kl(state.student.predict(reference.inputs))
     assert float(gap.mean()) < 0.05
     quiet, loud = state.student.predict(torch.tensor([[-1.0], [1.0]])).var.tolist()

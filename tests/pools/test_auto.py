@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from predbayes.api.run import run
 from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
@@ -19,7 +20,6 @@ from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods import pooled as pooled_module
-from predbayes.methods.method import run
 from predbayes.methods.pooled import Pooled, upload_of
 from predbayes.methods.server_only import ServerOnly
 from predbayes.pools import auto as auto_module
@@ -116,7 +116,7 @@ def world(family=Categorical, num_labels=60, num_evaluate=20, seed=0):
 def lifted(method, sites, reference):
     """What `finish` gets: the state and the summands, one for each site."""
     state = method.init(reference, rng=generator(0, "init"))
-    uploads = list(InProcess(sites, 0).collect(Task(method, state, reference.inputs)))
+    uploads = list(InProcess(sites).collect(Task(method, state, reference.inputs)))
     return state, uploads, [method.lift(state, u, reference.inputs) for u in uploads]
 
 
@@ -129,7 +129,7 @@ def components_chosen_from(monkeypatch, method, sites, reference):
         return select(total, targets, specs, **options)
 
     monkeypatch.setattr(auto_module, "select", spy)
-    state = run(method, InProcess(sites, 0), reference, seed=0)
+    state = run(method, InProcess(sites), reference, seed=0).state
     (call,) = seen
     return state, *call
 
@@ -149,7 +149,7 @@ class TestItPays:
         losses = torch.zeros(len(methods))
         for seed in range(4):
             sites, reference, y = world(family, num_labels=150, num_evaluate=2000, seed=seed)
-            states = [run(method, InProcess(sites, 0), reference, seed=0) for method in methods]
+            states = [run(method, InProcess(sites), reference, seed=0).state for method in methods]
             losses += torch.tensor([nll(s.predictive[reference.evaluate], y) for s in states])
         assert float(losses[0]) < float(losses[1:].min())
 
@@ -161,7 +161,7 @@ class TestItPays:
             for name, (x, _) in sites.items()
         }
         state, server = (
-            run(method, InProcess(lost, 0), reference, seed=0)
+            run(method, InProcess(lost), reference, seed=0).state
             for method in (auto(), ServerOnly(Blobs()))
         )
         assert OWN in state.choice.spec.components
@@ -276,7 +276,7 @@ class TestWhatItChoosesFrom:
         state, total, *_ = components_chosen_from(monkeypatch, method, sites, reference)
         assert OWN not in total.components
         assert "without a model of the labelled rows: 50 rows are too few" in caplog.text
-        none = run(auto(own="none"), InProcess(sites, 0), reference, seed=0)
+        none = run(auto(own="none"), InProcess(sites), reference, seed=0).state
         assert torch.equal(state.predictive.natural(), none.predictive.natural())
 
     def test_one_silent_site_takes_the_terms_by_class_away(self, monkeypatch):
@@ -384,7 +384,7 @@ class TestLabels:
         """The coordinator fits nothing to them either."""
         sites, reference, _ = world(num_labels=num_labels)
         ours, plain = (
-            run(method, InProcess(sites, 0), reference, seed=0)
+            run(method, InProcess(sites), reference, seed=0).state
             for method in (auto(), Pooled(Blobs(), mixture(), send="predictions"))
         )
         torch.testing.assert_close(ours.predictive.natural(), plain.predictive.natural())
@@ -393,7 +393,7 @@ class TestLabels:
 
     def test_just_enough_are_chosen_by(self):
         sites, reference, _ = world(num_labels=30)
-        state = run(auto(), InProcess(sites, 0), reference, seed=0)
+        state = run(auto(), InProcess(sites), reference, seed=0).state
         assert OWN in {name for s in state.choice.scores for name in s.name.split(", ")}
 
     @pytest.mark.parametrize("family", [Categorical, Gaussian])
@@ -405,7 +405,7 @@ class TestLabels:
         other = dataclasses.replace(reference, inputs=reference.inputs.clone())
         other.inputs[reference.evaluate] += 5
         states = [
-            run(auto(family), InProcess(sites, 0), rows, seed=0)
+            run(auto(family), InProcess(sites), rows, seed=0).state
             for rows in (reference, fewer, other)
         ]
         for state in states[1:]:
@@ -420,7 +420,7 @@ class TestLabels:
 
     def test_the_state_says_what_was_chosen(self):
         sites, reference, _ = world()
-        state = run(auto(), InProcess(sites, 0), reference, seed=0)
+        state = run(auto(), InProcess(sites), reference, seed=0).state
         assert state.tuned is state.choice.tuned
         assert state.tuned.num_labels == 60
         labelled = state.predictive[reference.labelled]

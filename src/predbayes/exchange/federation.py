@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from predbayes.errors import DataError, TrainingError
+from predbayes.arrays import as_rows
+from predbayes.errors import DataError, PredbayesError, TrainingError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.training import Rows
+from predbayes.progress import at
 from predbayes.seeding import generator
 
 
@@ -35,6 +37,7 @@ class Task:
     state: Any
     inputs: Tensor  # reference inputs, never their labels
     round: int = 0
+    seed: int = 0  # of the run; a site's randomness derives from it
 
 
 class Federation(Protocol):
@@ -51,7 +54,7 @@ def require_federation(federation: object) -> None:
         name = federation.__name__ if isinstance(federation, type) else type(federation).__name__
         raise TrainingError(
             f"{name} is no federation: it has no collect(task) by which sites get a method's task; "
-            "give InProcess(sites, seed), and end the round of a study with study.finish()"
+            "give a dict of sites; end the round of a study with study.finish()"
         )
 
 
@@ -59,11 +62,13 @@ def require_federation(federation: object) -> None:
 class InProcess:
     """Sites in this process, one after another.
 
-    Each site's randomness depends on the seed, its name and the round, and on nothing else.
+    Each site's randomness depends on the run's seed, its name and the round, and on nothing else.
+
+    Args:
+        sites: Rows by site: pairs (inputs, targets) of tensors, arrays or tables, or loaders.
     """
 
-    sites: Mapping[str, Rows]
-    seed: int
+    sites: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         if not isinstance(self.sites, Mapping) or not self.sites:
@@ -72,6 +77,14 @@ class InProcess:
     def collect(self, task: Task) -> Iterator[Upload]:
         """Train and yield one site at a time; nothing is kept."""
         for name, rows in self.sites.items():
-            rng = generator(self.seed, "site", name, "round", task.round)
-            upload = task.method.learn(task.state, rows, task.inputs, rng=rng)
-            yield upload.named(name)
+            yield _learn_at(name, rows, task)
+
+
+def _learn_at(name: str, rows: Any, task: Task) -> Upload:
+    rng = generator(task.seed, "site", name, "round", task.round)
+    try:
+        with at(name, task.round):
+            upload = task.method.learn(task.state, as_rows(rows), task.inputs, rng=rng)
+    except PredbayesError as error:
+        raise type(error)(f"site {name!r}: {error}") from error
+    return upload.named(name)

@@ -12,10 +12,12 @@ Sites are given `inputs` and nothing else of this object.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from predbayes.arrays import as_inputs, as_targets
 from predbayes.errors import DataError
 
 
@@ -37,15 +39,16 @@ class ReferenceRows:
     @classmethod
     def of(
         cls,
-        labelled: tuple[Tensor, Tensor],
-        unlabelled: Tensor | None = None,
-        evaluate: Tensor | None = None,
+        labelled: tuple[Any, Any],
+        unlabelled: Any = None,
+        evaluate: Any = None,
     ) -> ReferenceRows:
-        """Lay rows of the three roles out in one tensor."""
-        inputs, targets = labelled
+        """Lay rows of the three roles out in one tensor; they may be tensors, arrays or tables."""
+        inputs, targets = as_inputs(labelled[0]), as_targets(labelled[1])
         if len(inputs) != len(targets):
             raise DataError(f"{len(inputs)} labelled inputs with {len(targets)} labels")
-        parts = [part for part in (inputs, unlabelled, evaluate) if part is not None]
+        others = [as_inputs(part) for part in (unlabelled, evaluate) if part is not None]
+        parts = [inputs, *others]
         if len({part.shape[1:] for part in parts}) > 1:
             shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts)
             raise DataError(f"reference inputs must have one shape, not {shapes}")

@@ -18,13 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import predbayes
+from predbayes.api.run import run
 from predbayes.data import registry
 from predbayes.errors import DivergedError, ExperimentError, ImproperPoolError, TrainingError
-from predbayes.exchange.federation import InProcess
 from predbayes.experiments import scores
 from predbayes.experiments.config import Experiment, MethodSettings, Settings, resolved
 from predbayes.experiments.methods import (
@@ -43,8 +42,8 @@ from predbayes.experiments.methods import (
 from predbayes.experiments.records import Record
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.shared import FitStore, Shared
+from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.method import run
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.threads import threads
@@ -149,10 +148,9 @@ def run_methods(
 
 def _require_device(device: str) -> None:
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).split("\n")[0]
-        raise ExperimentError(f"device {device!r} cannot be used: {reason}") from error
+        resolve_device(device)
+    except TrainingError as error:
+        raise ExperimentError(str(error)) from error
 
 
 def _run_methods(
@@ -279,11 +277,12 @@ def _scored(
 ) -> dict[str, _Result]:
     state = run(
         method,
-        InProcess(world.sites, one.seed),
+        world.sites,
         world.reference,
         seed=one.seed,
         num_rounds=entry.num_rounds,
-    )
+        progress=False,
+    ).state
     results = {}
     for label, predictive in _outputs(one.label, state, world, student=entry.student).items():
         figures = scores.score(

@@ -26,7 +26,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.nets import input_weight
-from predbayes.learning.training import TensorBatches
+from predbayes.learning.training import TensorBatches, resolve_device
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import PredictiveSum
@@ -68,17 +68,17 @@ def distill(
         device: Where to train.
         rng: Initial weights and order of the rows.
     """
-    likelihood = student.likelihood
-    soft_targets = likelihood.soft_targets(teacher).to(device, torch.get_default_dtype())
-    model = student.create(rng, start).to(device)
+    likelihood, on = student.likelihood, resolve_device(device)
+    soft_targets = likelihood.soft_targets(teacher).to(on, torch.get_default_dtype())
+    model = student.create(rng, start).to(on)
     with torch.no_grad():
-        trial = likelihood.predictive(model.eval()(inputs[:1].to(device)).unsqueeze(0))
+        trial = likelihood.predictive(model.eval()(inputs[:1].to(on)).unsqueeze(0))
     if trial.natural().shape[1] != soft_targets.shape[1]:
         raise TrainingError(
             f"the teacher predicts {soft_targets.shape[1]} classes, the student "
             f"{trial.natural().shape[1]}; give the student as many outputs"
         )
-    batches = TensorBatches(inputs.to(device), soft_targets, settings.batch_size)
+    batches = TensorBatches(inputs.to(on), soft_targets, settings.batch_size)
     settings.minimize(model, likelihood.soft_loss, batches, rng=rng)
     return NetworkPredictor(student, WeightSamples.of(model), device)
 

@@ -8,7 +8,7 @@ The M networks predict one after the other, and their predictives are averaged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -19,7 +19,15 @@ from torch import Tensor, nn
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint, SamplerProgress
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
-from predbayes.learning.training import Batches, Objective, Rows, as_batches, train
+from predbayes.learning.nets import cnn, mlp
+from predbayes.learning.training import (
+    Batches,
+    Objective,
+    Rows,
+    as_batches,
+    resolve_device,
+    train,
+)
 from predbayes.posterior.cyclical import SamplerSettings, enough_epochs
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
@@ -47,10 +55,28 @@ class LocalLearner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A recipe for a network: how to build the module, and how to read its outputs."""
+    """A recipe for a network: how to build the module, and how to read its outputs.
+
+    Examples:
+        >>> from predbayes.learning.likelihood import Softmax
+        >>> network = Network.mlp(2, Softmax(3), hidden=(8,))
+        >>> network = Network(lambda: nn.Linear(2, 3), Softmax(3))  # a network of one's own
+    """
 
     build: Callable[[], nn.Module]
     likelihood: Likelihood
+
+    @classmethod
+    def mlp(
+        cls, num_inputs: int, likelihood: Likelihood, hidden: Sequence[int] = (100, 100)
+    ) -> Network:
+        """A fully connected network with as many outputs as the likelihood reads."""
+        return cls(partial(mlp, num_inputs, likelihood.num_outputs, tuple(hidden)), likelihood)
+
+    @classmethod
+    def cnn(cls, image_shape: tuple[int, int, int], likelihood: Likelihood) -> Network:
+        """A convolutional network with as many outputs as the likelihood reads."""
+        return cls(partial(cnn, image_shape, likelihood.num_outputs), likelihood)
 
     def create(self, rng: torch.Generator, start: WeightSamples | None = None) -> nn.Module:
         """A new module, the likelihood's own parameters included.
@@ -74,7 +100,7 @@ class Network:
         return as_batches(
             rows,
             batch_size=batch_size,
-            device=torch.device(device),
+            device=resolve_device(device),
             check=self.likelihood.check,
         )
 
@@ -82,6 +108,7 @@ class Network:
         self, samples: WeightSamples, inputs: Tensor, device: str | torch.device = "cpu"
     ) -> Predictive:
         """The average predictive of the samples (Paper: alg:dBpredbayes, step 3)."""
+        device = resolve_device(device)
         skeleton = self.create(torch.Generator()).to(device).eval()
         chunks = torch.split(inputs, _PREDICT_ROWS)
         outputs = []
@@ -170,7 +197,7 @@ class SGHMCLearner:
         """
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
-        model = self.network.create(rng, start).to(self.device)
+        model = self.network.create(rng, start).to(resolve_device(self.device))
         sampler = SGHMC(
             _groups(model),
             step_size=settings.step_size,
@@ -317,7 +344,7 @@ class SGDLearner:
         """Minimise the mean NLL; ``penalty`` adds its gradient to the module's own, each step."""
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
-        model = self.network.create(rng, start).to(self.device)
+        model = self.network.create(rng, start).to(resolve_device(self.device))
         settings.minimize(
             model,
             self.network.likelihood.loss,

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from predbayes.errors import DataError, DivergedError
+from predbayes.errors import DataError, DivergedError, TrainingError
+from predbayes.progress import Event, heard, tell
 from predbayes.seeding import isolated
 
 Rows = tuple[Tensor, Tensor] | DataLoader[Any]
@@ -24,6 +25,23 @@ Rows = tuple[Tensor, Tensor] | DataLoader[Any]
 
 Objective = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> mean loss."""
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Return the device of this name; ``"auto"`` is a GPU where there is one, else the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else _mps_or_cpu()
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise TrainingError(f"device {str(device)!r} cannot be used: {reason}") from error
+    return found
+
+
+def _mps_or_cpu() -> str:
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 class Batches(Protocol):
@@ -177,10 +195,12 @@ def train(
     model.train()
     parameters = list(model.parameters())
     loss = torch.zeros(())
-    with isolated(rng):
+    told = heard()
+    with isolated(rng, parameters[0].device if parameters else None):
         first = 0 if resume is None else resume()
         step = first * len(batches)
         for epoch in range(first, num_epochs):
+            total = torch.zeros(())
             for inputs, targets in batches.epoch(rng):
                 if before_step is not None:
                     before_step(step)
@@ -190,11 +210,16 @@ def train(
                 loss.backward()  # type: ignore[no-untyped-call]
                 if after_backward is not None:
                     after_backward()
+                if told:
+                    total = total + loss.detach()
                 optimizer.step()
                 if after_step is not None:
                     after_step(step)
                 step += 1
             if not math.isfinite(loss.item()):
                 raise DivergedError(f"training diverged at step {step}; lower the step size")
+            if told:
+                mean = float(total) / len(batches)
+                tell(Event("epoch", epoch=epoch + 1, num_epochs=num_epochs, loss=mean))
             if after_epoch is not None:
                 after_epoch(epoch + 1)

@@ -23,10 +23,12 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION, distill, recalibrated
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
+from predbayes.methods.description import describe_pool
 from predbayes.methods.method import Method
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll
+from predbayes.progress import STUDENT, Event, at, tell
 from predbayes.summand import Summand
 
 _log = logging.getLogger(__name__)
@@ -136,6 +138,10 @@ class Distilled(Generic[T, Total]):
             rng=rng,
         )
 
+    def model(self, state: DistilledState[T]) -> NetworkPredictor:
+        """The student."""
+        return state.student
+
 
 def taught_by(
     teacher: T,
@@ -151,15 +157,18 @@ def taught_by(
     """Distil what a state predicts into one network, on all but the evaluation rows."""
     rows, labelled = reference.distillation, reference.labelled
     inputs, taught = reference.inputs[rows], teacher.predictive[rows]
-    student = distill(
-        network, taught, inputs, settings=settings, start=start, device=device, rng=rng
-    )
+    tell(Event("pool", detail=describe_pool(teacher)))
+    with at(STUDENT):
+        student = distill(
+            network, taught, inputs, settings=settings, start=start, device=device, rng=rng
+        )
     # Before it is recalibrated: that may well lead away from a teacher who is not calibrated.
     _warn_of_a_gap(taught, student.predict(inputs))
     if recalibrate:
         student = recalibrated(student, reference.inputs[labelled], reference.targets)
     predicted = student.predict(inputs)
     gap, nll_gap = float(taught.kl(predicted).mean()), math.nan
+    tell(Event("student", who=STUDENT, gap=gap))
     if len(reference.targets):
         theirs, own = (nll(p[labelled], reference.targets) for p in (taught, predicted))
         nll_gap = own - theirs

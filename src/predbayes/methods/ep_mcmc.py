@@ -25,8 +25,9 @@ from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import NOISE_PARAMETER
+from predbayes.learning.local import NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import FromGlobalModel, ModelState, predict_with
+from predbayes.methods.global_model import FromGlobalModel, ModelState, network_of, predict_with
 from predbayes.summand import TensorSum
 
 _MIN_VAR = 1e-10  # of weights that hardly move, such as those of a pixel that is always black
@@ -84,7 +85,12 @@ class EPMCMC(FromGlobalModel):
         buffers = total["buffers"] / total["sites"]
         drawn = state.weights.from_vectors(mean + noise / prec.sqrt(), buffers)
         weights = state.weights.from_vectors(mean.unsqueeze(0), buffers)
-        return replace(state, weights=weights, pooled=predict_with(self.learner, drawn, reference))
+        pooled = predict_with(self.learner, drawn, reference)
+        return replace(state, weights=weights, pooled=pooled, drawn=drawn)
+
+    def model(self, state: ModelState) -> NetworkPredictor:
+        """The networks that were drawn."""
+        return network_of(self.learner, state.drawn or state.weights)
 
     def _prior_prec(self, state: ModelState) -> Tensor:
         """The prior's precision of each parameter; the learnt noise is no weight and has none."""

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.local import NetworkPredictor
 from predbayes.methods.global_model import (
     FromGlobalModel,
     ModelState,
     average_model,
+    network_of,
     row_weighted,
 )
 from predbayes.summand import TensorSum
@@ -36,3 +38,7 @@ class FedAvg(FromGlobalModel):
     ) -> ModelState:
         """The mean is the new global model."""
         return average_model(self.learner, state, total, reference)
+
+    def model(self, state: ModelState) -> NetworkPredictor:
+        """The global model."""
+        return network_of(self.learner, state.weights)

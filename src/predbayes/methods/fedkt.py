@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from predbayes.errors import ImproperPoolError, TrainingError
+from predbayes.errors import ImproperPoolError, PoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner, NetworkPredictor, check_targets
@@ -101,6 +101,12 @@ class FedKT:
         inputs = reference.inputs[: state.num_inputs][voted]
         model = self.learner.fit((inputs, votes[voted].argmax(-1)), rng=rng)
         return replace(state, model=model, pooled=model.predict(reference.inputs))
+
+    def model(self, state: FedKTState) -> NetworkPredictor:
+        """The final network."""
+        if state.model is None:
+            raise PoolError("no round has been run yet, so there is no network")
+        return state.model
 
     def _votes(self, samples: WeightSamples, inputs: Tensor) -> Tensor:
         """One-hot most probable classes, (R, C)."""

@@ -31,12 +31,13 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner
+from predbayes.learning.local import NetworkLearner, NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import (
     ModelState,
     first_model,
     mean_of,
+    network_of,
     predict_with,
     row_weighted,
 )
@@ -117,6 +118,10 @@ class FedPA:
         pooled = predict_with(self.learner, weights, reference)
         num_steps = state.num_steps + 1
         return PosteriorAveragingState(weights, first, second, num_steps, pooled=pooled)
+
+    def model(self, state: PosteriorAveragingState) -> NetworkPredictor:
+        """The global model."""
+        return network_of(self.learner, state.weights)
 
     def _step(self, state: PosteriorAveragingState, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The optimiser's new memory, and the direction to step in."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner, NetworkPredictor
-from predbayes.learning.training import Rows, count_rows
+from predbayes.learning.training import Rows, count_rows, resolve_device
 from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.global_model import ModelState
 from predbayes.posterior.samples import WeightSamples
@@ -63,7 +63,9 @@ class FedProx(FedAvg):
 
 def _towards(anchor: WeightSamples, strength: float, device: str) -> Callable[[nn.Module], None]:
     """Adds strength × (v - anchor) to the gradients of a module with parameters v."""
-    centre = {name: value[-1].to(device) for name, value in anchor.parameters.items()}
+    centre = {
+        name: value[-1].to(resolve_device(device)) for name, value in anchor.parameters.items()
+    }
 
     def add_gradient(module: nn.Module) -> None:
         with torch.no_grad():

@@ -21,11 +21,13 @@ from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.local import NetworkPredictor
 from predbayes.methods.global_model import (
     FromGlobalModel,
     ModelState,
     first_model,
     mean_of,
+    network_of,
     predict_with,
     row_weighted,
 )
@@ -87,3 +89,7 @@ class FedYogi(FromGlobalModel):
         return replace(
             state, weights=weights, first_moment=first, second_moment=second, pooled=pooled
         )
+
+    def model(self, state: YogiState) -> NetworkPredictor:
+        """The global model."""
+        return network_of(self.learner, state.weights)

@@ -9,7 +9,7 @@ Parameters travel as named arrays and are summed as one vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner, check_targets
+from predbayes.learning.local import NetworkLearner, NetworkPredictor, check_targets
 from predbayes.learning.training import Rows, count_rows
 from predbayes.pools.pool import BOTH_FAMILIES, RoundState
 from predbayes.posterior.samples import WeightSamples
@@ -31,6 +31,7 @@ class ModelState(RoundState):
     """The global model, and after a round what it or its ensemble predicts."""
 
     weights: WeightSamples  # M = 1
+    drawn: WeightSamples | None = field(default=None, kw_only=True)  # an ensemble's networks
 
 
 def first_model(
@@ -95,6 +96,11 @@ def predict_with(
 ) -> Predictive:
     """What one or more sets of weights predict on the reference rows."""
     return learner.network.predict(weights, reference.inputs, learner.device)
+
+
+def network_of(learner: NetworkLearner, weights: WeightSamples) -> NetworkPredictor:
+    """The learner's network with these weights, to predict new inputs with."""
+    return NetworkPredictor(learner.network, weights, learner.device)
 
 
 def average_model(

@@ -1,4 +1,4 @@
-"""The shape of a method, and how one is run.
+"""The shape of a method; `predbayes.api.run` runs one.
 
     init    at the coordinator   what everybody may see before the round
     learn   at each site         state, own rows, reference inputs -> upload
@@ -12,19 +12,17 @@ state: the state may be sent to sites. More rounds repeat the last three.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from predbayes.errors import TrainingError
-from predbayes.exchange.federation import Federation, Task, require_federation
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.local import Predictor
 from predbayes.learning.training import Rows
 from predbayes.predictive.families import Predictive
-from predbayes.seeding import generator
-from predbayes.summand import Summand, fold
+from predbayes.summand import Summand
 
 State = TypeVar("State")
 Total = TypeVar("Total", bound=Summand)
@@ -62,35 +60,10 @@ class Method(Protocol[State, Total]):
         ...
 
 
-def _require_method(method: object) -> None:
-    """Refuse what is no method before any site trains."""
-    if isinstance(method, type):
-        raise TrainingError(f"{method.__name__} is a class; give an instance of it")
-    for part in ("families", "streams", "init", "learn", "lift", "finish"):
-        if not hasattr(method, part):
-            raise TrainingError(
-                f"{type(method).__name__} has no {part}; a method has families, streams, init, "
-                "learn, lift and finish"
-            )
+@runtime_checkable
+class HasModel(Protocol):
+    """A method that ends with something that predicts new inputs, not reference rows alone."""
 
-
-def run(
-    method: Method[State, Total],
-    federation: Federation,
-    reference: ReferenceRows,
-    *,
-    seed: int,
-    num_rounds: int = 1,
-) -> State:
-    """Run a method over a federation, folding uploads as they arrive."""
-    _require_method(method)
-    require_federation(federation)
-    if num_rounds < 1:
-        raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
-    state = method.init(reference, rng=generator(seed, "init"))
-    for index in range(num_rounds):
-        task = Task(method, state, reference.inputs, index)
-        uploads = federation.collect(task)
-        total = fold(method.lift(state, upload, reference.inputs) for upload in uploads)
-        state = method.finish(state, total, reference, rng=generator(seed, "finish", index))
-    return state
+    def model(self, state: Any) -> Predictor:
+        """What predicts, read off the state after the last round."""
+        ...

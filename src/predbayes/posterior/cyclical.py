@@ -51,8 +51,16 @@ class CyclicalSchedule:
         if self._sampling_start(start, end) + self.samples_per_cycle > end:
             raise TrainingError(
                 f"{self.num_steps} steps are too few for {self.num_cycles} cycles of "
-                f"{self.samples_per_cycle} samples; train for more epochs or take smaller batches"
+                f"{self.samples_per_cycle} samples, which need {self._enough_steps()}; train for "
+                f"more epochs, take smaller batches or set min_steps={self._enough_steps()}"
             )
+
+    def _enough_steps(self) -> int:
+        """The least number of steps whose first cycle, the shortest, holds its samples."""
+        length = self.samples_per_cycle
+        while length - math.ceil(self.exploration * length) < self.samples_per_cycle:
+            length += 1
+        return self.num_cycles * length
 
     def step_size_at(self, step: int) -> float:
         """Return the step size of this step; positive throughout."""

@@ -101,17 +101,17 @@ class WeightSamples:
             raise UploadError(f"array {stray[0]!r} is neither a parameter nor a buffer")
         return cls(_with_prefix(arrays, _PARAMETER), _with_prefix(arrays, _BUFFER))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a safetensors file."""
         save_file({name: value.contiguous() for name, value in self.arrays().items()}, path)
 
     @classmethod
-    def load(cls, path: Path) -> WeightSamples:
+    def load(cls, path: str | Path) -> WeightSamples:
         """Read a safetensors file."""
         try:
             return cls.from_arrays(load_file(path))
         except SafetensorError as error:
-            raise UploadError(f"{path.name} is not a safetensors file: {error}") from error
+            raise UploadError(f"{Path(path).name} is not a safetensors file: {error}") from error
 
 
 def _copy(value: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Protocol, Self
 
 import torch
@@ -107,7 +108,7 @@ class Predictive(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Categorical:
     """Categorical predictives over C classes, kept as normalised log-probabilities.
 
@@ -139,6 +140,18 @@ class Categorical:
     def moments(self) -> Tensor:
         """Moment coordinates p, (B, C)."""
         return self.log_probs.exp()
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of the classes, (B, C)."""
+        return self.log_probs.exp()
+
+    def classes(self) -> Tensor:
+        """The most probable class of each row, (B,)."""
+        return self.log_probs.argmax(-1)
+
+    def __repr__(self) -> str:
+        return f"Categorical of {len(self):,} rows, {self.log_probs.shape[1]} classes"
 
     def check(self, targets: Tensor) -> None:
         """One class index per row, an integer from 0 to C - 1."""
@@ -215,7 +228,7 @@ class Categorical:
         return bool(natural.isfinite().all())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Gaussian:
     """Gaussian predictives of one real target, with an optional split of the variance.
 
@@ -223,8 +236,9 @@ class Gaussian:
     data would remove (the spread of the posterior samples' means); the rest is observation noise.
 
     Examples:
-        >>> Gaussian.from_moments(torch.tensor([[1.0, 5.0]]))
-        Gaussian(mean=tensor([1.]), var=tensor([4.]), epistemic_var=None)
+        >>> p = Gaussian.from_moments(torch.tensor([[1.0, 5.0]]))
+        >>> p.mean.tolist(), p.std.tolist(), p
+        ([1.0], [2.0], Gaussian of 1 rows)
     """
 
     mean: Tensor  # (B,)
@@ -248,6 +262,21 @@ class Gaussian:
         # Numerics: in float32 a mean of 1000 leaves nothing of a variance of .01.
         mean = self.mean.double()
         return torch.stack([mean, mean.square() + self.var.double()], -1)
+
+    @property
+    def std(self) -> Tensor:
+        """Predictive standard deviation, (B,)."""
+        return self.var.sqrt()
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """The central interval that holds a target with this probability: low and high, (B,)."""
+        if not 0 < level < 1:
+            raise PoolError(f"level must lie between 0 and 1, not be {level}")
+        reach = NormalDist().inv_cdf(0.5 + level / 2) * self.std
+        return self.mean - reach, self.mean + reach
+
+    def __repr__(self) -> str:
+        return f"Gaussian of {len(self):,} rows"
 
     def check(self, targets: Tensor) -> None:
         """One number per row."""

@@ -13,10 +13,8 @@ Sites that send predictions may fit any of them; all but the network need scikit
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -24,14 +22,12 @@ from predbayes.errors import PlanError, no_such
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
+from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.learning.nets import mlp
-from predbayes.optional import require
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
 from predbayes.study.plan.modules import load_module, load_object
 from predbayes.study.plan.schema import Plan
-
-_NEED = "study"
 
 
 def student_network(plan: Plan) -> Network:
@@ -71,7 +67,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     """A learner by name, for the plan's task."""
     if name == "network":
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
-    known = _CLASSIFIERS if plan.classification else _REGRESSORS
+    known = CLASSIFIERS if plan.classification else REGRESSORS
     if ":" in name:
         estimator = load_object(name)()
         if not hasattr(estimator, "get_params"):
@@ -88,7 +84,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
 
 def learner_names(plan: Plan) -> list[str]:
     """The names that `make_learner` knows for a plan's task."""
-    return ["network", *(_CLASSIFIERS if plan.classification else _REGRESSORS)]
+    return ["network", *(CLASSIFIERS if plan.classification else REGRESSORS)]
 
 
 def _network(plan: Plan, *, per_input: bool) -> Network:
@@ -101,42 +97,3 @@ def _network(plan: Plan, *, per_input: bool) -> Network:
     if plan.model.module:
         return Network(partial(load_module(plan), *sizes), likelihood)
     return Network(partial(mlp, *sizes, plan.model.hidden), likelihood)
-
-
-def _logistic_regression() -> Any:
-    return require("sklearn.linear_model", _NEED).LogisticRegression(max_iter=1000)
-
-
-def _linear_regression() -> Any:
-    return require("sklearn.linear_model", _NEED).BayesianRidge()
-
-
-def _forest(kind: str) -> Any:
-    build = getattr(require("sklearn.ensemble", _NEED), f"RandomForest{kind}")
-    # Leaves of several rows: a leaf of one row is certain of it.
-    return build(n_estimators=200, min_samples_leaf=3)
-
-
-def _process_classifier() -> Any:
-    processes = require("sklearn.gaussian_process", _NEED)
-    kernels = require("sklearn.gaussian_process.kernels", _NEED)
-    return processes.GaussianProcessClassifier(kernels.ConstantKernel() * kernels.RBF())
-
-
-def _process_regressor() -> Any:
-    processes = require("sklearn.gaussian_process", _NEED)
-    kernels = require("sklearn.gaussian_process.kernels", _NEED)
-    kernel = kernels.ConstantKernel() * kernels.RBF() + kernels.WhiteKernel()
-    return processes.GaussianProcessRegressor(kernel, normalize_y=True)
-
-
-_CLASSIFIERS: dict[str, Callable[[], Any]] = {
-    "logistic-regression": _logistic_regression,
-    "random-forest": partial(_forest, "Classifier"),
-    "gaussian-process": _process_classifier,
-}
-_REGRESSORS: dict[str, Callable[[], Any]] = {
-    "linear-regression": _linear_regression,
-    "random-forest": partial(_forest, "Regressor"),
-    "gaussian-process": _process_regressor,
-}

@@ -1,0 +1,1 @@
+"""What a user of the library calls: `run`, its result, saving and loading, the estimators."""

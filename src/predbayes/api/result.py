@@ -1,0 +1,218 @@
+"""The result of a run: one object for every method.
+
+    predict      new inputs: by the student if there is one, else by the method's own network
+    predictive   what the pool says on the reference rows
+    beta, choice, gap   how the pool was tuned, or chosen, and how near the student came
+    summary      all of it in a few lines of text
+    save         everything that `predbayes.api.saved.load` needs to predict the same bits
+
+What the lines of the summary say is kept as plain data, an `Account`: a loaded result has the same.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from predbayes.api.scaling import UNSCALED, Scaling
+from predbayes.errors import PoolError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.strict import Strict
+from predbayes.learning.local import Predictor
+from predbayes.methods.description import describe_pool, pool_of
+from predbayes.predictive.families import Predictive
+from predbayes.predictive.metrics import nll
+
+State = TypeVar("State")
+_SHOWN_SITES = 8
+
+
+class Account(Strict):
+    """What is known of a run, as plain data; None is what it does not have."""
+
+    method: str
+    sites: dict[str, int]  # rows of each
+    num_reference: int
+    num_labels: int
+    pool: str  # what was tuned or chosen, in words
+    weights: dict[str, float | list[float]]
+    beta: float | None = None
+    nll: float | None = None  # of the pool on the labelled rows
+    held_out: bool = False  # whether each of those rows was predicted by weights tuned without it
+    gap: float | None = None
+    nll_gap: float | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result(Generic[State]):
+    """What a method gives.
+
+    Args:
+        state: The method's own; None in a result that was loaded.
+        account: What `summary` says, as data.
+        model: What predicts new inputs, where there is something.
+        scaling: From the user's inputs and targets to the network's, and back.
+        kept: The predictive on the reference rows, where there is no state to ask.
+    """
+
+    state: State
+    account: Account
+    model: Predictor | None = None
+    scaling: Scaling = UNSCALED
+    kept: Predictive | None = None
+
+    def predict(self, inputs: Any) -> Predictive:
+        """Predict new inputs: a tensor, an array or a table."""
+        if self.model is None:
+            raise PoolError(
+                f"{self.account.method} has predictions on the reference rows only; to predict new "
+                "inputs, run pb.Distilled(method, student=network)"
+            )
+        return self.scaling.restored(self.model.predict(self.scaling.scaled(inputs)))
+
+    @property
+    def predictive(self) -> Predictive:
+        """What the pool, or the method's network, predicts on the reference rows, in order."""
+        pool: Any = pool_of(self.state)
+        return self.scaling.restored(pool.predictive if self.kept is None else self.kept)
+
+    @property
+    def beta(self) -> float:
+        """The weight of the product in the pool; NaN where the method has none."""
+        return math.nan if self.account.beta is None else self.account.beta
+
+    @property
+    def choice(self) -> Any:
+        """The pool that was chosen from several, and why; None where none was chosen."""
+        return getattr(pool_of(self.state), "choice", None)
+
+    @property
+    def gap(self) -> float:
+        """Mean KL from pool to student in nats; NaN without a student."""
+        return math.nan if self.account.gap is None else self.account.gap
+
+    def scaled_by(self, scaling: Scaling) -> Result[State]:
+        """Return the same result in the units of the user."""
+        score = self.account.nll
+        moved = None if score is None else score + math.log(scaling.target_scale)
+        account = self.account.model_copy(update={"nll": moved})
+        return replace(self, scaling=scaling, account=account)
+
+    def summary(self) -> str:
+        """Return a few lines: the sites, the pool, its NLL and what that rests on, the student."""
+        return "\n".join(f"{name:<8}{said}" for name, said in _lines(self.account))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `pb.load` reads: numbers and plain data, nothing pickled."""
+        from predbayes.api.saved import save
+
+        save(self, Path(folder))
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(said)}</td></tr>"
+            for name, said in _lines(self.account)
+        )
+        return f"<table>{cells}</table>"
+
+
+def account_of(
+    method: Any, state: Any, num_rows: Mapping[str, int], reference: ReferenceRows
+) -> Account:
+    """Write down what is known of a run."""
+    pool = pool_of(state)
+    student = getattr(state, "distilled", None)
+    score, held_out = _score(pool, reference)
+    return Account(
+        method=_method_name(method),
+        sites=dict(num_rows),
+        num_reference=len(reference.inputs),
+        num_labels=len(reference.targets),
+        pool=describe_pool(pool),
+        weights=_weights(pool),
+        beta=_number(getattr(pool, "beta", None)),
+        nll=score,
+        held_out=held_out,
+        gap=_number(getattr(state, "gap", None)),
+        nll_gap=_number(getattr(state, "nll_gap", None)),
+        temperature=None if student is None else 1 / student.inverse_temperature,
+    )
+
+
+def _score(pool: Any, reference: ReferenceRows) -> tuple[float | None, bool]:
+    """The pool's NLL on the labelled rows, cross-validated where a pool was chosen."""
+    if not len(reference.targets) or not hasattr(pool, "predictive"):
+        return None, False
+    choice = getattr(pool, "choice", None)
+    if choice is not None and len(choice.losses):
+        return _number(choice.losses.mean()), True
+    return _number(nll(pool.predictive[reference.labelled], reference.targets)), False
+
+
+def _weights(pool: Any) -> dict[str, float | list[float]]:
+    tuned = getattr(pool, "tuned", None)
+    if tuned is None:
+        return {}
+    return {
+        name: list(weight) if isinstance(weight, tuple) else float(weight)
+        for name, weight in tuned.weights.items()
+    }
+
+
+def _method_name(method: Any) -> str:
+    inner = getattr(method, "method", None) or getattr(method, "pool", None)
+    name = type(method).__name__
+    return name if inner is None else f"{name}({_method_name(inner)})"
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _lines(account: Account) -> list[tuple[str, str]]:
+    lines = [("method", account.method), ("sites", _sites(account.sites))]
+    if account.pool:
+        lines.append(("pool", account.pool))
+    shown = [f"{n} {w:.3g}" for n, w in account.weights.items() if isinstance(w, float) and w]
+    if shown:
+        lines.append(("weights", ", ".join(shown)))
+    lines.append(("NLL", _rests_on(account)))
+    if account.gap is not None:
+        lines.append(("student", _student(account)))
+    return lines
+
+
+def _sites(sites: Mapping[str, int]) -> str:
+    names = [f"{name} {rows:,}" for name, rows in list(sites.items())[:_SHOWN_SITES]]
+    others = len(sites) - len(names)
+    more = f" and {others:,} more" if others else ""
+    return f"{len(sites):,} with {sum(sites.values()):,} rows: {', '.join(names)}{more}"
+
+
+def _rests_on(account: Account) -> str:
+    if account.nll is None:
+        return f"unknown: none of {account.num_reference:,} reference rows has a label"
+    how = (
+        "each under weights tuned without it"
+        if account.held_out
+        else "which the coordinator has seen"
+    )
+    return f"{account.nll:.3f} on {account.num_labels:,} labelled reference rows, {how}"
+
+
+def _student(account: Account) -> str:
+    parts = [f"{account.gap:.4f} nats from the pool"]
+    if account.nll_gap is not None:
+        parts.append(f"NLL {account.nll_gap:+.4f}")
+    if account.temperature is not None and account.temperature != 1:
+        parts.append(f"temperature {account.temperature:.3f}")
+    return ", ".join(parts)

@@ -1,0 +1,25 @@
+"""A pool in words, for summaries and for whoever watches a run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def pool_of(state: Any) -> Any:
+    """Return the state of the pool, also where it has been distilled."""
+    return getattr(state, "teacher", state)
+
+
+def describe_pool(pool: Any) -> str:
+    """Say in words what was tuned or chosen."""
+    choice, tuned = getattr(pool, "choice", None), getattr(pool, "tuned", None)
+    if choice is not None:
+        return f"{choice.name}: {choice.reason}"
+    beta = getattr(pool, "beta", math.nan)
+    if tuned is not None and "beta" in tuned.profiles:
+        low, high = tuned.profiles["beta"].interval
+        return f"beta {beta:.3f}, 95 % interval {low:.3f} to {high:.3f}"
+    if math.isfinite(beta):
+        return {0.0: "mixture", 1.0: "product"}.get(beta, f"beta {beta:.3f}")
+    return f"site {pool.site}" if getattr(pool, "site", "") else ""

@@ -1,0 +1,174 @@
+"""The estimators: what they take, what they give, and scikit-learn's own checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import predbayes as pb
+
+pytest.importorskip("sklearn")
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+QUICK = pb.OptimizerSettings("adam", lr=0.02, num_epochs=5, min_steps=300, decay="cosine")
+
+
+def rows(num=360, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(num, 2)) * [1, 100] + [0, 1000]
+    z = x[:, 0] + (x[:, 1] - 1000) / 100
+    return x, z, 5000 + 800 * z + 80 * rng.normal(size=num)
+
+
+@pytest.fixture(scope="module")
+def classified():
+    x, z, _ = rows()
+    y = np.array(["high", "low", "mid"])[np.where(z > 0.7, 0, np.where(z < -0.7, 1, 2))]
+    sites = {f"site {k}": (x[k * 60 :][:60], y[k * 60 :][:60]) for k in range(3)}
+    there = sites["site 0"][1] != "mid"
+    sites["site 0"] = (sites["site 0"][0][there], sites["site 0"][1][there])  # lacks a class
+    reference = (x[180:230], y[180:230], x[230:280])
+    model = pb.FederatedClassifier("logistic-regression", distillation=QUICK)
+    return model.fit(sites, reference), sites, reference, (x[280:], y[280:])
+
+
+class TestClassifier:
+    def test_it_learns_classes_of_any_kind_also_where_a_site_lacks_one(self, classified):
+        model, _, _, (x, y) = classified
+        assert model.classes_.tolist() == ["high", "low", "mid"]
+        assert model.score(x, y) > 0.8
+        assert set(model.predict(x)) <= {"high", "low", "mid"}
+
+    def test_probabilities_are_those_of_the_result(self, classified):
+        model, _, _, (x, _) = classified
+        probs = model.predict_proba(x)
+        assert probs.shape == (len(x), 3)
+        np.testing.assert_allclose(probs.sum(1), 1)
+        np.testing.assert_allclose(probs, model.result_.predict(x).probs, atol=1e-6)
+
+    def test_tensors_and_tables_are_arrays(self, classified):
+        model, sites, reference, (x, _) = classified
+        codes = {name: np.searchsorted(model.classes_, y) for name, (_, y) in sites.items()}
+        tensors = {n: (torch.tensor(sites[n][0]), torch.tensor(codes[n])) for n in sites}
+        tables = {n: (pd.DataFrame(sites[n][0]), pd.Series(codes[n])) for n in sites}
+        coded = (reference[0], np.searchsorted(model.classes_, reference[1]), reference[2])
+        expected = model.predict_proba(x)
+        for given in (tensors, tables):
+            again = clone(model).fit(given, coded)
+            np.testing.assert_array_equal(again.predict_proba(x), expected)
+
+    def test_reference_rows_without_labels_and_as_an_object(self, classified):
+        model, sites, (x, y, more), _ = classified
+        unlabelled = clone(model).fit(sites, x)
+        assert "none of 50 reference rows has a label" in repr(unlabelled.result_)
+        codes = np.searchsorted(model.classes_, y)
+        numbered = {n: (x, np.searchsorted(model.classes_, y)) for n, (x, y) in sites.items()}
+        made = pb.ReferenceRows.of((x, codes), unlabelled=more)
+        again = clone(model).fit(numbered, made)
+        np.testing.assert_allclose(again.predict_proba(x), model.predict_proba(x), atol=1e-4)
+
+    def test_a_saved_one_predicts_the_same(self, classified, tmp_path):
+        model, _, _, (x, _) = classified
+        model.result_.save(tmp_path)
+        again = pb.load(tmp_path).predict(x)
+        assert torch.equal(again.log_probs, model.result_.predict(x).log_probs)
+
+
+def module(num_inputs, num_outputs):
+    return nn.Sequential(nn.Linear(num_inputs, 16), nn.Tanh(), nn.Linear(16, num_outputs))
+
+
+@pytest.mark.parametrize("model", ["random-forest", LogisticRegression(), module])
+def test_models_are_names_estimators_or_modules(model, classified):
+    _, sites, reference, (x, y) = classified
+    fitted = pb.FederatedClassifier(model, pool="mixture", student=module, distillation=QUICK)
+    assert fitted.fit(sites, reference).score(x, y) > 0.5
+
+
+@pytest.fixture(scope="module")
+def measured():
+    x, _, y = rows()
+    sites = {f"site {k}": (x[k * 60 :][:60], y[k * 60 :][:60]) for k in range(3)}
+    model = pb.FederatedRegressor("linear-regression", distillation=QUICK)
+    return model.fit(sites, (x[180:230], y[180:230], x[230:280])), (x[280:], y[280:])
+
+
+class TestRegressor:
+    def test_targets_come_back_in_their_unit(self, measured):
+        model, (x, y) = measured
+        assert model.score(x, y) > 0.9
+        mean, std = model.predict(x, return_std=True)
+        assert np.abs(mean - y).mean() < 250
+        assert 40 < std.mean() < 300
+
+    def test_intervals_hold_about_as_many_as_they_say(self, measured):
+        model, (x, y) = measured
+        low, high = model.predict_interval(x, 0.9)
+        assert 0.75 < ((low < y) & (y < high)).mean() <= 1
+
+    def test_the_result_is_in_the_same_unit(self, measured, tmp_path):
+        model, (x, _) = measured
+        predictive = model.result_.predict(x)
+        np.testing.assert_array_equal(predictive.mean, model.predict(x))
+        assert model.result_.account.nll > 5  # nats of numbers in the thousands
+        model.result_.save(tmp_path)
+        again = pb.load(tmp_path)
+        np.testing.assert_array_equal(again.predict(x).std, predictive.std)
+        assert torch.equal(again.predictive.mean, model.result_.predictive.mean)
+        assert float(again.predictive.mean.mean()) > 1000
+
+    def test_targets_are_not_warned_of(self, measured, caplog):
+        x, _, y = rows(100)
+        model = pb.FederatedRegressor("linear-regression", pool="mixture", distillation=QUICK)
+        model.fit({"a": (x, y)}, x)
+        assert not [message for message in caplog.messages if "spread" in message]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("arguments", "sites", "reference", "message"),
+        [
+            ({}, {}, np.zeros((2, 2)), "fit needs sites"),
+            ({}, {"a": (np.zeros((2, 2)), [0, 1])}, None, "fit needs sites"),
+            ({}, {"a": np.zeros((2, 2))}, np.zeros((2, 2)), "site 'a' are no pair"),
+            ({}, {"a": (np.zeros((2, 2)), [1, 1])}, np.zeros((2, 2)), "of one class"),
+            ({}, {"a": (np.zeros((2, 2)), [0, 1])}, (1, 2, 3, 4), "reference rows are"),
+            ({"model": "forrest"}, None, None, "no model 'forrest'"),
+            ({"model": 3}, None, None, "neither a name"),
+            ({"pool": "means"}, None, None, "no pool 'means'"),
+        ],
+    )
+    def test_in_one_line(self, arguments, sites, reference, message):
+        if sites is None:
+            sites, reference = {"a": (np.eye(2), [0, 1])}, np.eye(2)
+        with pytest.raises(pb.PredbayesError, match=message) as error:
+            pb.FederatedClassifier(**arguments).fit(sites, reference)
+        assert "\n" not in str(error.value)
+
+
+NOT_APPLICABLE = {
+    "check_fit_score_takes_y": "fit takes sites and reference rows; y is the second of two roles",
+}
+BY_REGRESSOR = {
+    "check_methods_subset_invariance": "the network is float32: its last digits go by the batch",
+}
+
+
+def expected(estimator):
+    return NOT_APPLICABLE | (BY_REGRESSOR if isinstance(estimator, pb.FederatedRegressor) else {})
+
+
+@parametrize_with_checks(
+    [
+        pb.FederatedClassifier("logistic-regression", distillation=QUICK),
+        pb.FederatedRegressor("linear-regression", distillation=QUICK),
+    ],
+    expected_failed_checks=expected,
+)
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)

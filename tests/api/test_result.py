@@ -1,0 +1,200 @@
+"""One result for every method, and what `run` takes."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import predbayes as pb
+from predbayes.learning.local import DeepEnsemble, SGDLearner
+from tests.contracts.test_methods import CASES, METHODS, SHORT, STUDENTS, world
+
+REFERENCE_ONLY = (
+    "mixture", "product", "beta", "beta by predictions", "released beta", "tempered mixture",
+    "tempered product", "auto", "auto, kept apart", "auto, too few labels", "best site",
+    "server only", "fedbe", "oneshot", "one's own", "a pool of one's own",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_every_method_gives_the_same_object(name, family):
+    sites, reference = world(family)
+    result = pb.run(METHODS[name](family), sites, reference)
+    assert isinstance(result, pb.Result)
+    assert len(result.predictive) == len(reference.inputs)
+    assert repr(result) == result.summary()
+    assert "3 with 90 rows: site0 30, site1 30, site2 30" in result.summary()
+    assert "on 20 labelled reference rows" in result.summary()
+    if name in REFERENCE_ONLY:
+        with pytest.raises(pb.PoolError, match="Distilled") as error:
+            result.predict(reference.inputs)
+        assert "\n" not in str(error.value)
+    elif not name.startswith("distilled"):  # a student is near, a network of the method's exact
+        predicted = result.predict(reference.inputs)
+        assert torch.equal(predicted.natural(), result.predictive.natural())
+
+
+class TestOfAStudent:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def result(cls):
+        sites, reference = world(pb.Categorical)
+        method = METHODS["distilled beta"](pb.Categorical)
+        return pb.run(method, sites, reference)
+
+    def test_it_says_what_the_state_says(self, result):
+        assert result.beta == result.state.teacher.beta
+        assert result.gap == result.state.gap
+        assert result.choice is None
+        assert f"{result.gap:.4f} nats from the pool" in result.summary()
+        assert f"beta {result.beta:.3f}, 95 % interval" in result.summary()
+
+    def test_it_predicts_arrays_and_tables_as_tensors(self, result):
+        _sites, reference = world(pb.Categorical)
+        inputs = reference.inputs
+        expected = result.state.student.predict(inputs).log_probs
+        for given in (inputs, inputs.numpy(), pd.DataFrame(inputs.numpy())):
+            assert torch.equal(result.predict(given).log_probs, expected)
+
+    def test_a_notebook_shows_a_table(self, result):
+        assert result._repr_html_().count("<tr>") == len(result.summary().splitlines())
+
+
+def test_a_chosen_pool_is_scored_on_rows_held_out():
+    sites, reference = world(pb.Categorical)
+    result = pb.run(METHODS["auto"](pb.Categorical), sites, reference)
+    assert result.choice.name in result.summary()
+    assert "each under weights tuned without it" in result.summary()
+    assert result.account.nll == pytest.approx(float(result.choice.losses.mean()))
+
+
+def test_names_of_sites_cannot_break_out_of_the_table():
+    sites, reference = world(pb.Categorical, num_sites=1)
+    result = pb.run(METHODS["mixture"](pb.Categorical), sites, reference)
+    account = result.account.model_copy(update={"sites": {"<b>": 3}})
+    assert "<b>" not in pb.Result(None, account)._repr_html_()
+
+
+def test_a_dict_of_arrays_is_a_federation_and_the_seed_is_one():
+    sites, reference = world(pb.Categorical)
+    arrays = {name: (x.numpy(), pd.Series(y.numpy())) for name, (x, y) in sites.items()}
+    method = METHODS["mixture"](pb.Categorical)
+    plain = pb.run(method, pb.InProcess(sites), reference, seed=3).predictive
+    other = pb.run(method, arrays, reference, seed=3).predictive
+    assert torch.equal(plain.log_probs, other.log_probs)
+    assert not torch.equal(plain.log_probs, pb.run(method, sites, reference).predictive.log_probs)
+
+
+def test_an_error_says_at_which_site(caplog):
+    sites, reference = world(pb.Categorical)
+    sites["site1"] = (sites["site1"][0] / 0, sites["site1"][1])
+    with pytest.raises(pb.DataError, match=r"^site 'site1': inputs contain NaN"):
+        pb.run(METHODS["mixture"](pb.Categorical), sites, reference)
+
+
+def test_targets_far_from_unit_scale_are_warned_of(caplog):
+    sites, reference = world(pb.Gaussian)
+    method = METHODS["fedavg"](pb.Gaussian)
+    with caplog.at_level(logging.WARNING, "predbayes.api.run"):
+        pb.run(method, sites, reference)
+        assert not caplog.messages
+        raw = pb.ReferenceRows(reference.inputs, 1000 * reference.targets)
+        pb.run(method, sites, raw)
+    assert "FederatedRegressor" in caplog.messages[0]
+
+
+class TestEvents:
+    def run(self, **options):
+        events = []
+        sites, reference = world(pb.Categorical)
+        method = METHODS["distilled beta"](pb.Categorical)
+        result = pb.run(method, sites, reference, callbacks=[events.append], **options)
+        return events, result
+
+    def test_a_callback_hears_epochs_sites_pool_and_student(self):
+        events, result = self.run()
+        kinds = [event.kind for event in events if event.kind != "epoch"]
+        assert kinds == ["site", "site", "site", "pool", "student"]
+        assert [e.who for e in events if e.kind == "site"] == ["site0", "site1", "site2"]
+        epochs = [e for e in events if e.kind == "epoch" and e.who == "site0"]
+        assert [(e.epoch, e.num_epochs) for e in epochs] == 2 * [(1, 2), (2, 2)]  # two members
+        assert {e.who for e in events if e.kind == "epoch"} == {
+            "site0", "site1", "site2", "student",
+        }  # fmt: skip
+        assert events[-1].gap == result.gap
+        assert str(round(result.beta, 3)) in next(e.detail for e in events if e.kind == "pool")
+
+    def test_listening_changes_no_bit(self):
+        _events, heard = self.run()
+        sites, reference = world(pb.Categorical)
+        silent = pb.run(METHODS["distilled beta"](pb.Categorical), sites, reference)
+        inputs = reference.inputs
+        assert torch.equal(heard.predict(inputs).log_probs, silent.predict(inputs).log_probs)
+
+    def test_the_loss_is_the_mean_of_the_epoch(self):
+        """With steps of size zero it is the mean NLL of the untrained network."""
+        sites, reference = world(pb.Categorical, num_sites=1)
+        still = pb.OptimizerSettings(lr=0.0, num_epochs=1, batch_size=15)
+        events = []
+        learner = SGDLearner(STUDENTS[pb.Categorical], still)
+        result = pb.run(pb.FedAvg(learner), sites, reference, callbacks=[events.append])
+        x, y = sites["site0"]
+        expected = pb.metrics.nll(result.predict(x), y)
+        assert events[0].loss == pytest.approx(expected, abs=1e-5)
+
+    def test_rounds_are_numbered(self):
+        events = []
+        sites, reference = world(pb.Categorical)
+        method = METHODS["fedavg"](pb.Categorical)
+        pb.run(method, sites, reference, num_rounds=2, callbacks=[events.append])
+        assert [e.round for e in events if e.kind == "site"] == [0, 0, 0, 1, 1, 1]
+
+    def test_a_bar_is_drawn_where_it_is_asked_for(self, capsys):
+        self.run(progress=True)
+        drawn = capsys.readouterr()
+        assert "site0: 30 rows are in" in drawn.err
+        assert "nats from the pool" in drawn.err
+        assert not drawn.out
+        self.run()
+        assert not capsys.readouterr().err  # no terminal
+
+
+def test_numpy_reference_rows_are_those_of_tensors():
+    _sites, reference = world(pb.Categorical)
+    x, y = reference.inputs.numpy().astype(np.float64), reference.targets.numpy()
+    made = pb.ReferenceRows.of((x[:20], y), unlabelled=x[20:])
+    assert torch.equal(made.inputs, reference.inputs)
+    assert torch.equal(made.targets, reference.targets)
+
+
+def test_text_is_refused_in_one_line():
+    with pytest.raises(pb.DataError, match="FederatedClassifier"):
+        pb.ReferenceRows.of((np.zeros((2, 1)), np.array(["a", "b"])))
+    _sites, reference = world(pb.Categorical)
+    method = METHODS["mixture"](pb.Categorical)
+    with pytest.raises(pb.DataError, match=r"^site 'site0': a site's rows are a pair"):
+        pb.run(method, {"site0": {"x": 1}}, reference)
+
+
+def test_too_few_steps_say_how_many_are_enough_and_where():
+    sites, reference = world(pb.Categorical)
+    settings = pb.SamplerSettings(num_epochs=2, batch_size=10)
+    learner = pb.SGHMCLearner(STUDENTS[pb.Categorical], settings)
+    with pytest.raises(pb.TrainingError, match=r"^site 'site0': 6 steps .* need 50;"):
+        pb.run(pb.Pooled(learner, pb.mixture()), sites, reference)
+
+
+def test_an_ensemble_of_the_method_is_distilled_alike():
+    sites, reference = world(pb.Gaussian)
+    learner = DeepEnsemble(SGDLearner(STUDENTS[pb.Gaussian], SHORT), size=2)
+    result = pb.run(
+        pb.Distilled(pb.Pooled(learner, pb.mixture()), STUDENTS[pb.Gaussian], SHORT),
+        sites,
+        reference,
+    )
+    low, high = result.predict(reference.inputs).interval(0.5)
+    assert bool((low < high).all())
