@@ -36,8 +36,12 @@ _SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "predbayes",
     "text.parse_math": False,  # a name with two dollars is not a formula
+    "axes.labelcolor": _INK,
     "axes.unicode_minus": True,
     "font.size": _SIZE,
+    "legend.fontsize": _SIZE - 1,
+    "legend.frameon": False,
+    "text.color": _INK,
     "hatch.linewidth": 0.6,
     "hatch.color": _QUIET,
 }
@@ -81,9 +85,8 @@ def whiskers(
             _draw_whisker(axes, place, entry, low, high)
         if zero:
             _draw_zero(axes)
-        axes.set(xlim=(low, high), ylim=(len(entries) - 0.4, -0.6))
+        axes.set(xlim=(low, high), ylim=(len(entries) - 0.4, -0.6), xlabel=axis)
         axes.set_yticks(range(len(entries)), [_tick(entry) for entry in entries])
-        axes.set_xlabel(axis, color=_INK)
         _plain(axes, "x")
         axes.tick_params(axis="y", length=0)
         return _svg(figure, name, description)
@@ -104,15 +107,13 @@ def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
             xytext=(0, -15),
             textcoords="offset points",
             ha="left" if best[0] < 0.3 else "right" if best[0] > 0.7 else "center",
-            color=_INK,
         )
         if min(nlls) > 0 and max(nlls) / min(nlls) > _WIDE:
             _logarithmic(axes)
-        axes.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
-        axes.set_xticklabels(("0\nmixture", "0.25", "0.5", "0.75", "1\nproduct"))
+        axes.set(xlim=(0, 1), xlabel="beta", ylabel="NLL (nats per row)")
+        named = ("0\nmixture", "0.25", "0.5", "0.75", "1\nproduct")
+        axes.set_xticks((0, 0.25, 0.5, 0.75, 1), named)
         axes.margins(y=0.22)
-        axes.set_xlabel("beta", color=_INK)
-        axes.set_ylabel("NLL (nats per row)", color=_INK)
         _plain(axes, "both")
         description = f"NLL of the pool against beta; lowest at beta {best[0]:.2f}"
         return _svg(figure, "curve", description)
@@ -126,22 +127,11 @@ def reliability_diagram(diagram: Reliability) -> str:
         _draw_diagram(upper, bins)
         counts = [b.count for b in bins]
         places = [b.confidence for b in bins]
-        lower.bar(places, counts, 0.028, color="#9A9A9A", edgecolor=_INK, linewidth=0.5)
-        for place, count in zip(places, counts, strict=True):
-            lower.annotate(
-                f"{count:,}",
-                (place, count),
-                xytext=(0, 3),
-                textcoords="offset points",
-                rotation=90,
-                ha="center",
-                va="bottom",
-                fontsize=_SIZE - 1.5,
-                color=_INK,
-            )
+        bars = lower.bar(places, counts, 0.028, color="#9A9A9A", edgecolor=_INK, linewidth=0.5)
+        said = [f"{count:,}" for count in counts]
+        lower.bar_label(bars, said, padding=3, rotation=90, fontsize=_SIZE - 1.5)
         lower.set(xlim=(0, 1), ylim=(0, 1.75 * max(counts, default=1)), yticks=())
-        lower.set_xlabel("confidence that the model states", color=_INK)
-        lower.set_ylabel("rows", color=_INK)
+        lower.set(xlabel="confidence that the model states", ylabel="rows")
         _plain(lower, "x")
         return _svg(figure, "reliability", "Reliability diagram: accuracy against confidence")
 
@@ -169,12 +159,10 @@ def pit(coverage: Coverage) -> str:
             linewidth=0.8,
             label="95 % range if calibrated",
         )
-        axes.set(xlim=(0, num), xticks=range(num + 1))
-        axes.set_xticklabels([f"{100 * place // num}" for place in range(num + 1)])
-        axes.set_ylim(0, 1.3 * max(*coverage.pit, coverage.null_high, 1))
-        axes.set_xlabel("where the true value lies in its prediction (%)", color=_INK)
-        axes.set_ylabel("rows", color=_INK)
-        axes.legend(loc="upper center", ncols=2, frameon=False, fontsize=_SIZE - 1)
+        axes.set(xlim=(0, num), ylim=(0, 1.3 * max(*coverage.pit, coverage.null_high, 1)))
+        axes.set_xticks(range(num + 1), [f"{100 * place // num}" for place in range(num + 1)])
+        axes.set(xlabel="where the true value lies in its prediction (%)", ylabel="rows")
+        axes.legend(loc="upper center", ncols=2)
         _plain(axes, "y")
         return _svg(figure, "pit", "Rows by where the true value lies in its prediction")
 
@@ -200,9 +188,8 @@ def levels(coverage: Coverage) -> str:
             label="observed, with interval",
         )
         axes.set(xlim=(0, 101), ylim=(0, 101))
-        axes.set_xlabel("level of the interval (%)", color=_INK)
-        axes.set_ylabel("true values inside (%)", color=_INK)
-        axes.legend(loc="upper left", frameon=False, fontsize=_SIZE - 1)
+        axes.set(xlabel="level of the interval (%)", ylabel="true values inside (%)")
+        axes.legend(loc="upper left")
         _plain(axes, "both")
         return _svg(figure, "levels", "Observed coverage of intervals against their level")
 
@@ -270,7 +257,6 @@ def _draw_zero(axes: Axes) -> None:
             xytext=(shift, 3),
             textcoords="offset points",
             ha=side,
-            color=_INK,
         )
 
 
@@ -285,7 +271,6 @@ def _draw_far(axes: Axes, place: int, value: float, low: float, high: float) -> 
         ha="right" if above else "left",
         va="center",
         fontsize=_SIZE - 1,
-        color=_INK,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
     )
 
@@ -329,17 +314,9 @@ def _draw_diagram(axes: Axes, bins: Sequence[Bin]) -> None:
         label="observed",
         zorder=3,
     )
-    axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    axes.set_ylabel("share of predictions that are right", color=_INK)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share of predictions that are right")
     axes.tick_params(labelbottom=False)
-    axes.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=3,
-        columnspacing=1.2,
-        frameon=False,
-        fontsize=_SIZE - 1,
-    )
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1.2)
     _plain(axes, "both")
 
 
