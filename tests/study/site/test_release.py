@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from predbayes.exchange.upload import Declared
+from predbayes.exchange.header import Header
 from predbayes.study.site.release import Approvals, write_upload
 from tests.study.world import make_world
 
@@ -56,9 +56,9 @@ def test_an_upload_is_there_signed_or_held_back_but_never_both(world, tmp_path):
     signed, held_back = tmp_path / "signed", tmp_path / "held"
     upload, key = world.upload("Alpha"), world.key("Alpha")
     assert write_upload(upload, None, signed, held_back) == held_back
-    assert Declared.read(held_back).signature is None
+    assert Header.read(held_back).signature is None
     assert write_upload(upload, key, signed, held_back) == signed
-    assert Declared.read(signed).signature is not None
+    assert Header.read(signed).signature is not None
     assert not held_back.exists()
     write_upload(upload, None, signed, held_back)
     assert [path.name for path in tmp_path.iterdir()] == ["held"]
