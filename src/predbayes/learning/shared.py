@@ -41,11 +41,6 @@ class Shared:
         self._sites = {id(rows): rows for rows in sites}  # holds them, so that ids stay theirs
         self._fits: dict[tuple[int, str], tuple[Predictor, Tensor]] = {}
 
-    @property
-    def unshared(self) -> Any:
-        """The learner itself."""
-        return self._learner
-
     def __getattr__(self, name: str) -> Any:
         # `network` and `device`, where the learner has them.
         if name.startswith("_"):

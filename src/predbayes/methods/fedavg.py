@@ -18,8 +18,9 @@ from predbayes.learning.local import NetworkPredictor
 from predbayes.methods.global_model import (
     FromGlobalModel,
     ModelState,
-    average_model,
+    mean_of,
     network_of,
+    predict_with,
     row_weighted,
 )
 from predbayes.summand import TensorSum
@@ -37,7 +38,9 @@ class FedAvg(FromGlobalModel):
         self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> ModelState:
         """The mean is the new global model."""
-        return average_model(self.learner, state, total, reference)
+        mean = mean_of(total, "parameters").unsqueeze(0)
+        weights = state.weights.from_vectors(mean, mean_of(total, "buffers"))
+        return ModelState(weights, pooled=predict_with(self.learner, weights, reference))
 
     def model(self, state: ModelState) -> NetworkPredictor:
         """The global model."""

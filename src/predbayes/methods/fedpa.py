@@ -23,7 +23,7 @@ that their delta is not the solution of this system.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,9 +31,10 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkLearner, NetworkPredictor
+from predbayes.learning.local import NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import (
+    FromGlobalModel,
     ModelState,
     first_model,
     mean_of,
@@ -41,7 +42,6 @@ from predbayes.methods.global_model import (
     predict_with,
     row_weighted,
 )
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.summand import TensorSum
 
 _FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999  # of the server's optimiser
@@ -57,7 +57,7 @@ class PosteriorAveragingState(ModelState):
 
 
 @dataclass(frozen=True, slots=True)
-class FedPA:
+class FedPA(FromGlobalModel):
     """Average the sites' whitened changes; take a step of the server's optimiser.
 
     Args:
@@ -67,13 +67,9 @@ class FedPA:
         server_optimizer: SGD with momentum .9, or Adam.
     """
 
-    learner: NetworkLearner
     shrinkage: float = 0.4
     server_lr: float = 1.0
     server_optimizer: Literal["sgd", "adam"] = "sgd"
-
-    families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical, Gaussian})
-    streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.shrinkage < 0:
@@ -90,7 +86,7 @@ class FedPA:
         return PosteriorAveragingState(weights, zeros, zeros)
 
     def learn(
-        self, state: PosteriorAveragingState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
+        self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Sample from the global model on; send the whitened change."""
         samples = self.learner.fit(rows, rng=rng, start=state.weights).samples
@@ -99,7 +95,7 @@ class FedPA:
         change = state.weights.from_vectors(delta.unsqueeze(0), buffers[-1])
         return Upload.of_delta(change, num_rows=count_rows(rows))
 
-    def lift(self, state: PosteriorAveragingState, upload: Upload, inputs: Tensor) -> TensorSum:
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's change times its rows."""
         return row_weighted(upload.delta(), upload.info.num_rows)
 

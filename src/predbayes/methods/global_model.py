@@ -101,12 +101,3 @@ def predict_with(
 def network_of(learner: NetworkLearner, weights: WeightSamples) -> NetworkPredictor:
     """The learner's network with these weights, to predict new inputs with."""
     return NetworkPredictor(learner.network, weights, learner.device)
-
-
-def average_model(
-    learner: NetworkLearner, state: ModelState, total: TensorSum, reference: ReferenceRows
-) -> ModelState:
-    """The row-weighted mean of the sites' weights as the new global model."""
-    mean = mean_of(total, "parameters").unsqueeze(0)
-    weights = state.weights.from_vectors(mean, mean_of(total, "buffers"))
-    return ModelState(weights, pooled=predict_with(learner, weights, reference))
