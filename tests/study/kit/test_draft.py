@@ -12,7 +12,7 @@ from predbayes.errors import PlanError
 from predbayes.study.kit.draft import draft, round_outward, study_name
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.coding import read_frame, table_problems, target_problems
+from predbayes.study.tables.coding import examine, read_frame, target_problems
 
 NUM_ROWS = 400
 
@@ -219,7 +219,7 @@ def test_a_draft_fits_its_table_or_says_why_not(columns, target):
         return  # no labels, or no column that is good for anything
     assert Plan.loads(dump(drafted.plan)) == drafted.plan
     told = {note.partition(":")[0] for note in drafted.notes if "no number" in note}
-    problems = [*table_problems(drafted.plan, frame), *target_problems(drafted.plan, frame)]
+    problems = [*examine(drafted.plan, frame).problems, *target_problems(drafted.plan, frame)]
     assert {problem.column for problem in problems} <= told
 
 

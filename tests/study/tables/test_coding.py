@@ -16,7 +16,6 @@ from predbayes.study.tables.coding import (
     encode,
     examine,
     read_frame,
-    table_problems,
     target_problems,
     untransform,
 )
@@ -187,7 +186,7 @@ class TestCodes:
         "cell", ["1,5", "1.000,5", "inf", "nan", "NA", "1_000", "1e999", "0x10", "١", "?", "1 2"]
     )
     def test_only_plain_numbers_are_numbers(self, plan, cell):
-        (problem,) = table_problems(plan, rows(2, weight=["70", cell]))
+        (problem,) = examine(plan, rows(2, weight=["70", cell])).problems
         kind = Kind.COMMA if "," in cell else Kind.UNREADABLE
         assert problem == Problem(kind, "weight", (3,))
 
@@ -233,7 +232,7 @@ class TestProblems:
 
     def test_a_missing_column_is_one_problem_unless_optional(self, plan, frame):
         without = frame.drop(columns=["age", "pressure"])
-        assert table_problems(plan, without) == [Problem(Kind.ABSENT, "age")]
+        assert examine(plan, without).problems == (Problem(Kind.ABSENT, "age"),)
         assert bool(code_table(plan, without.assign(age=50))[:, 2].isnan().all())
 
     def test_an_optional_column_may_be_there_without_a_single_value(self, plan):
@@ -242,23 +241,23 @@ class TestProblems:
             "age": plan.columns["age"].model_copy(update={"optional": True}),
         }
         plan = plan.model_copy(update={"columns": optional})
-        assert not table_problems(plan, rows(3, age=["", "", ""]))
-        assert table_problems(plan, rows(3, age=["", "50", ""]))[0].lines == (2, 4)
+        assert not examine(plan, rows(3, age=["", "", ""])).problems
+        assert examine(plan, rows(3, age=["", "50", ""])).problems[0].lines == (2, 4)
 
     def test_a_column_that_is_there_twice(self, plan, frame):
         twice = pd.concat([frame, frame[["age", "outcome"]]], axis=1)
-        assert "age: several columns" in str(table_problems(plan, twice)[0])
+        assert "age: several columns" in str(examine(plan, twice).problems[0])
         assert "outcome: several columns" in str(target_problems(plan, twice)[0])
 
     def test_five_lines_are_listed_and_the_others_counted(self, plan):
-        (problem,) = table_problems(plan, rows(17, age=-1))
+        (problem,) = examine(plan, rows(17, age=-1)).problems
         assert str(problem).endswith(
             "17 values outside 18 to 100 (lines 2, 3, 4, 5, 6 and 12 more)"
         )
 
     def test_lines_are_those_of_the_file_after_rows_were_taken_out(self, plan, write):
         frame = read_frame(write("age,weight,ward,sex\n" + "50,,,f\n" * 9 + "7,,,f\n"))
-        (problem,) = table_problems(plan, frame.iloc[[9, 3]])
+        (problem,) = examine(plan, frame.iloc[[9, 3]]).problems
         assert problem.lines == (11,)
 
     def test_no_message_ever_repeats_a_cell(self, plan, write):

@@ -10,7 +10,7 @@ import pytest
 from predbayes.errors import DataError
 from predbayes.study.plan.schema import Plan
 from predbayes.study.tables import suggest as module
-from predbayes.study.tables.coding import table_problems, target_problems
+from predbayes.study.tables.coding import examine, target_problems
 from predbayes.study.tables.mapping import read_raw, read_site_table
 from predbayes.study.tables.sitefile import FileForm, SiteFile
 from predbayes.study.tables.suggest import sniff, suggest
@@ -175,7 +175,7 @@ class TestColumns:
         names = {"age": "Alter (Jahre)", "sex": "Geschlecht", "chol": "S-Cholesterin"}
         site, _, frame = drafted(rows().rename(columns=names))
         assert {name: entry.column for name, entry in site.columns.items()} == names
-        assert not table_problems(plan, frame)
+        assert not examine(plan, frame).problems
 
     def test_what_only_its_values_tell_is_to_be_checked(self, drafted):
         site, suggestion, _ = drafted(rows().rename(columns={"chol": "Laborwert 17"}))
@@ -195,7 +195,7 @@ class TestColumns:
         assert "ward: no column of the file looks like it; the plan does not need it" in (
             suggestion.notes
         )
-        assert not table_problems(plan, frame)
+        assert not examine(plan, frame).problems
 
     def test_columns_that_are_not_used_are_named(self, drafted):
         _, suggestion, _ = drafted(rows(remark="", number=[str(i) for i in range(60)]))
@@ -227,7 +227,7 @@ class TestUnits:
         site = SiteFile.loads(suggestion.sitefile_text)
         assert site.columns[column].factor == pytest.approx(factor, rel=1e-5)
         assert any("taken for" in note for note in suggestion.notes)
-        assert not table_problems(plan, read_site_table(plan, site, tmp_path / "rows.csv"))
+        assert not examine(plan, read_site_table(plan, site, tmp_path / "rows.csv")).problems
 
     def test_fahrenheit_has_an_offset(self, tmp_path):
         text = PLAN.replace("chol =", "temp =").replace("mg/dl", "C").replace("80, 700", "30, 45")
@@ -376,7 +376,7 @@ def test_the_messy_table_is_understood_but_for_two_columns(tmp_path):
     assert site.columns["chol"].factor == 38.67
     frame = read_site_table(kit.plan, site, path)
     assert len(frame) == NUM_ROWS
-    assert {problem.column for problem in table_problems(kit.plan, frame)} == {"trestbps"}
+    assert {problem.column for problem in examine(kit.plan, frame).problems} == {"trestbps"}
     assert not target_problems(kit.plan, frame)
 
 

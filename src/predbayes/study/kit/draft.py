@@ -137,7 +137,7 @@ def draft(
 
 
 def study_name(text: str) -> str:
-    """A name that a plan may have, from any text.
+    """Make a name that a plan may have, from any text.
 
     Examples:
         >>> study_name("Herz (Basel), 2024")
@@ -147,7 +147,7 @@ def study_name(text: str) -> str:
 
 
 def round_outward(least: float, greatest: float) -> tuple[float, float]:
-    """A range with round ends around two different numbers.
+    """Return a range with round ends around two different numbers.
 
     Examples:
         >>> round_outward(29.0, 77.0), round_outward(0.013, 0.97)

@@ -113,7 +113,7 @@ class _Contents(Section):
     evaluate: _Part
 
     def digest(self) -> str:
-        """SHA-256 of the salt and of both parts as canonical JSON."""
+        """Return the SHA-256 of the salt and of both parts as canonical JSON."""
         parts = self.model_dump(include={"labelled", "evaluate"})
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(bytes.fromhex(self.salt) + text.encode()).hexdigest()
@@ -174,12 +174,12 @@ def freeze(
 
 
 def labels_path(out: Path) -> Path:
-    """Where the labels of a kit go by default: beside it."""
+    """Return where the labels of a kit go by default: beside it."""
     return out.with_name(f"{out.name}-labels.json")
 
 
 def inputs_digest(plan: Plan, codes: Tensor) -> str:
-    """SHA-256 of reference inputs (R, columns): the columns' names, then all cells as float64."""
+    """Return the SHA-256 of reference inputs (R, columns): names, then all cells as float64."""
     content = hashlib.sha256(json.dumps(list(plan.columns)).encode())
     # One NaN and one zero of the several that there are; one byte order.
     canonical = torch.where(codes.isnan(), torch.nan, codes.double()) + 0.0

@@ -87,7 +87,7 @@ def require_sound(plan: Plan, folder: Path) -> None:
 
 
 def upload_bytes(plan: Plan) -> int:
-    """Size of one site's arrays."""
+    """Return the size in bytes of one site's arrays."""
     if plan.upload.kind == "weights":
         return 4 * plan.learner.max_samples * num_parameters(plan)
     width = 2 if plan.upload.precision == "float16" else 4
@@ -96,7 +96,7 @@ def upload_bytes(plan: Plan) -> int:
 
 
 def num_parameters(plan: Plan) -> int:
-    """Parameters of the network that sites train, with the noise of a regression."""
+    """Count the parameters of the network that sites train, with the noise of a regression."""
     if plan.model.module:
         with torch.device("meta"):  # shapes without memory
             module = load_module(plan)(plan.num_inputs, plan.num_outputs)

@@ -31,17 +31,17 @@ from predbayes.study.plan.schema import Plan
 
 
 def student_network(plan: Plan) -> Network:
-    """What everybody gets back; for a regression its variance depends on the input."""
+    """Return the network for everybody; for a regression its variance depends on the input."""
     return _network(plan, per_input=True)
 
 
 def site_network(plan: Plan) -> Network:
-    """What a site trains; for a regression it learns one noise variance."""
+    """Return the network that a site trains; for a regression it learns one noise variance."""
     return _network(plan, per_input=False)
 
 
 def sampler_settings(plan: Plan) -> SamplerSettings:
-    """How the network is sampled at a site."""
+    """Return how the network is sampled at a site."""
     learner = plan.learner
     by_number = learner.preset == "tuned" and not plan.classification
     preset = PRESETS["tuned-regression" if by_number else learner.preset]
@@ -59,12 +59,12 @@ def upload_dtype(plan: Plan) -> torch.dtype:
 
 
 def standard_prior(plan: Plan) -> Predictive | None:
-    """What a product divides out: of a number in standard units the standard normal."""
+    """Return what a product divides out: the standard normal, for a number in standard units."""
     return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))
 
 
 def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
-    """A learner by name, for the plan's task."""
+    """Build a learner by name, for the plan's task."""
     if name == "network":
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
     known = CLASSIFIERS if plan.classification else REGRESSORS
@@ -83,7 +83,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
 
 
 def learner_names(plan: Plan) -> list[str]:
-    """The names that `make_learner` knows for a plan's task."""
+    """Return the names that `make_learner` knows for a plan's task."""
     return ["network", *(CLASSIFIERS if plan.classification else REGRESSORS)]
 
 

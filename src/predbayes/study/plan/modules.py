@@ -31,7 +31,7 @@ from predbayes.study.plan.schema import Plan
 
 
 def load_module(plan: Plan) -> Callable[[int, int], nn.Module]:
-    """The function that a plan names; another source than was agreed on is refused."""
+    """Import the function that a plan names; refuse a source other than the agreed one."""
     reference = plan.model.module
     digest = source_digest(reference)
     if plan.frozen is not None and digest != plan.frozen.module_digest:
@@ -47,14 +47,14 @@ def load_object(reference: str) -> Any:
     """Import what `package.module:name` names in an installed package."""
     source_path(reference)
     module, _, name = reference.partition(":")
-    found = getattr(importlib.import_module(module), name, None)
-    if not callable(found):
+    named = getattr(importlib.import_module(module), name, None)
+    if not callable(named):
         raise PlanError(f"{module} has nothing called {name!r} that can be called")
-    return found
+    return named
 
 
 def source_digest(reference: str) -> str:
-    """SHA-256 of the file that a module is in, line endings apart."""
+    """Return the SHA-256 of the file that a module is in, line endings apart."""
     return hashlib.sha256(source_path(reference).read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 

@@ -278,7 +278,7 @@ class Plan(Section):
         return sum(column.width for column in self.columns.values())
 
     def digest(self) -> str:
-        """SHA-256 of what is agreed; where the reference rows lay on a disk is not part of it.
+        """Return the SHA-256 of what is agreed; where the reference rows lay is not part of it.
 
         Keys at their defaults are left out, so that a later version with more keys finds the same
         digest. The defaults of format 1 therefore never change.
@@ -301,12 +301,12 @@ class Plan(Section):
 
     @classmethod
     def loads(cls, text: str, name: str = "the plan") -> Plan:
-        """A plan from the text of a file."""
+        """Read a plan from the text of a file."""
         return decode(cls, text, name, whole="plan")
 
 
 def read_text(path: Path) -> str:
-    """A file of settings as text."""
+    """Read a file of settings as text."""
     try:
         return path.read_bytes().decode("utf-8-sig")  # some editors begin with a mark
     except OSError as error:
@@ -316,7 +316,7 @@ def read_text(path: Path) -> str:
 
 
 def decode(kind: type[S], text: str, name: str, whole: str) -> S:
-    """Settings from TOML; everything that is wrong is said at once, in one line.
+    """Read settings from TOML; everything that is wrong is said at once, in one line.
 
     Args:
         kind: What the text describes.
@@ -372,7 +372,7 @@ def _keys(kind: type[Section], path: Sequence[str]) -> list[str]:
     kinds = [kind]
     for part in path:
         annotations = [k.model_fields[part].annotation for k in kinds if part in k.model_fields]
-        kinds = [found for annotation in annotations for found in _sections(annotation)]
+        kinds = [section for annotation in annotations for section in _sections(annotation)]
         if any(get_origin(annotation) is dict for annotation in annotations):
             break  # what follows is the name of an entry
     return sorted({name for section in kinds for name in section.model_fields})
@@ -382,4 +382,4 @@ def _sections(annotation: Any) -> list[type[Section]]:
     """Every kind of section that an annotation allows."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [annotation]
-    return [found for part in get_args(annotation) for found in _sections(part)]
+    return [section for part in get_args(annotation) for section in _sections(part)]

@@ -95,7 +95,7 @@ _COMMENT_UP_TO = 48
 
 
 def dump(plan: Plan) -> str:
-    """The text of a plan, with comments."""
+    """Return the text of a plan, with comments."""
     header = _DRAFT if plan.frozen is None else _FROZEN
     top = _lines("", {k: v for k, v in plan if not isinstance(v, Section | dict)})
     parts = [header + "\n".join(top)]

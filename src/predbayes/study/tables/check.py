@@ -81,15 +81,15 @@ class _Table:
     ambiguous: tuple[Problem, ...]
 
     def entry(self, name: str) -> SiteColumn:
-        """How the plan's column, or its target, comes about."""
+        """Return how the plan's column, or its target, comes about."""
         return self.site.entry(self.plan, name)
 
     def has(self, name: str) -> bool:
-        """Whether the site has a column for it."""
+        """Return whether the site has a column for it."""
         return self.entry(name).column in self.raw.columns
 
     def cells(self, name: str) -> Cells:
-        """The site's column for one of the plan's."""
+        """Return the site's column for one of the plan's."""
         return Cells.of(self.raw, self.entry(name).column, self.site.file.decimal)
 
     @cached_property

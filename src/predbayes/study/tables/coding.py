@@ -61,7 +61,7 @@ class Examined:
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """A CSV or Parquet file as it is; of a CSV every cell is text, and an empty one is missing.
+    """Read a CSV or Parquet file as it is; in a CSV every cell is text, empty where missing.
 
     The frame's index is the rows' lines in the file.
     """
@@ -102,25 +102,20 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
     return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities))
 
 
-def table_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
-    """Everything in the plan's columns that would be refused."""
-    return list(examine(plan, frame).problems)
-
-
 def code_table(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tensor:
-    """Codes (N, columns) in float64; a table that does not fit the plan is refused."""
+    """Return codes (N, columns) in float64; refuse a table that does not fit the plan."""
     examined = examine(plan, frame, outside)
     _require_none(examined.problems)
     return examined.codes
 
 
 def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
-    """Everything in the target's column that would be refused; labels may be missing."""
+    """Find everything in the target's column that would be refused; labels may be missing."""
     return _examine_targets(plan, frame)[1]
 
 
 def code_targets(plan: Plan, frame: pd.DataFrame) -> Tensor:
-    """Targets (N,) in float64: class indices, or numbers in standard units; NaN is missing.
+    """Return targets (N,) in float64: classes, or numbers in standard units; NaN is missing.
 
     Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre
     and scale yet leaves t as it is.
@@ -131,14 +126,14 @@ def code_targets(plan: Plan, frame: pd.DataFrame) -> Tensor:
 
 
 def untransform(plan: Plan, values: Tensor) -> Tensor:
-    """Quantiles of a regression's target from standard units to its own unit."""
+    """Take quantiles of a regression's target from standard units to its own unit."""
     centre, scale = target_units(plan)
     transformed = centre + scale * values
     return transformed.exp() if plan.target.transform == "log" else transformed
 
 
 def target_units(plan: Plan) -> tuple[float, float]:
-    """Centre and scale of the transformed target: 0 and 1 where the plan has none yet."""
+    """Return centre and scale of the transformed target: 0 and 1 where the plan has none yet."""
     centre, scale = plan.target.centre, plan.target.scale
     return 0.0 if centre is None else centre, 1.0 if scale is None else scale
 
@@ -177,7 +172,7 @@ class Encoder(nn.Module):
 
 
 def encode(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tensor:
-    """A table's network inputs (N, plan.num_inputs) in float32."""
+    """Return a table's network inputs (N, plan.num_inputs) in float32."""
     inputs: Tensor = Encoder(plan)(code_table(plan, frame, outside))
     return inputs
 

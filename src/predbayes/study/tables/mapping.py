@@ -62,7 +62,7 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
 
 
 def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
-    """The file as it is: stripped text, empty where missing, by line."""
+    """Read the file as it is: stripped text, empty where missing, by line."""
     match path.suffix.lower():
         case ".parquet":
             frame = _as_text(read_frame(path), form.decimal)
@@ -124,7 +124,7 @@ def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Pr
 
 
 def to_point(text: str, decimal: str) -> str | None:
-    """A number with a decimal point; None if it could be read in two ways.
+    """Return a number with a decimal point; None if it could be read in two ways.
 
     What is no number stays as it is: whoever reads it next says so.
 
@@ -142,7 +142,7 @@ def to_point(text: str, decimal: str) -> str | None:
 
 
 def to_number(text: str, decimal: str = ".") -> float | None:
-    """The number that a cell is, if it is one."""
+    """Return the number that a cell is, if it is one."""
     pointed = to_point(text, decimal)
     if pointed is None or not NUMBER.fullmatch(pointed):
         return None

@@ -132,7 +132,7 @@ class SiteFile(Section):
 
     @classmethod
     def loads(cls, text: str, name: str = SITE_FILE) -> SiteFile:
-        """A site's file from its text."""
+        """Read a site's file from its text."""
         _require_toml(text, name)
         return decode(cls, text, name, whole="top level")
 

@@ -82,7 +82,7 @@ class Cells:
 
     @classmethod
     def of(cls, raw: pd.DataFrame, name: str, decimal: str) -> Cells:
-        """A column of a table that `read_raw` gave."""
+        """Count the values of a column of a table that `read_raw` gave."""
         counts = Counter(text for text in raw[name] if text)
         return cls(name, counts, decimal)
 
@@ -131,7 +131,7 @@ class Proposal:
     words: tuple[str, ...] = ()  # frequent ones that do not; for the draft alone, not the screen
 
     def with_doubt(self, check: str) -> Proposal:
-        """With one more thing to look at, if it is one."""
+        """Add one more thing to look at, if it is one."""
         return replace(self, checks=(check, *self.checks)) if check else self
 
 
@@ -162,7 +162,7 @@ def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
 
 
 def sniff(path: Path) -> FileForm:
-    """How a table is written, by its bytes; a Parquet file says so itself."""
+    """Find out how a table is written, by its bytes; a Parquet file says so itself."""
     if path.suffix.lower() not in SUFFIXES:
         return FileForm()
     try:
@@ -211,7 +211,7 @@ def _regularity(text: str, delimiter: str) -> tuple[float, int]:
 
 
 def common_codes(cells: Iterable[Cells], min_cell: int) -> tuple[str, ...]:
-    """Words for missing that are in the table often enough to be named."""
+    """Return words for missing that are in the table often enough to be named."""
     rows: Counter[str] = Counter()
     for column in cells:
         for text, count in column.counts.items():
@@ -279,7 +279,7 @@ def _by_values(offers: Mapping[Pair, Proposal]) -> dict[str, Proposal]:
 
 
 def propose(plan: Plan, ours: str, cells: Cells) -> Proposal:
-    """How a column of the site would become the plan's column, or its target."""
+    """Propose how a column of the site would become the plan's column, or its target."""
     column = plan.column(ours)
     if isinstance(column, Number):
         return _propose_number(ours, column, cells, plan.rules.min_cell)
@@ -523,18 +523,13 @@ def _checks(pairs: Mapping[str, Proposal], ours: str, plan: Plan) -> list[str]:
 
 def _plan_words(plan: Plan, ours: str) -> str:
     """What the plan wants of a column, in a few words."""
-    if ours == plan.target.name:
-        if plan.target.classes is not None:
-            return f"one of {', '.join(map(_one_line, plan.target.classes))}"
-        return f"a number in {plan.target.unit}" if plan.target.unit else "a number"
-    column = plan.columns[ours]
+    column = plan.column(ours)
     if isinstance(column, Category):
         other = ", or other words" if column.other else ""
         return f"one of {', '.join(map(_one_line, column.categories))}{other}"
     unit = f" in {column.unit}" if column.unit else ""
-    return f"a number{unit}" + (
-        f", {column.range[0]:g} to {column.range[1]:g}" if column.range else ""
-    )
+    between = f", {column.range[0]:g} to {column.range[1]:g}" if column.range else ""
+    return f"a number{unit}{between}"
 
 
 def _one_line(text: str) -> str:

@@ -44,7 +44,7 @@ def read_csv(
     encoding: str = "UTF-8",
     blank_rows: bool = True,
 ) -> pd.DataFrame:
-    """A file's rows by line; names of columns may be there twice.
+    """Read a file's rows by line; names of columns may be there twice.
 
     Args:
         path: The file.

@@ -82,7 +82,7 @@ class Conversion:
     offset: float = 0.0
 
     def inverse(self) -> Conversion:
-        """The way back."""
+        """Return the way back."""
         return Conversion(
             self.concept, self.to, self.unit, 1 / self.factor, -self.offset / self.factor
         )
@@ -121,7 +121,7 @@ _UNITS = {
 
 @cache
 def normal(text: str) -> str:
-    """Letters and digits alone, small, without accents; what is in brackets is left out.
+    """Keep letters and digits alone, small, without accents; what is in brackets is left out.
 
     Examples:
         >>> normal("Größe (cm)"), normal("RR_sys."), normal("Numéro")
@@ -133,7 +133,7 @@ def normal(text: str) -> str:
 
 
 def normal_unit(text: str) -> str:
-    """A unit in one spelling.
+    """Return a unit in one spelling.
 
     Examples:
         >>> normal_unit("µmol / L"), normal_unit("Jahre"), normal_unit("°C")
@@ -144,7 +144,7 @@ def normal_unit(text: str) -> str:
 
 
 def unit_in(name: str) -> str:
-    """The unit that a column's name has in brackets, if any.
+    """Return the unit that a column's name has in brackets, if any.
 
     Examples:
         >>> unit_in("Chol [mmol/l]"), unit_in("age")
@@ -156,7 +156,7 @@ def unit_in(name: str) -> str:
 
 @cache
 def concepts_of(name: str) -> frozenset[str]:
-    """What a column may be about, by its name; an exact synonym rules out all others."""
+    """Return what a column may be about, by its name; an exact synonym rules out all others."""
     joined = normal(name)
     exact = frozenset(c for c, names in CONCEPTS.items() if joined in names)
     if exact:
@@ -175,7 +175,7 @@ def _is_part(name: str, joined: str) -> bool:
 
 
 def name_likeness(ours: str, theirs: str) -> float:
-    """How alike two names of columns are, from 0 to 1; 1 is the same but for spelling."""
+    """Return how alike two names of columns are, from 0 to 1; 1 is the same but for spelling."""
     a, b = normal(ours), normal(theirs)
     if not a or not b:
         return 0.0
@@ -190,13 +190,13 @@ def name_likeness(ours: str, theirs: str) -> float:
 
 
 def meaning_of(word: str) -> str:
-    """male, female, yes, no, or nothing."""
+    """Return male, female, yes, no, or nothing."""
     # In full: a lone + or - has no letters.
     return {"+": "yes"}.get(word.strip(), _MEANING.get(normal(word), ""))
 
 
 def conversions(concepts: Iterable[str], unit: str, to: str) -> list[Conversion]:
-    """Ways to a unit; a unit that nobody stated may be any."""
+    """Return ways to a unit; a unit that nobody stated may be any."""
     known = set(concepts)
     return [
         one
