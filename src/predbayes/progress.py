@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 STUDENT = "student"
 """Who trains when the student is distilled; sites go by their names."""
@@ -111,7 +111,7 @@ class Bar:
     @contextmanager
     def drawn(cls) -> Iterator[Bar]:
         """Draw on stderr inside the block."""
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             yield cls(progress, progress.add_task("", total=None))
 

@@ -134,7 +134,7 @@ class TestRefusals:
         done(TRAIN)
 
     def test_who_stops_training_is_told_that_it_goes_on(self, folder, monkeypatch):
-        def interrupted(self, rows, tell=None):
+        def interrupted(self, rows):
             raise KeyboardInterrupt
 
         done("site key Basel")

@@ -8,6 +8,7 @@ from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.progress import listening
 from predbayes.seeding import generator
 
 SETTINGS = SamplerSettings(
@@ -56,22 +57,17 @@ def test_it_goes_on_to_the_same_bits(kind, epoch, tmp_path):
     straight_rng = generator(0, "fit")
     straight = learner.fit(rows, rng=straight_rng)
 
-    def stop(done, total):
-        if done == epoch + 1:
+    def stop(event):
+        if event.epoch == epoch + 1:
             raise Stopped
 
     path = tmp_path / "fit.safetensors"
-    with pytest.raises(Stopped):
-        learner.fit(
-            rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 0.0, tell=stop)
-        )
+    with pytest.raises(Stopped), listening([stop]):
+        learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 0.0))
     rng = generator(0, "fit")
     seen = []
-    resumed = learner.fit(
-        rows,
-        rng=rng,
-        checkpoint=Checkpoint(path, "fit", 0.0, tell=lambda done, total: seen.append(done)),
-    )
+    with listening([lambda event: seen.append(event.epoch)]):
+        resumed = learner.fit(rows, rng=rng, checkpoint=Checkpoint(path, "fit", 0.0))
     assert seen == list(range(epoch + 1, 13))
     ours, theirs = resumed.samples.arrays(), straight.samples.arrays()
     assert ours.keys() == theirs.keys()
@@ -85,9 +81,9 @@ def test_a_checkpoint_of_another_fit_is_ignored(tmp_path):
     path = tmp_path / "fit.safetensors"
     learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "one", 0.0))
     seen = []
-    other = Checkpoint(path, "other", 0.0, tell=lambda done, total: seen.append((done, total)))
-    learner.fit(rows, rng=generator(0, "fit"), checkpoint=other)
-    assert seen[0] == (1, 12)
+    with listening([lambda event: seen.append(event.epoch)]):
+        learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "other", 0.0))
+    assert seen[0] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08", b"junk" * 100])

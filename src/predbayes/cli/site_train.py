@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,6 +82,7 @@ def train_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Train once and write the upload; continue if it was stopped."""
+    from predbayes.progress import at, listening
     from predbayes.study.kit.kit import Kit
     from predbayes.study.site.release import Approvals
     from predbayes.study.site.training import SiteRows, Training
@@ -108,8 +107,8 @@ def train_command(
     out.mkdir(parents=True, exist_ok=True)
     try:
         # A Flower node may be at work in the same folder, and holds the same lock.
-        with locked(out, RUN_LOCK), _progress() as tell:
-            trained = training.run(rows, tell)
+        with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
+            trained = training.run(rows)
     except KeyboardInterrupt:
         typer.echo("stopped; the same command goes on from here", err=True)
         raise typer.Exit(_STOPPED) from None
@@ -158,17 +157,3 @@ def _say(trained: Trained, site: Path) -> None:
         typer.echo(f"hand over: {trained.path}")
     else:
         typer.echo(held_back(trained.path, site))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the time left on a terminal; elsewhere nothing."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = TextColumn("training"), BarColumn(), TimeRemainingColumn()
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("training", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -33,19 +33,17 @@ _WEIGHTS, _SAMPLE, _MOMENTUM = "weights/", "samples/", "momentum/"
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A file for one fit, and somebody who is told how far it is.
+    """A file for one fit.
 
     Args:
         path: Where it is kept; removed by whoever keeps the result.
         identity: Of the fit; see the module.
         every_seconds: Least time between two writes.
-        tell: Called with epochs done and epochs in all.
     """
 
     path: Path
     identity: str
     every_seconds: float = 2.0
-    tell: Callable[[int, int], None] | None = None
     _last: float = field(default_factory=time.monotonic)
     _took: float = 0.0  # the last write
 
@@ -59,12 +57,8 @@ class Checkpoint:
         except (SafetensorError, OSError):
             return None  # none yet, or damaged: the fit begins anew
 
-    def after_epoch(
-        self, done: int, total: int, content: Callable[[], Mapping[str, Tensor]]
-    ) -> None:
-        """Tell, and keep what ``content`` gives if it is time."""
-        if self.tell is not None:
-            self.tell(done, total)
+    def after_epoch(self, done: int, content: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Keep what ``content`` gives if it is time."""
         began = time.monotonic()
         if began - self._last < max(self.every_seconds, _LEAST_RATIO * self._took):
             return

@@ -229,7 +229,7 @@ class SGHMCLearner:
 
         def keep(done: int) -> None:
             if checkpoint is not None:
-                checkpoint.after_epoch(done, num_epochs, progress.tensors)
+                checkpoint.after_epoch(done, progress.tensors)
 
         train(
             model,

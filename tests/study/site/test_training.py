@@ -7,6 +7,7 @@ import torch
 from predbayes.errors import DataError, PlanError, StudyError, TrainingError
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
+from predbayes.progress import listening
 from predbayes.seeding import generator
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import (
@@ -92,9 +93,8 @@ class TestTraining:
         rows = SiteRows.of(world.kit.plan, frame())
         first = training(world, tmp_path / "out", learner="network").run(rows)
         told = []
-        again = training(world, tmp_path / "out", learner="network").run(
-            rows, lambda done, total: told.append(done)
-        )
+        with listening([told.append]):
+            again = training(world, tmp_path / "out", learner="network").run(rows)
         assert again.again
         assert not told
         assert again.upload.digest() == first.upload.digest()

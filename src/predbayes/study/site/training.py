@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,6 @@ EGRESS_FILE = "egress.html"
 _CHECKPOINT = "checkpoint.safetensors"
 _LEAST_ROWS = 2
 _SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
-
-Tell = Callable[[int, int], None]
-"""Is told how many epochs are done, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ class Training:
     learner: str = "network"
     device: str = "cpu"
 
-    def run(self, rows: SiteRows, tell: Tell | None = None) -> Trained:
+    def run(self, rows: SiteRows) -> Trained:
         """Train, or go on, or find that it is done; then release what may be released."""
         self.approvals.require_plan(self.kit)
         require_learner(self.kit.plan, self.learner)
@@ -160,7 +156,7 @@ class Training:
         upload = self._finished(identity)
         again = upload is not None
         if upload is None:
-            checkpoint = Checkpoint(home / _CHECKPOINT, identity, tell=tell)
+            checkpoint = Checkpoint(home / _CHECKPOINT, identity)
             upload, own = fit_site(
                 self.kit, self.site, rows, self.learner, checkpoint=checkpoint, device=self.device
             )
