@@ -25,7 +25,7 @@ class LocalStep(Protocol):
     """The half of a method that runs at a site."""
 
     def learn(self, state: Any, rows: Rows, inputs: Tensor, *, rng: torch.Generator) -> Upload:
-        """What the site sends, given its rows and the reference inputs."""
+        """Return what the site sends, given its rows and the reference inputs."""
         ...
 
 

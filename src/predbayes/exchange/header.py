@@ -119,7 +119,7 @@ class Spec(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """How much memory it takes, at the most."""
+        """The memory that it takes, at the most."""
         return math.prod(self.shape) * _ITEM_BYTES.get(self.dtype, 8)
 
 

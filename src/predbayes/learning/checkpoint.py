@@ -48,7 +48,7 @@ class Checkpoint:
     _took: float = 0.0  # the last write
 
     def read(self) -> dict[str, Tensor] | None:
-        """What was kept of this fit, if anything."""
+        """Read what was kept of this fit, if anything."""
         try:
             with safe_open(self.path, framework="pt") as file:
                 if (file.metadata() or {}).get("identity") != self.identity:

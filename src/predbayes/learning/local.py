@@ -159,7 +159,7 @@ class NetworkLearner(Protocol):
 
     @property
     def device(self) -> str:
-        """Where to train and predict."""
+        """The device to train and predict on."""
         ...
 
     def fit(
@@ -278,7 +278,7 @@ class OptimizerSettings:
             raise TrainingError(f"lr must not be negative, as {self.lr} is")
 
     def epochs_for(self, num_batches: int) -> int:
-        """How often to pass over this many batches."""
+        """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

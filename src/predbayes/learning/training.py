@@ -49,7 +49,7 @@ class Batches(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """How many rows an epoch visits."""
+        """The number of rows that an epoch visits."""
         ...
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class LoaderBatches:
 
 
 def count_rows(rows: Rows) -> int:
-    """How many rows a site has."""
+    """Count a site's rows."""
     if not isinstance(rows, DataLoader):
         return len(rows[0])
     if not hasattr(rows.sampler, "__len__") or not hasattr(rows.dataset, "__len__"):

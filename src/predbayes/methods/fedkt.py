@@ -57,7 +57,7 @@ class FedKT:
     streams: ClassVar[bool] = True
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> FedKTState:
-        """How many of the reference inputs may be trained on."""
+        """Return how many of the reference inputs may be trained on."""
         require_network(self.learner, "FedKT")
         check_targets(self.learner, reference.targets)
         return FedKTState(reference.distillation.stop)

@@ -94,7 +94,7 @@ def mean_of(total: TensorSum, name: str) -> Tensor:
 def predict_with(
     learner: NetworkLearner, weights: WeightSamples, reference: ReferenceRows
 ) -> Predictive:
-    """What one or more sets of weights predict on the reference rows."""
+    """Predict the reference rows with one or more sets of weights."""
     return learner.network.predict(weights, reference.inputs, learner.device)
 
 

@@ -38,7 +38,7 @@ class Method(Protocol[State, Total]):
 
     @property
     def streams(self) -> bool:
-        """Whether memory stays flat as sites grow in number."""
+        """True if memory stays flat as sites grow in number."""
         ...
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> State:
@@ -46,7 +46,7 @@ class Method(Protocol[State, Total]):
         ...
 
     def learn(self, state: State, rows: Rows, inputs: Tensor, *, rng: torch.Generator) -> Upload:
-        """What a site sends."""
+        """Fit the site's rows and return what the site sends."""
         ...
 
     def lift(self, state: State, upload: Upload, inputs: Tensor) -> Total:

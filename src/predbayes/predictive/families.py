@@ -104,7 +104,7 @@ class Predictive(Protocol):
 
     @staticmethod
     def is_proper(natural: Tensor) -> bool:
-        """Whether every row of eta lies in the natural domain."""
+        """Say whether every row of eta lies in the natural domain."""
         ...
 
 

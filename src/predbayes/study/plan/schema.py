@@ -250,12 +250,12 @@ class Plan(Section):
 
     @property
     def classification(self) -> bool:
-        """Whether a class is predicted, and not a number."""
+        """True if a class is predicted, and not a number."""
         return self.target.task == "classification"
 
     @property
     def reference_file(self) -> str:
-        """Where the reference rows lie, relative to the plan; empty if it does not say."""
+        """The path of the reference rows, relative to the plan; empty if it does not say."""
         return self.reference.file if self.frozen is None else REFERENCE_FILE
 
     @property

@@ -74,7 +74,7 @@ class ColumnGroup:
 
     @property
     def is_large(self) -> bool:
-        """Whether there are too many names for one cell."""
+        """True if there are too many names for one cell."""
         return len(self.names) > _MOST_NAMES
 
     @property

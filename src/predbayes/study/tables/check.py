@@ -61,12 +61,12 @@ class SiteCheck:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What keeps the site from training."""
+        """The findings that keep the site from training."""
         return errors_of(self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What it should know."""
+        """The findings that the site should know."""
         return tuple(one for one in self.findings if one.severity == "warning")
 
 
