@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -127,6 +130,16 @@ class TestRegressor:
         model = pb.FederatedRegressor("linear-regression", pool="mixture", distillation=QUICK)
         model.fit({"a": (x, y)}, x)
         assert not [message for message in caplog.messages if "spread" in message]
+
+
+def test_without_scikit_learn_it_is_one_line():
+    code = (
+        "import sys; sys.modules['sklearn'] = None; import predbayes as pb\n"
+        "try: pb.FederatedClassifier\n"
+        "except pb.MissingPackageError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "this needs the package sklearn: pip install 'predbayes[study]'\n"
 
 
 class TestRefused:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from predbayes.learning.likelihood import LearnedNoise, Softmax
+from predbayes.learning.local import Network
 from predbayes.learning.nets import cnn, mlp
 
 
@@ -27,3 +29,10 @@ def test_cnn_has_three_convolutions_and_its_head(head, num_linear):
 
 def test_cnn_takes_sizes_that_are_not_powers_of_two():
     assert cnn((1, 28, 28), 62)(torch.zeros(1, 1, 28, 28)).shape == (1, 62)
+
+
+def test_networks_by_name_have_the_outputs_of_their_likelihood():
+    table = Network.mlp(4, LearnedNoise(per_input=True), hidden=(5,))
+    images = Network.cnn((1, 8, 8), Softmax(3))
+    assert table.build()(torch.zeros(2, 4)).shape == (2, 2)
+    assert images.build()(torch.zeros(2, 1, 8, 8)).shape == (2, 3)

@@ -46,6 +46,7 @@ def test_a_sample_is_a_copy():
 def test_file_round_trip_is_bit_exact(samples, tmp_path):
     samples.save(tmp_path / "w.safetensors")
     assert_equal(WeightSamples.load(tmp_path / "w.safetensors"), samples)
+    assert_equal(WeightSamples.load(str(tmp_path / "w.safetensors")), samples)
 
 
 def test_the_file_is_plain_safetensors(samples, tmp_path):

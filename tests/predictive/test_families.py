@@ -193,3 +193,21 @@ class TestAverage:
         for family in FAMILIES:
             p = RANDOM[family](rng)[:0]
             assert len(average([p, p])) == 0
+
+
+def test_a_categorical_has_probabilities_and_classes():
+    p = Categorical.from_moments(torch.tensor([[0.2, 0.8], [0.9, 0.1]]))
+    torch.testing.assert_close(p.probs, torch.tensor([[0.2, 0.8], [0.9, 0.1]]))
+    assert p.classes().tolist() == [1, 0]
+    assert repr(p) == "Categorical of 2 rows, 2 classes"
+
+
+def test_a_gaussian_has_a_spread_and_intervals():
+    p = Gaussian(torch.tensor([1.0]), torch.tensor([4.0]))
+    assert p.std.item() == 2
+    low, high = p.interval(0.95)
+    assert low.item() == pytest.approx(1 - 2 * 1.959964, abs=1e-5)
+    assert high.item() == pytest.approx(1 + 2 * 1.959964, abs=1e-5)
+    assert repr(p) == "Gaussian of 1 rows"
+    with pytest.raises(PoolError, match="between 0 and 1"):
+        p.interval(95)

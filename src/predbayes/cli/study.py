@@ -121,13 +121,16 @@ def finish(
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Also write model.onnx (needs the extra onnx).")
     ] = False,
+    device: Annotated[
+        str, typer.Option(metavar="D", help="Where networks run: cpu, cuda, mps or auto.")
+    ] = "cpu",
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     from predbayes.study.coordinator.study import Study
 
     opened = Study(study)
     typer.echo("screening, pooling, distilling, scoring; it may take a minute or two")
-    recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx)
+    recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx, device=device)
     folder = opened.result_folder(recorded.number)
     typer.echo(
         f"result {recorded.number} of {len(recorded.uploads)} sites, outcome "

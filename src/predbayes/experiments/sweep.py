@@ -32,6 +32,7 @@ from predbayes.experiments.records import (
 )
 from predbayes.experiments.run import Run, plan, run_methods
 from predbayes.files import write_whole
+from predbayes.learning.training import resolve_device
 from predbayes.optional import require
 
 _STDERR = 2  # the process's, also where sys.stderr is another
@@ -65,6 +66,7 @@ def sweep(
         report: Told of each record.
     """
     fits = None if fits is None else fits.resolve()  # workers may be in another folder
+    device = str(resolve_device(device)) if device == "auto" else device  # records name it
     runs = plan(experiment, experiment.seeds if seeds is None else seeds, device=device)
     wanted = {key for one in runs for key in one.keys.values()}
     path = out / RECORDS_FILE

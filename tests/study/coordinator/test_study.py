@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from predbayes.errors import StudyError, UploadError
+from predbayes.errors import StudyError, TrainingError, UploadError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.coordinator.status import status_of
 from predbayes.study.coordinator.study import Study
@@ -70,6 +70,17 @@ class TestFunctionOfTheSet:
         without, _ = study.finish()
         assert with_four.outcome != outcomes[0]
         assert (without.outcome, weights(study, 2)) == outcomes
+
+    def test_the_name_of_the_device_changes_nothing(self, world, outcomes, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+        study = world.begin("device")
+        for site in SITES[:3]:
+            study.add(world.file(site))
+        with pytest.raises(TrainingError, match="device 'nonsense' cannot be used"):
+            study.finish(device="nonsense")
+        recorded, _ = study.finish(device="auto")
+        assert (recorded.outcome, weights(study, 1)) == outcomes
 
     def test_a_result_in_between_changes_nothing(self, world, outcomes):
         study = world.begin("in-between")

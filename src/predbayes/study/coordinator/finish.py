@@ -31,7 +31,7 @@ _BESIDE_FINDINGS = {"number", "finished", "ledger_digest", "withdrawn", "version
 
 
 def finish(
-    step: Step, leave_out: frozenset[str], *, warm: bool, onnx: bool
+    step: Step, leave_out: frozenset[str], *, warm: bool, onnx: bool, device: str = "cpu"
 ) -> tuple[FinishedResult, Result]:
     """Make a numbered result of what is in; the last one, if nothing changed since."""
     state, study = step.state, step.study
@@ -42,7 +42,7 @@ def finish(
         return current, study.result(current.number)
     _require_quorum(study, len(state.uploads) - len(leave_out))
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
-    found, start = _found(step, heading, leave_out, warm=warm)
+    found, start = _found(step, heading, leave_out, warm=warm, device=device)
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
         files = digests(scratch, scratch.rglob("*"))
@@ -67,7 +67,7 @@ def _require_quorum(study: StudyFolder, num_sites: int) -> None:
 
 
 def _found(
-    step: Step, heading: Heading, leave_out: frozenset[str], *, warm: bool
+    step: Step, heading: Heading, leave_out: frozenset[str], *, warm: bool, device: str
 ) -> tuple[Conclusion, int | None]:
     """What the uploads give, and the number of the result whose student it began from."""
     state, study = step.state, step.study
@@ -76,7 +76,7 @@ def _found(
         # New are evaluations, or a file that is asked for: the model stays to the bit.
         return evaluated(study, state, _again(study, last, heading)), last.start
     start = _warm_start(step) if warm else None
-    found = conclude_study(study, state.in_order, heading, leave_out, start)
+    found = conclude_study(study, state.in_order, heading, leave_out, start, device)
     return evaluated(study, state, found), None if start is None else start.number
 
 
@@ -108,12 +108,22 @@ def conclude_study(
     heading: Heading,
     leave_out: frozenset[str],
     start: Start | None,
+    device: str = "cpu",
 ) -> Conclusion:
     """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
     kit = study.kit
     labels = Labels.load(study.folder / LABELS, kit)
     with threads(kit.plan.learner.threads):
-        return conclude(kit, labels, uploads, study.read, heading, leave_out=leave_out, start=start)
+        return conclude(
+            kit,
+            labels,
+            uploads,
+            study.read,
+            heading,
+            leave_out=leave_out,
+            start=start,
+            device=device,
+        )
 
 
 def _again(study: StudyFolder, last: FinishedResult, heading: Heading) -> Conclusion:

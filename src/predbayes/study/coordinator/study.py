@@ -85,7 +85,12 @@ class Study(StudyFolder):
             return step.withdraw(site)
 
     def finish(
-        self, *, leave_out: Sequence[str] = (), warm: bool = False, onnx: bool = False
+        self,
+        *,
+        leave_out: Sequence[str] = (),
+        warm: bool = False,
+        onnx: bool = False,
+        device: str = "cpu",
     ) -> tuple[FinishedResult, Result]:
         """Make a numbered result of what is in; the last one, if nothing changed since.
 
@@ -93,11 +98,13 @@ class Study(StudyFolder):
             leave_out: Sites whose uploads are not pooled; they are shown all the same.
             warm: Start from the last student; the result is then a function of that one, too.
             onnx: Also write the model for ONNX runtimes.
+            device: Where networks are run and trained: ``cpu``, ``cuda``, ``auto``. Another device
+                than the CPU gives other last digits, so `verify` cannot make the result again.
         """
         if onnx:
             require("onnxscript", "onnx")
         with begin_step(self) as step:
-            return finish(step, frozenset(leave_out), warm=warm, onnx=onnx)
+            return finish(step, frozenset(leave_out), warm=warm, onnx=onnx, device=device)
 
     def verify(self, *, rebuild: bool = False) -> list[str]:
         """Return everything that is not as the ledger says, as one line each.

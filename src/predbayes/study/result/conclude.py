@@ -35,6 +35,7 @@ from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
+from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
 from predbayes.pools.auto import AutoPool
@@ -126,6 +127,7 @@ def conclude(
     *,
     leave_out: frozenset[str] = frozenset(),
     start: Start | None = None,
+    device: str = "cpu",
 ) -> Conclusion:
     """Screen, pool, distil and score.
 
@@ -137,9 +139,10 @@ def conclude(
         heading: Number and time of the result.
         leave_out: Sites that are left out by hand; they are shown all the same.
         start: Where the student begins; at random weights of the plan's seed if None.
+        device: Where networks are run and trained.
     """
     reference = labels.reference
-    run = _Run(kit.plan, reference, labels, start)
+    run = _Run(kit.plan, reference, labels, start, str(resolve_device(device)))
     sites, total = run.read(uploads, read, leave_out)
     own = run.own_model()
     judged = [site for site in sites if site.accepted.site not in leave_out]
@@ -164,6 +167,7 @@ class _Run:
     reference: ReferenceRows
     labels: Labels
     start: Start | None
+    device: str = "cpu"
 
     @property
     def scored_rows(self) -> slice:
@@ -218,7 +222,7 @@ class _Run:
 
     @cached_property
     def _reader(self) -> Reader:
-        return Reader(site_network(self.plan))
+        return Reader(site_network(self.plan), self.device)
 
     @cached_property
     def _lifting(self) -> Pool[PredictiveSum[Any]]:
@@ -234,7 +238,7 @@ class _Run:
         reference, name = self.reference, self.plan.pool.own
         if name == "none" or len(reference.targets) < MIN_LABELS:
             return None
-        learner = make_learner(self.plan, name)
+        learner = make_learner(self.plan, name, self.device)
         try:
             return cross_fitted(
                 learner, reference.inputs, reference.targets, rng=self.rng("own model")
@@ -253,6 +257,7 @@ class _Run:
             student_network(self.plan),
             settings=DISTILLATION if start is None else WARM_DISTILLATION,
             start=None if start is None else start.samples,
+            device=self.device,
             rng=rng,
         )
         if self.plan.model.module:
@@ -280,7 +285,7 @@ class _Run:
             order = torch.cat([rest, others, out])
             part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
             # Cold, whatever the start is: an earlier student has learnt from every row.
-            inner = _Run(self.plan, part, self.labels, None)
+            inner = _Run(self.plan, part, self.labels, None, self.device)
             state = inner.finish(total[order], part, inner.own_model())
             pooled.append(state.teacher.predictive[part.evaluate])
             predicted.append(state.student.predict(part.inputs[part.evaluate]))
