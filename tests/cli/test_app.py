@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import statistics
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -28,6 +28,12 @@ def predbayes(*arguments, **options):
     )
 
 
+def cpu_of_children() -> float:
+    """Seconds of CPU of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class TestHelp:
     def test_it_imports_nothing_heavy(self):
         code = (
@@ -41,13 +47,14 @@ class TestHelp:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
-    def test_it_takes_less_than_half_a_second(self):
+    def test_it_takes_less_than_half_a_second_of_cpu(self):
+        """Not of the clock: the machine may be busy with other things."""
         seconds = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = cpu_of_children()
             assert predbayes("--help").returncode == 0
-            seconds.append(time.perf_counter() - began)
-        assert statistics.median(seconds) < 0.5
+            seconds.append(cpu_of_children() - began)
+        assert 0 < statistics.median(seconds) < 0.5
 
     @pytest.mark.parametrize("command", [[], ["data"], ["experiment"], ["experiment", "sweep"]])
     def test_every_group_has_one(self, command):
