@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from predbayes.errors import PlanError
+from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, UPLOAD, outbox
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.outbox import Outbox, greeting
-from predbayes.flower.parcel import unpack_answer
 from predbayes.flower.post import MOST_READY
 from predbayes.flower.round import RoundSettings
-from predbayes.flower.server import Round
-from predbayes.flower.wire import brings_upload
+from predbayes.flower.server import Round, unpack_upload
+from predbayes.flower.wire import read_words
 from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table
@@ -48,7 +49,8 @@ def train(config):
 def ready(config, plan_digest):
     """What a node brings with its hello."""
     content = greeting(Outbox(config), plan_digest, may_bring=True)
-    return unpack_answer(content) if brings_upload(content) else None
+    brings = read_words(content).get("status") == "upload"
+    return unpack_upload(content) if brings else None
 
 
 def asked(grid, kind):
@@ -155,10 +157,10 @@ class TestNode:
 
     def test_what_is_ready_is_what_an_answer_would_be(self, world, config):
         train(config)
-        found = ready(config, world.kit.digest)
+        upload, signature = ready(config, world.kit.digest)
         again = Node.of_config(config).answer(world.kit.digest)
-        assert found.upload.digest() == again.upload.digest()
-        assert found.signature == again.signature
+        assert upload.digest() == Upload.load(again).digest()
+        assert signature == Header.read(again).signature
 
     def test_nothing_is_ready_for_another_plan(self, world, config):
         train(config)
@@ -208,7 +210,7 @@ class TestNode:
         assert ready(config, world.kit.digest) is None
         Approvals(Path(config["site"]).parent).record("upload", held_back.digest(), "officer")
         train(config)
-        assert ready(config, world.kit.digest).upload.digest() == held_back.digest()
+        assert ready(config, world.kit.digest)[0].digest() == held_back.digest()
 
     def test_a_hello_does_not_wait_for_a_process_that_trains(self, world, config):
         out = train(config).path.parent
@@ -223,7 +225,7 @@ class TestNode:
     def test_a_name_that_cannot_be_read_is_one_line(self, world, config):
         Path(config["site"]).write_text("format = 1")
         with pytest.raises(PlanError, match=r"site\.toml: name"):
-            Outbox(config).hello()
+            greeting(Outbox(config), world.kit.digest, may_bring=True)
 
 
 def test_a_hello_needs_neither_torch_nor_pandas():

@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.events import (
-    Acknowledged,
     Answered,
-    Closing,
+    Closed,
     Decided,
-    End,
     InStudy,
     Introduced,
-    Look,
     Nodes,
-    NotSent,
-    Report,
     Send,
     Take,
     Time,
@@ -88,12 +83,12 @@ class TestHello:
     def test_what_could_not_be_sent_is_sent_again(self):
         state = begun()
         state.on(Nodes(frozenset({1})))
-        state.on(NotSent(1, HELLO))
+        state.on(Closed(1, HELLO))
         assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
         state.on(ALPHA)
         again = [Send(1, UPLOAD, "Alpha")]
         assert state.on(Nodes(frozenset({1}))) == again
-        state.on(NotSent(1, UPLOAD))
+        state.on(Closed(1, UPLOAD))
         assert state.on(Nodes(frozenset({1}))) == again
 
 
@@ -162,13 +157,16 @@ class TestEnd:
     def test_it_ends_when_all_are_in(self):
         state = begun()
         state.on(InStudy(SITES))
-        assert state.on(Time(1)) == [End(in_time=True)]
+        assert state.on(Time(1)) == []
+        assert state.ended
         assert state.on(Time(2)) == []
 
     def test_it_ends_at_its_deadline(self):
         state = begun()
-        assert End(in_time=False) not in state.on(Time(99.9))
-        assert state.on(Time(100)) == [End(in_time=False)]
+        state.on(Time(99.9))
+        assert not state.ended
+        assert state.on(Time(100)) == [Warn("the deadline has passed")]
+        assert state.ended
         assert state.on(Nodes(frozenset({1}))) == []
 
     def test_what_comes_after_the_end_is_not_taken(self):
@@ -186,13 +184,14 @@ class TestEnd:
         state.on(Time(1))
         assert not state.ended
         state.on(Introduced(2))
-        assert state.on(Time(2)) == [End(in_time=True)]
+        assert state.on(Time(2)) == []
+        assert state.ended
 
     def test_a_round_looks_and_reports_again_and_again(self):
         state = begun()
         due = {now: state.on(Time(now)) for now in (0, 0.5, 1, 5, 5.5, 10)}
-        assert [now for now, actions in due.items() if Look() in actions] == [0, 1, 5, 10]
-        assert [now for now, actions in due.items() if Report() in actions] == [5, 10]
+        assert [now for now, actions in due.items() if "look" in actions] == [0, 1, 5, 10]
+        assert [now for now, actions in due.items() if "report" in actions] == [5, 10]
 
     def test_nodes_are_told_what_became_of_their_upload(self):
         state = begun()
@@ -200,17 +199,17 @@ class TestEnd:
         state.on(Answered(1, "upload"))
         state.on(Answered(2, "failed"))
         state.on(Decided(1, "Alpha", accepted=True))
-        assert state.on(Time(1)) == [End(in_time=True)]
-        assert state.on(Closing()) == [Send(1, ACK, "Alpha")]
+        assert state.on(Time(1)) == []
+        assert state.on("closing") == [Send(1, ACK, "Alpha")]
         assert state.untold == {1}
-        state.on(Acknowledged(1))
+        state.on(Closed(1, ACK))
         assert not state.untold
 
     def test_without_time_for_it_nobody_is_told(self):
         state = begun(ack_seconds=0)
         met(state, ALPHA)
         state.on(InStudy(SITES))
-        assert state.on(Closing()) == []
+        assert state.on("closing") == []
 
 
 NODES, NAMES = st.integers(1, 4), st.sampled_from(["Alpha", "Beta", "Nobody", ""])
@@ -222,8 +221,7 @@ EVENTS = st.one_of(
     st.builds(Answered, NODES, st.sampled_from(OUTCOMES)),
     st.builds(Decided, NODES, NAMES, st.booleans()),
     st.builds(InStudy, st.frozensets(st.sampled_from(sorted(SITES)))),
-    st.builds(NotSent, NODES, st.sampled_from([HELLO, UPLOAD, ACK])),
-    st.builds(Acknowledged, NODES),
+    st.builds(Closed, NODES, st.sampled_from([HELLO, UPLOAD, ACK])),
 )
 
 
@@ -241,7 +239,7 @@ def test_whatever_happens_in_whatever_order(events):
                 open_questions.discard((node, HELLO))
             case Answered(node):
                 open_questions.discard((node, UPLOAD))
-            case NotSent(node, kind):
+            case Closed(node, kind):
                 open_questions.discard((node, kind))
             case Decided(node, site, accepted) if taking.get(site) == node:
                 del taking[site]
@@ -280,7 +278,7 @@ class World:
                     self.waiting.append(action)
                 case Take():
                     self.taking.append(action)
-                case Look():
+                case "look":
                     self.handle(Nodes(self.liars | self.honest.keys()))
 
     def step(self):

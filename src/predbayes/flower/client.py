@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predbayes.errors import PredbayesError
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.simulation import node_config
-from predbayes.flower.wire import read_words, words
+from predbayes.flower.wire import read_words, upload_record, words
 from predbayes.optional import require
 
 if TYPE_CHECKING:
@@ -55,10 +56,9 @@ def _greet(message: Any, context: Any, *, may_bring: bool) -> Any:
 
 def _upload(message: Any, context: Any, node_of: Callable[[Any], Node] | None) -> Any:
     from predbayes.flower.node import Node
-    from predbayes.flower.parcel import pack_answer
 
-    node = (node_of or Node.of_context)(context)
-    return pack_answer(node.answer(_plan(message)))
+    answer = (node_of or Node.of_context)(context).answer(_plan(message))
+    return upload_record(answer) if isinstance(answer, Path) else words(status=answer)
 
 
 def _note(message: Any) -> Any:
@@ -74,10 +74,7 @@ def _reply(message: Any, answer: Callable[[], Any]) -> Any:
     """Reply with an answer, or with the kind of the error and nothing else of it."""
     try:
         content = answer()
-    except PredbayesError as error:
-        _log.error("%s", error)
-        content = words(status="failed", reason=type(error).__name__)
     except Exception as error:
-        _log.exception("the node's part failed")
+        _log.error("%s", error, exc_info=not isinstance(error, PredbayesError))
         content = words(status="failed", reason=type(error).__name__)
     return require("flwr.app", "flower").Message(content, reply_to=message)

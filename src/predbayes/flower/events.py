@@ -61,26 +61,15 @@ class InStudy:
 
 
 @dataclass(frozen=True, slots=True)
-class NotSent:
-    """A message could not be sent."""
+class Closed:
+    """A message that asks for nothing has its answer, or a message could not be sent."""
 
     node: int
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """All that was taken is decided; nodes may leave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """A node has noted that it may leave."""
-
-    node: int
-
-
-Event = Time | Nodes | Introduced | Answered | Decided | InStudy | NotSent | Closing | Acknowledged
+Closing = Literal["closing"]  # all that was taken is decided; nodes may leave
+Event = Time | Nodes | Introduced | Answered | Decided | InStudy | Closed | Closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +90,11 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """See which nodes are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Say how the round stands."""
-
-
-@dataclass(frozen=True, slots=True)
 class Warn:
     """Write a line for whoever watches."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """Take no more uploads and ask nobody."""
-
-    in_time: bool  # nobody is left to wait for, and the deadline has not passed
-
-
-Action = Send | Take | Look | Report | Warn | End
+Action = Send | Take | Warn | Literal["look", "report"]
+"""To look is to see which nodes are there; to report is to say how the round stands."""

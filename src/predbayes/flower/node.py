@@ -9,21 +9,15 @@ asked again only sends again (`predbayes.flower.outbox`).
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from predbayes.errors import StudyError
-from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Upload
 from predbayes.flower.outbox import Outbox
-from predbayes.flower.parcel import Answer
 from predbayes.flower.simulation import node_config
 from predbayes.study.kit.kit import PLAN_FILE, Kit
 from predbayes.study.plan.schema import Plan
@@ -85,47 +79,27 @@ class Node:
             outbox, training, lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)), made_of
         )
 
-    def answer(self, plan_digest: str) -> Answer:
-        """Return the upload for a plan, or why there is none."""
+    def answer(self, plan_digest: str) -> Path | str:
+        """Return the signed file that answers a plan, or why there is none."""
         training = self.training
         if plan_digest != training.kit.digest:
-            return Answer("no such plan")
+            return "no such plan"
         if not training.approvals.may_train(training.kit, by_message=True):
-            return Answer("not approved")
-        with _alone(training.out):
-            path = None if self.made_of is None else self.outbox.ready(plan_digest)
-            return self._train() if path is None else _answer(path)
+            return "not approved"
+        training.out.mkdir(parents=True, exist_ok=True)
+        # A message that was given up leaves its process at work, and the next one starts another:
+        # it waits for the first, and then its upload is there.
+        with locked(training.out, RUN_LOCK, timeout=-1):
+            ready = None if self.made_of is None else self.outbox.ready(plan_digest)
+            return ready or self._train()
 
-    def _train(self) -> Answer:
+    def _train(self) -> Path | str:
         trained = self.training.run(self.rows())
         if not trained.released:
-            return Answer("awaiting release")
+            return "awaiting release"
         if self.made_of is not None:
             self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
-        return _answer(trained.path, trained.upload)
-
-
-def _answer(path: Path, upload: Upload | None = None) -> Answer:
-    """Return the upload in a signed file, which is read only if it is not at hand."""
-    header = Header.read(path)
-    return Answer("upload", upload or Upload.load(path, header), header.signature)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process trains in this folder; then its upload is there.
-
-    A message that was given up leaves its process at work, and the next one starts another.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(locked(folder, RUN_LOCK))
-                break
-            except StudyError:
-                time.sleep(1)
-        yield
+        return trained.path
 
 
 def _kit(folder: Path) -> Kit:

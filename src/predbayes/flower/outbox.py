@@ -17,14 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 import predbayes
 from predbayes.errors import PlanError
-from predbayes.exchange.header import Header, to_metadata
 from predbayes.exchange.strict import Strict
 from predbayes.files import file_digest, write_bytes
-from predbayes.flower.wire import Hello, pack_hello, upload_record
+from predbayes.flower.wire import upload_record, words
 from predbayes.study.site.release import Approvals
 from predbayes.study.tables.sitefile import SiteFile
 
@@ -57,11 +54,6 @@ class Outbox:
     def path(self, name: str) -> Path:
         """Return a path of the configuration."""
         return Path(str(self.config[name]))
-
-    def hello(self) -> Hello:
-        """Return who the site is, and which plans it approved."""
-        own = SiteFile.load(self.path("site"))
-        return Hello(own.name, predbayes.__version__, Approvals(own.folder).plans())
 
     def keep(self, plan_digest: str, sent: Path, made_of: list[Path]) -> None:
         """Note that a signed file answers a plan, and what it was made of."""
@@ -99,17 +91,11 @@ class Outbox:
 
 
 def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
-    """Return a node's answer to a hello, with its upload if that is ready and small."""
-    hello = outbox.hello()
-    if not may_bring or plan_digest not in hello.approved:
-        return pack_hello(hello)
-    path = outbox.ready(plan_digest, _SMALL_BYTES)
-    return pack_hello(hello, None if path is None else _record_of(path))
-
-
-def _record_of(path: Path) -> Any:
-    """Return a signed file as it travels; the study checks it."""
-    header = Header.read(path)
-    with safe_open(path, framework="numpy") as file:
-        arrays = {name: file.get_tensor(name) for name in header.arrays}
-    return upload_record(to_metadata(header.info, header.signature), arrays)
+    """Return who a node is and which plans it approved, with its upload if ready and small."""
+    own = SiteFile.load(outbox.path("site"))
+    approved = list(Approvals(own.folder).plans())
+    may_bring &= plan_digest in approved
+    path = outbox.ready(plan_digest, _SMALL_BYTES) if may_bring else None
+    told: dict[str, Any] = {"site": own.name, "version": predbayes.__version__}
+    told["approved"] = approved
+    return words(**told) if path is None else upload_record(path, **told)

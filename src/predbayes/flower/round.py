@@ -72,14 +72,6 @@ class _Node:
 
 
 @dataclass(slots=True)
-class _Due:
-    """When to do what is done again and again."""
-
-    look: float
-    report: float
-
-
-@dataclass(slots=True)
 class RoundState:
     """Everything that a round knows; only `on` changes it.
 
@@ -99,11 +91,12 @@ class RoundState:
     _fresh: list[int] = field(default_factory=list)  # nodes to greet, the next one last
     _taking: dict[str, int] = field(default_factory=dict)  # node whose upload is being taken
     _deadline: float = field(init=False)
-    _due: _Due = field(init=False)
+    _next_look: float = field(init=False)
+    _next_report: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._deadline = self.now + self.settings.deadline_seconds
-        self._due = _Due(self.now, self.now + self.settings.report_seconds)
+        self._next_look, self._next_report = self.now, self.now + self.settings.report_seconds
 
     @property
     def left(self) -> float:
@@ -125,7 +118,7 @@ class RoundState:
                 return self._meet(event)
             case events.Answered():
                 return self._answer(event)
-            case events.Closing():
+            case "closing":
                 return self._tell()
             case _:
                 self._note(event)
@@ -139,26 +132,24 @@ class RoundState:
                 self._mark(self._nodes[node], site, "in" if accepted else "refused")
             case events.InStudy(sites):
                 self.sites.update(dict.fromkeys(sites, "in"))
-            case events.NotSent(node, kind) if node in self._nodes:
+            case events.Closed(node, kind) if node in self._nodes:
                 self._close(node, kind)
-            case events.Acknowledged(node):
-                self.untold.discard(node)
 
     def _pass(self, now: float) -> list[events.Action]:
         self.now = max(self.now, now)
         if self.ended:
             return []
         in_time = self._all_done()
-        if in_time or not self.left:
-            self.ended = True
-            return [events.End(in_time)]
+        self.ended = in_time or not self.left
+        if self.ended:
+            return [] if in_time else [events.Warn("the deadline has passed")]
         actions: list[events.Action] = list(self._greet())
-        if self.now >= self._due.look:
-            self._due.look = self.now + self.settings.poll_seconds
-            actions.append(events.Look())
-        if self.now >= self._due.report:
-            self._due.report = self.now + self.settings.report_seconds
-            actions.append(events.Report())
+        if self.now >= self._next_look:
+            self._next_look = self.now + self.settings.poll_seconds
+            actions.append("look")
+        if self.now >= self._next_report:
+            self._next_report = self.now + self.settings.report_seconds
+            actions.append("report")
         return actions
 
     def _all_done(self) -> bool:

@@ -18,13 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from predbayes.errors import PredbayesError, StudyError, UploadError
-from predbayes.exchange.header import printable
+from predbayes.exchange.header import Signature, from_metadata, printable
+from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, events
-from predbayes.flower.parcel import unpack_answer
 from predbayes.flower.post import Post
 from predbayes.flower.round import RoundSettings, RoundState
-from predbayes.flower.wire import brings_upload, read_words, unpack_hello, words
+from predbayes.flower.wire import read_upload, read_words, words
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
 from predbayes.study.wording import counted
@@ -63,7 +65,8 @@ class Round:
         with self._post.open(), tempfile.TemporaryDirectory() as scratch:
             self._scratch = Path(scratch)
             while self._goes_on():
-                for sent, reply in self._post.replies(self._most_wait()):
+                wait = min(self._state.left, self.settings.poll_seconds)
+                for sent, reply in self._post.replies(wait):
                     self._handle(self._event(sent, reply), reply)
                 self._add()
             self._add_last()
@@ -77,37 +80,28 @@ class Round:
         self._handle(events.Time(time.monotonic()))
         return not self._state.ended
 
-    def _most_wait(self) -> float:
-        return min(self._state.left, self.settings.poll_seconds)
-
     def _handle(self, event: events.Event, reply: Any = None) -> None:
         """Tell the state of an event, and do what follows."""
         actions = self._state.on(event)
         self._send([action for action in actions if isinstance(action, events.Send)])
         for action in actions:
-            if isinstance(action, events.Take):
-                self._keep(action, reply)
-            else:
-                self._do(action)
-
-    def _do(self, action: events.Action) -> None:
-        match action:
-            case events.Look():
-                self._handle(events.Nodes(frozenset(self.grid.get_node_ids())))
-            case events.Report():
-                self._notice()
-                self._report()
-            case events.Warn(text):
-                _log.warning("%s", text)
-            case events.End(in_time=False):
-                _log.warning("the deadline has passed")
+            match action:
+                case events.Take():
+                    self._keep(action, reply)
+                case events.Warn(text):
+                    _log.warning("%s", text)
+                case "look":
+                    self._handle(events.Nodes(frozenset(self.grid.get_node_ids())))
+                case "report":
+                    self._notice()
+                    self._report()
 
     def _send(self, sends: list[events.Send]) -> None:
         asking = words(plan=self._plan_digest) if sends else None
         states = self._state.sites
         contents = [words(state=states[s.site]) if s.kind == ACK else asking for s in sends]
         for send in self._post.send(list(zip(sends, contents, strict=True))):
-            self._handle(events.NotSent(send.node, send.kind))
+            self._handle(events.Closed(send.node, send.kind))
 
     def _event(self, sent: events.Send, reply: Any) -> events.Event:
         """Return what a reply says."""
@@ -119,26 +113,23 @@ class Round:
         if reply.has_error():
             _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
             return events.Introduced(node)
-        try:
-            hello = unpack_hello(reply.content)
-        except UploadError as error:
-            reason = printable(str(read_words(reply.content).get("reason", "")), 60)
-            _log.warning("node %s: %s %s", node, error, reason)
+        told = read_words(reply.content)
+        site, plans = str(told.get("site", "")), told.get("approved")
+        if site not in self._state.admitted:
+            said = printable(f"{site} {told.get('reason', '')}", 60)
+            _log.warning("node %s is of no admitted site: %s", node, said)
             return events.Introduced(node)
-        if hello.site not in self._state.admitted:
-            _log.warning("node %s is of no admitted site: %s", node, printable(hello.site, 60))
-            return events.Introduced(node)
-        approved = self._plan_digest in hello.approved
-        return events.Introduced(node, hello.site, approved, brings_upload(reply.content))
+        approved = isinstance(plans, list) and self._plan_digest in plans
+        return events.Introduced(node, site, approved, told.get("status") == "upload")
 
     def _keep(self, take: events.Take, reply: Any) -> None:
         """Write an upload as a file, for the study to check."""
         path = self._scratch / f"{len(self._files)}.safetensors"
         try:
-            answer = unpack_answer(reply.content)
-            if answer.upload is None or answer.upload.info.site != take.site:
+            upload, signature = unpack_upload(reply.content)
+            if upload.info.site != take.site:
                 raise UploadError("its upload is in the name of another site")
-            answer.upload.save(path, answer.signature)
+            upload.save(path, signature)
         except OSError:
             raise  # our disk, not the site's doing
         except Exception as error:
@@ -182,12 +173,12 @@ class Round:
 
     def _acknowledge(self) -> None:
         """Tell nodes what became of their upload, and give them a moment to note it."""
-        self._handle(events.Closing())
+        self._handle("closing")
         end = time.monotonic() + self.settings.ack_seconds
         while self._state.untold and (left := end - time.monotonic()) > 0:
             for sent, _ in self._post.replies(left):
                 if sent.kind == ACK:
-                    self._handle(events.Acknowledged(sent.node))
+                    self._handle(events.Closed(sent.node, ACK))
 
     def _report(self) -> None:
         by_state: dict[str, list[str]] = {}
@@ -222,20 +213,24 @@ def run_study(
     return sites
 
 
+def unpack_upload(content: Any) -> tuple[Upload, Signature | None]:
+    """Read an upload and its signature from a record, whoever sent it."""
+    metadata, arrays = read_upload(content)
+    info, signature = from_metadata(metadata, "a node's answer")
+    return Upload(info, {name: torch.from_numpy(a) for name, a in arrays.items()}), signature
+
+
 def _outcome(site: str, reply: Any) -> events.Outcome:
     """Return what a site answered when it was asked for its upload."""
     if reply.has_error():
         _log.warning("%s: error %s", site, reply.error.code)
         return "failed" if reply.error.code == _CLIENT_RAISED else "lost"
-    if brings_upload(reply.content):
+    told = read_words(reply.content)
+    status = told.get("status")
+    if status == "upload":
         return "upload"
-    answer = unpack_answer(reply.content)
-    _log.info("%s: %s %s", site, answer.status, answer.reason)
-    match answer.status:
-        case "not approved" | "awaiting release" as status:
-            return status
-        case _:
-            return "failed"
+    _log.info("%s: %s", site, printable(f"{status} {told.get('reason', '')}"))
+    return status if status in ("not approved", "awaiting release") else "failed"
 
 
 def _names(names: list[str]) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from predbayes.flower import parcel
-from predbayes.flower.client import make_client_app
-from predbayes.flower.parcel import Answer, pack_answer
-from predbayes.flower.wire import read_words
+from predbayes.exchange.header import Header
+from predbayes.flower import client
+from predbayes.flower.wire import upload_record
 from tests.flower.malformed import MALFORMED
 
 
-def _malformed(answer: Answer) -> Any:
-    content = pack_answer(answer)
-    if read_words(content)["status"] == "upload":
-        MALFORMED[answer.upload.info.site](content)
+def _malformed(path: Path) -> Any:
+    content = upload_record(path)
+    MALFORMED[Header.read(path).info.site](content)
     return content
 
 
-parcel.pack_answer = _malformed
-app = make_client_app()
+client.upload_record = _malformed
+app = client.make_client_app()

@@ -53,9 +53,12 @@ def _require_size(num_bytes: int, max_bytes: int) -> None:
 
 
 @contextmanager
-def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Hold a folder's lock; a second process is refused, and a dead one holds nothing."""
-    lock = FileLock(folder / name, timeout=0)
+def locked(folder: Path, name: str = LOCK, timeout: float = 0) -> Iterator[None]:
+    """Hold a folder's lock; a second process is refused, and a dead one holds nothing.
+
+    The second process is refused after ``timeout`` seconds; with -1 it waits for the first.
+    """
+    lock = FileLock(folder / name, timeout=timeout)
     try:
         lock.acquire()
     except Timeout as error:
