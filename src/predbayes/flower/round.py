@@ -120,13 +120,6 @@ class RoundState:
                 return self._answer(event)
             case "closing":
                 return self._tell()
-            case _:
-                self._note(event)
-                return []
-
-    def _note(self, event: events.Event) -> None:
-        """Take note of an event that asks for nothing."""
-        match event:
             case events.Decided(node, site, accepted) if self._taking.get(site) == node:
                 del self._taking[site]
                 self._mark(self._nodes[node], site, "in" if accepted else "refused")
@@ -134,6 +127,7 @@ class RoundState:
                 self.sites.update(dict.fromkeys(sites, "in"))
             case events.Closed(node, kind) if node in self._nodes:
                 self._close(node, kind)
+        return []
 
     def _pass(self, now: float) -> list[events.Action]:
         self.now = max(self.now, now)
