@@ -11,9 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from predbayes.cli.show import show_table, stoppable
+from predbayes.errors import ExperimentError
 
 if TYPE_CHECKING:
     from predbayes.experiments.config import Experiment
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from predbayes.experiments.sweep import Report
 
 app = typer.Typer(help="Run and compare methods; reproduce the paper.", no_args_is_help=True)
+
+_PLAIN: dict[str, Any] = {"box": None, "header_style": "bold"}  # of a table
 
 Source = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A name from `experiment list`, or a TOML file.")
@@ -46,17 +51,14 @@ Fits = Annotated[
 @app.command("list")
 def list_experiments() -> None:
     """List the experiments that come with the package."""
-    from rich.console import Console
-    from rich.table import Table
-
     from predbayes.experiments.config import load_experiment, shipped
 
-    table = Table("name", "cells", "methods", "seeds", "title", box=None, header_style="bold")
+    lines = []
     for name in shipped():
         experiment = load_experiment(name)
         counts = (len(experiment.cells()), len(experiment.methods), len(experiment.seeds))
-        table.add_row(name, *map(str, counts), experiment.title)
-    Console().print(table)
+        lines.append((name, *map(str, counts), experiment.title))
+    show_table(("name", "cells", "methods", "seeds", "title"), lines, **_PLAIN)
 
 
 @app.command("show")
@@ -111,7 +113,7 @@ def sweep_experiment(
 
     experiment = _load(config, assignments, methods)
     folder = out or Path("results") / experiment.name
-    with _progress() as report, _stoppable():
+    with _progress() as report, stoppable():
         records = sweep(
             experiment,
             folder,
@@ -145,19 +147,15 @@ def make_table(
     ] = None,
 ) -> None:
     """Print a table of means and standard errors, with paired tests."""
-    from predbayes.errors import ExperimentError
-    from predbayes.experiments.records import LOSSES_FOLDER
     from predbayes.experiments.rendering import render
     from predbayes.experiments.tables import best_table, build_table
 
-    found, folder = _read(records)
+    found, losses = _read(records, rows=rows)
     if rows and against is None:
         raise ExperimentError("--rows needs a comparison: add --against METHOD")
-    losses = folder / LOSSES_FOLDER if rows else None
     make = best_table if best else build_table
     table = make(found, metric, against=against, losses=losses)
-    text = render(table, out.suffix.removeprefix(".") if out else format)
-    _deliver(text, out)
+    _deliver(render(table, out.suffix.removeprefix(".") if out else format), out)
 
 
 @app.command("verdict")
@@ -176,11 +174,9 @@ def judge(
     out: Annotated[Path | None, typer.Option(help="Write this Markdown file.")] = None,
 ) -> None:
     """Say whether a method is the best, or level with the best."""
-    from predbayes.experiments.records import LOSSES_FOLDER
     from predbayes.experiments.verdict import to_markdown, verdicts
 
-    found, folder = _read(records)
-    losses = folder / LOSSES_FOLDER if rows else None
+    found, losses = _read(records, rows=rows)
     judged = verdicts(
         found, method, metric=metric, rivals=rivals, tolerance=tolerance, losses=losses
     )
@@ -205,7 +201,7 @@ def make_figure(
     """Draw metrics with error bars, or reliability diagrams."""
     from predbayes.experiments import figures
 
-    found, _folder = _read(records)
+    found, _losses = _read(records)
     if reliability:
         figures.reliability_diagrams(found, out, methods)
     else:
@@ -229,37 +225,25 @@ def _load(config: str, assignments: list[str] | None, methods: list[str] | None)
     return load_experiment(config, assignments=assignments or (), methods=methods or ())
 
 
-def _read(source: str) -> tuple[list[Record], Path]:
-    from predbayes.errors import ExperimentError
-    from predbayes.experiments.records import RECORDS_FILE, read_records
+def _read(source: str, *, rows: bool = False) -> tuple[list[Record], Path | None]:
+    """Read records, and say where the losses of their rows are, if they are wanted."""
+    from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
 
     folder = Path(source)
     if folder.name == RECORDS_FILE:
         folder = folder.parent
     if not (folder / RECORDS_FILE).exists():
         raise ExperimentError(f"there is no {folder / RECORDS_FILE}; make it with sweep")
-    return read_records(folder / RECORDS_FILE), folder
+    return read_records(folder / RECORDS_FILE), folder / LOSSES_FOLDER if rows else None
 
 
 def _print_scores(records: list[Record]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     names = list(dict.fromkeys(name for record in records for name in record.scores))
-    table = Table("cell", "method", "seed", *names, box=None, header_style="bold")
+    lines = []
     for record in records:
         figures = [f"{record.scores[name]:.4f}" if name in record.scores else "" for name in names]
-        table.add_row(_cell(record), record.method, str(record.seed), *figures)
-    Console().print(table)
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
+        lines.append((_cell(record), record.method, str(record.seed), *figures))
+    show_table(("cell", "method", "seed", *names), lines, **_PLAIN)
 
 
 @contextmanager
@@ -291,10 +275,8 @@ def _lines() -> Report:
         fresh = done - first[0] + 1
         outcome = record.error or f"nll {record.scores['nll']:.4f}"
         left = (time.monotonic() - began) / fresh * (total - done)
-        typer.echo(
-            f"{done}/{total} {_describe(record)}: {outcome}, about {_duration(left)} left",
-            err=True,
-        )
+        told = f"{done}/{total} {_describe(record)}: {outcome}, about {_duration(left)} left"
+        typer.echo(told, err=True)
 
     return report
 

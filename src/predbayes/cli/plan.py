@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+import predbayes.study
 from predbayes.cli.show import show_findings
-from predbayes.study.wording import quoted
+from predbayes.errors import PlanError
+from predbayes.study.wording import bytes_readable, counted, quoted
 
 app = typer.Typer(help="Draft, check and freeze a study's plan.", no_args_is_help=True)
 
@@ -32,19 +34,14 @@ def new_plan(
     ] = None,
 ) -> None:
     """Draft a plan from a table; you fill in what no table can tell."""
-    from predbayes.errors import PlanError
     from predbayes.study.kit.draft import draft, study_name
     from predbayes.study.plan.text import dump
     from predbayes.study.tables.coding import read_frame
 
     if out.exists():
         raise PlanError(f"{out} exists already; choose another name with --out")
-    drafted = draft(
-        read_frame(data),
-        name=study_name(data.stem) if name is None else name,
-        target=target,
-        file=_relative(data, out),
-    )
+    name = study_name(data.stem) if name is None else name
+    drafted = draft(read_frame(data), name=name, target=target, file=_relative(data, out))
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan
     what = f"{plan.num_outputs} classes" if plan.classification else "regression"
@@ -57,20 +54,16 @@ def new_plan(
 @app.command("check")
 def check_plan(plan: PlanFile) -> None:
     """List all that is wrong or unwise; show a kit's fingerprint."""
-    from predbayes.errors import PlanError
-    from predbayes.study.kit.kit import Kit
     from predbayes.study.kit.review import check, upload_bytes
-    from predbayes.study.plan.schema import Plan
     from predbayes.study.tables.problem import errors_of
-    from predbayes.study.wording import bytes_readable, counted
 
     path = _plan_file(plan)
-    read = Plan.load(path)
+    read = predbayes.study.Plan.load(path)
     findings = check(read, path.parent)
     show_findings(findings)
     if errors := errors_of(findings):
         raise PlanError(f"{path} has {counted(len(errors), 'error')}")
-    kit = None if read.frozen is None else Kit.load(path.parent)
+    kit = None if read.frozen is None else predbayes.study.Kit.load(path.parent)
     typer.echo(
         f"{path}: no errors, {counted(len(findings), 'warning')}; one site sends about "
         f"{bytes_readable(upload_bytes(read), places=0)}"
@@ -93,10 +86,8 @@ def freeze_plan(
     ] = None,
 ) -> None:
     """Write the kit for the sites, and the labels for you alone."""
-    from predbayes.errors import PlanError
     from predbayes.study.kit.kit import freeze, labels_path
     from predbayes.study.kit.review import UnsoundPlanError
-    from predbayes.study.wording import bytes_readable, counted
 
     path = _plan_file(plan)
     labels = labels_path(out) if labels is None else labels

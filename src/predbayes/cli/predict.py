@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import predbayes.study
+from predbayes.cli.show import require_place
+from predbayes.errors import DataError
+from predbayes.study.wording import counted
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from predbayes.study.plan.schema import Plan
-    from predbayes.study.tables.problem import Problem
 
 _ROW = "row"
 
@@ -38,19 +42,19 @@ def predict_command(
     ] = None,
 ) -> None:
     """Predict each row of a table, with probabilities or intervals."""
-    from predbayes.study.result.model import CalibratedModel, model_folder
+    from predbayes.study.result.model import model_folder
     from predbayes.study.tables.coding import examine
 
     _require_writable(out, data)
-    calibrated = CalibratedModel.load(model_folder(model))
+    calibrated = predbayes.study.CalibratedModel.load(model_folder(model))
     raw, frame = _read(calibrated.plan, data, site)
     predictions = calibrated.predict(frame, level)
     table = _beside(raw, keep or (), predictions)
     _write(table, out)
     # The model predicted them all the same, so whoever reads the predictions must know.
     odd = examine(calibrated.plan, frame, outside="clip").oddities
-    rows = "1 row" if len(table) == 1 else f"{len(table)} rows"
-    typer.echo(f"wrote {rows} to {out}{_oddities(odd)}")
+    note = f"; odd, but predicted: {'; '.join(map(str, odd))}" if odd else ""
+    typer.echo(f"wrote {counted(len(table), 'row')} to {out}{note}")
 
 
 def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -68,23 +72,17 @@ def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.D
 
 def _require_writable(out: Path, data: Path) -> None:
     """Refuse what cannot be written before any work is done."""
-    from predbayes.errors import DataError
     from predbayes.optional import require
 
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{out.name}: give --out a name that ends in .csv or .parquet")
-    if not out.absolute().parent.is_dir():
-        raise DataError(f"there is no folder {out.absolute().parent}")
-    if out.exists() and data.exists() and out.samefile(data):
-        raise DataError(f"--out would overwrite {data}; give it another name")
+    require_place(out, data)
     if out.suffix.lower() == ".parquet":
         require("pyarrow", "parquet")
 
 
 def _beside(frame: pd.DataFrame, kept: Sequence[str], predictions: pd.DataFrame) -> pd.DataFrame:
     """Row numbers, columns that the user wants back, and predictions."""
-    from predbayes.errors import DataError
-
     table = predictions.reset_index(drop=True)
     for name in reversed(kept):
         if name not in frame.columns:
@@ -101,9 +99,3 @@ def _write(table: pd.DataFrame, out: Path) -> None:
         table.to_parquet(out, index=False, engine="pyarrow")
     else:
         table.to_csv(out, index=False, float_format="%.6g", lineterminator="\n")
-
-
-def _oddities(odd: Sequence[Problem]) -> str:
-    if not odd:
-        return ""
-    return f"; odd, but predicted: {'; '.join(map(str, odd))}"

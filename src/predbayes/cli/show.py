@@ -1,14 +1,24 @@
-"""How commands print what a check found."""
+"""What commands share: arguments, how they print what they found, and what Ctrl-C does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from predbayes.errors import DataError
+
 if TYPE_CHECKING:
     from predbayes.study.tables.problem import Finding
+
+KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")]
+DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")]
+SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's site.toml.")]
+
+_STOPPED = 130  # the exit code after Ctrl-C
 
 
 def show_findings(findings: Iterable[Finding], *, show_values: bool = False) -> None:
@@ -23,3 +33,32 @@ def show_findings(findings: Iterable[Finding], *, show_values: bool = False) -> 
         hidden |= bool(finding.values) and not show_values
     if hidden:
         typer.echo("values are not shown; --show-values shows some of each, on this screen only")
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], **style: Any) -> None:
+    """Print a table that fits the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, **style)
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=True, highlight=False).print(table)
+
+
+def require_place(out: Path, data: Path) -> None:
+    """Refuse what cannot be written before any work is done."""
+    if not out.absolute().parent.is_dir():
+        raise DataError(f"there is no folder {out.absolute().parent}")
+    if out.is_dir() or (out.exists() and data.exists() and out.samefile(data)):
+        raise DataError(f"--out would overwrite {out}; give it another name")
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """End the command with one line after Ctrl-C, for work that a second call continues."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(_STOPPED) from None

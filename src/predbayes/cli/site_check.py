@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from predbayes.cli.show import show_findings
-from predbayes.study.wording import quoted
+import predbayes.study
+from predbayes.cli.show import DataArgument, KitArgument, SiteOption, show_findings
+from predbayes.errors import DataError, PlanError, StudyError
+from predbayes.study.wording import bytes_readable, counted, quoted
 
 if TYPE_CHECKING:
     from predbayes.study.kit.kit import Kit
@@ -17,15 +19,14 @@ if TYPE_CHECKING:
     from predbayes.study.tables.check import SiteCheck
     from predbayes.study.tables.sitefile import SiteFile
 
-SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's site.toml.")]
 DEFAULT_SITE = Path("site.toml")
 
 _WIDTH = 13  # of the words before what the plan asks
 
 
 def check_command(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
+    kit: KitArgument,
+    data: DataArgument,
     site_file: SiteOption = DEFAULT_SITE,
     name: Annotated[
         str | None, typer.Option(help="With --suggest: the site's name in the study.")
@@ -39,10 +40,9 @@ def check_command(
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
-    from predbayes.study.kit.kit import Kit
     from predbayes.study.tables.check import site_problems
 
-    loaded = Kit.load(kit)
+    loaded = predbayes.study.Kit.load(kit)
     problem = _module_problem(loaded.plan)
     for line in _asked(loaded, problem):
         typer.echo(line)
@@ -67,7 +67,6 @@ def _show_next(kit: Kit, train: str, site_file: Path) -> None:
 
 
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
-    from predbayes.errors import StudyError
     from predbayes.exchange.strict import require_site_name
     from predbayes.study.tables.suggest import suggest
 
@@ -85,9 +84,6 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
 
 
 def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) -> None:
-    from predbayes.errors import DataError
-    from predbayes.study.wording import counted
-
     for line in checked.summary:
         typer.echo(line)
     if problem:
@@ -115,7 +111,6 @@ def _asked(kit: Kit, problem: str) -> Iterator[str]:
     """Return what the plan asks of the site, in a few lines."""
     from predbayes.study.kit.review import upload_bytes
     from predbayes.study.plan.models import learner_names, sampler_settings
-    from predbayes.study.wording import bytes_readable
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
@@ -149,7 +144,6 @@ def _module(plan: Plan, problem: str) -> str:
 
 def _module_problem(plan: Plan) -> str:
     """Say why such a network cannot be used here, if so."""
-    from predbayes.errors import PlanError
     from predbayes.study.plan.modules import source_digest
 
     if not plan.model.module:

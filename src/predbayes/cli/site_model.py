@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbayes.cli.site_check import DEFAULT_SITE, SiteOption
+import predbayes.study
+from predbayes.cli.show import DataArgument, SiteOption, require_place
+from predbayes.cli.site_check import DEFAULT_SITE
 from predbayes.cli.site_train import held_back, read_key, read_site
+from predbayes.errors import StudyError
 
 if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
     from predbayes.study.plan.schema import Plan
     from predbayes.study.result.model import CalibratedModel
     from predbayes.study.result.schema import Scores
-    from predbayes.study.site.adopt import Comparison
     from predbayes.study.site.training import Holdout, SiteRows
     from predbayes.study.tables.sitefile import SiteFile
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The folder of the common model.")
 ]
-DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")]
 HomeOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder that `site train` wrote.")
 ]
@@ -45,7 +46,6 @@ def evaluate_command(
     ] = False,
 ) -> None:
     """Score the common model on held-out rows; send nothing."""
-    from predbayes.errors import StudyError
     from predbayes.seeding import generator
     from predbayes.study.result.evaluation import evaluation_upload
     from predbayes.study.result.scoring import score
@@ -57,7 +57,7 @@ def evaluate_command(
     plan = tried.plan
     if out is not None:
         require_as_it_came(tried)
-        _require_place(out, data)
+        require_place(out, data)
     inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
     predictive = tried.predictive(inputs)
     scores = score(plan, predictive, targets, rng=generator(plan.seed, "evaluate", own.name))
@@ -83,7 +83,7 @@ def adopt_command(
     ),
 ) -> None:
     """Fit the common model to the site; say which model is best."""
-    from predbayes.errors import StudyError
+    from predbayes.study.report.report import with_interval
     from predbayes.study.result.model import model_folder
     from predbayes.study.site.adopt import adopt
 
@@ -94,7 +94,11 @@ def adopt_command(
     adoption.save(out)
     found = adoption.comparison
     typer.echo(_heading(came, own, rows, found.num_held_out, "held out"))
-    _show(came.plan, found)
+    if found.scores:
+        _show_scores(came.plan, found.scores.items())
+    change = " ".join(with_interval(found.adopted_minus_global))
+    typer.echo(f"NLL of adopted minus global on all rows, cross-validated: {change}")
+    typer.echo(found.advice)
     typer.echo(f"global model: {model}; adopted model, with this comparison: {out}")
     typer.echo("nothing has left this computer")
 
@@ -102,11 +106,12 @@ def adopt_command(
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
     import torch
 
-    from predbayes.study.result.model import CalibratedModel, model_folder
+    from predbayes.study.result.model import model_folder
     from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
-    loaded, own = CalibratedModel.load(model_folder(model)), read_site(site)
+    loaded = predbayes.study.CalibratedModel.load(model_folder(model))
+    own = read_site(site)
     torch.set_num_threads(loaded.plan.learner.threads)
     return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))
 
@@ -126,16 +131,6 @@ def _heading(
     )
 
 
-def _show(plan: Plan, found: Comparison) -> None:
-    from predbayes.study.report.report import with_interval
-
-    if found.scores:
-        _show_scores(plan, found.scores.items())
-    change = " ".join(with_interval(found.adopted_minus_global))
-    typer.echo(f"NLL of adopted minus global on all rows, cross-validated: {change}")
-    typer.echo(found.advice)
-
-
 def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     """Print a line for each model and a column for each measure, with intervals of 95 %."""
     from predbayes.predictive.measures import MEASURES
@@ -152,16 +147,6 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     for line in table:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         typer.echo("  ".join(padded).rstrip())
-
-
-def _require_place(out: Path, data: Path) -> None:
-    """Refuse what cannot be written before any work is done."""
-    from predbayes.errors import DataError
-
-    if not out.absolute().parent.is_dir():
-        raise DataError(f"there is no folder {out.absolute().parent}")
-    if out.is_dir() or (out.exists() and data.exists() and out.samefile(data)):
-        raise DataError(f"--out would overwrite {out}; give it another name")
 
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from predbayes.cli.site_check import DEFAULT_SITE, SiteOption, site_option
+import predbayes.study
+from predbayes.cli.show import DataArgument, KitArgument, SiteOption, stoppable
+from predbayes.cli.site_check import DEFAULT_SITE, site_option
+from predbayes.errors import KeyFileError, StudyError
 from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
     from predbayes.study.site.training import Trained
     from predbayes.study.tables.sitefile import SiteFile
-
-_STOPPED = 130  # the exit code after Ctrl-C
 
 
 def key_command(
@@ -47,28 +48,23 @@ def approve_command(
     from predbayes.exchange.header import Header
     from predbayes.exchange.signing import fingerprint
     from predbayes.exchange.upload import Upload
-    from predbayes.study.kit.kit import Kit
     from predbayes.study.site.release import Approvals
 
-    approvals = Approvals(site.parent)
-    if what.is_dir():
-        digest = Kit.load(what).digest
-        new = approvals.record("plan", digest, by)
-    else:
-        header = Header.read(what)
-        digest = Upload.load(what, header).digest()
-        new = approvals.record("upload", digest, by)
-    kind = "plan" if what.is_dir() else "upload"
+    header = None if what.is_dir() else Header.read(what)
+    kind: Literal["plan", "upload"] = "plan" if header is None else "upload"
+    kit = predbayes.study.Kit
+    digest = kit.load(what).digest if header is None else Upload.load(what, header).digest()
+    new = Approvals(site.parent).record(kind, digest, by)
     typer.echo(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
     typer.echo(f"in words: {fingerprint(digest)}")
-    if kind == "upload" and header.signature is None:
+    if header is not None and header.signature is None:
         made_by = "evaluate" if header.info.kind == "evaluation" else "train"
         typer.echo(f"next: the same predbayes site {made_by} again; it signs what was approved")
 
 
 def train_command(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
+    kit: KitArgument,
+    data: DataArgument,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for the upload and the egress page.")
     ],
@@ -83,41 +79,28 @@ def train_command(
 ) -> None:
     """Train once and write the upload; continue if it was stopped."""
     from predbayes.progress import at, listening
-    from predbayes.study.kit.kit import Kit
     from predbayes.study.site.release import Approvals
     from predbayes.study.site.training import SiteRows, Training
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
 
-    loaded = Kit.load(kit)
+    loaded = predbayes.study.Kit.load(kit)
     plan, own = loaded.plan, read_site(site)
     approvals = Approvals(own.folder)
     approvals.require_plan(loaded, site_option(site))
     rows = SiteRows.of(plan, read_site_table(plan, own, data))
-    training = Training(
-        loaded,
-        own.name,
-        read_key(own),
-        approvals,
-        out,
-        learner or "network",
-        device,
-    )
+    name = learner or "network"
+    training = Training(loaded, own.name, read_key(own), approvals, out, name, device)
     typer.echo(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        # A Flower node may be at work in the same folder, and holds the same lock.
-        with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
-            trained = training.run(rows)
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(_STOPPED) from None
+    # A Flower node may be at work in the same folder, and holds the same lock.
+    with stoppable(), locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
+        trained = training.run(rows)
     _say(trained, site)
 
 
 def read_site(path: Path) -> SiteFile:
     """Read site.toml; if there is none, say how to get one."""
-    from predbayes.errors import StudyError
     from predbayes.study.tables.sitefile import SiteFile
 
     if not path.exists():
@@ -130,7 +113,6 @@ def read_site(path: Path) -> SiteFile:
 
 def read_key(own: SiteFile) -> SigningKey:
     """Read the site's private key; if there is none, say how to make one."""
-    from predbayes.errors import KeyFileError
     from predbayes.exchange.signing import SigningKey
 
     if not own.key_path.exists():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import predbayes.study
+from predbayes.cli.show import show_table
+from predbayes.errors import StudyError, UploadError
+from predbayes.study.wording import counted
+
 if TYPE_CHECKING:
-    from predbayes.study.coordinator.status import Status
+    from predbayes.study.coordinator.status import SiteStatus, Status
 
 app = typer.Typer(
     help="Run a study: admit sites, add their uploads, finish, verify.", no_args_is_help=True
@@ -27,9 +33,7 @@ def init(
     study: Folder = _DEFAULT,
 ) -> None:
     """Begin a study of a frozen plan."""
-    from predbayes.study.coordinator.study import Study
-
-    begun = Study.init(study, kit, labels)
+    begun = predbayes.study.Study.init(study, kit, labels)
     typer.echo(f"{study}: a study of plan {begun.kit.plan.name!r}")
     typer.echo(f"fingerprint: {begun.kit.fingerprint}")
     typer.echo("next: predbayes study admit NAME KEY.pub, for each site")
@@ -43,10 +47,9 @@ def admit(
 ) -> None:
     """Record a site's public key; admitting again replaces it."""
     from predbayes.exchange.signing import PublicKey
-    from predbayes.study.coordinator.study import Study
 
     public = PublicKey.load(key)
-    new = Study(study).admit(name, public)
+    new = predbayes.study.Study(study).admit(name, public)
     typer.echo(f"{name} is admitted" if new else f"{name} was admitted with this key before")
     typer.echo(f"compare by telephone: {public.fingerprint}")
 
@@ -57,11 +60,8 @@ def add(
     study: Folder = _DEFAULT,
 ) -> None:
     """Check uploads and add them; a refused file changes nothing."""
-    from predbayes.errors import StudyError, UploadError
-    from predbayes.study.coordinator.study import Study
-
-    refused = 0
-    for path, accepted in zip(files, Study(study).add_all(files), strict=True):
+    refused, answers = 0, predbayes.study.Study(study).add_all(files)
+    for path, accepted in zip(files, answers, strict=True):
         if isinstance(accepted, UploadError):
             refused += 1
             typer.echo(f"refused: {accepted}", err=True)
@@ -79,9 +79,7 @@ def withdraw(
     study: Folder = _DEFAULT,
 ) -> None:
     """Delete a site's upload; only its digest stays in the ledger."""
-    from predbayes.study.coordinator.study import Study
-
-    digest = Study(study).withdraw(name)
+    digest = predbayes.study.Study(study).withdraw(name)
     typer.echo(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
     typer.echo(
         "earlier results contain it: tell everybody who has them, then run predbayes study finish"
@@ -95,15 +93,12 @@ def status(
 ) -> None:
     """Show the state of the study, and the next step."""
     from predbayes.study.coordinator.status import status_of
-    from predbayes.study.coordinator.study import Study
 
-    found = status_of(Study(study))
+    found = status_of(predbayes.study.Study(study))
     if as_json:
-        import json
-
         typer.echo(json.dumps(found.as_dict(), indent=1))
-        return
-    _show(found)
+    else:
+        _show(found)
 
 
 @app.command("finish")
@@ -126,9 +121,7 @@ def finish(
     ] = "cpu",
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
-    from predbayes.study.coordinator.study import Study
-
-    opened = Study(study)
+    opened = predbayes.study.Study(study)
     typer.echo("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx, device=device)
     folder = opened.result_folder(recorded.number)
@@ -152,15 +145,12 @@ def verify(
     ] = False,
 ) -> None:
     """Compare every byte of the study with its ledger."""
-    from predbayes.errors import StudyError
-    from predbayes.study.coordinator.study import Study
-
-    opened = Study(study)
+    opened = predbayes.study.Study(study)
     problems = opened.verify(rebuild=rebuild)
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        count = counted(len(problems), "problem")
         raise StudyError(f"{study} is not as its ledger says ({count})")
     typer.echo(f"{study} is as its ledger says, up to {opened.state().last}")
     if rebuild:
@@ -168,34 +158,27 @@ def verify(
 
 
 def _show(found: Status) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{found.study}: {found.num_in} sites in, quorum {found.quorum}", markup=False)
-    console.print(f"plan {found.fingerprint}")
+    typer.echo(f"{found.study}: {found.num_in} sites in, quorum {found.quorum}")
+    typer.echo(f"plan {found.fingerprint}")
     if found.deadline is not None:
-        console.print(f"deadline {found.deadline}{', which has passed' if found.late else ''}")
+        typer.echo(f"deadline {found.deadline}{', which has passed' if found.late else ''}")
     if found.sites:
-        table = Table("site", "state", "rows", "bytes", "since", "key")
-        for site in found.sites:
-            rows, size = (
-                "" if number is None else f"{number:,}"
-                for number in (site.num_rows, site.num_bytes)
-            )
-            words = "" if site.key is None else "-".join(site.key.split("-")[:3]) + "-…"
-            day = (site.since or "")[:10]  # the whole time would not fit into 80 columns
-            table.add_row(site.site, site.state, rows, size, day, words)
-        console.print(table)
+        columns = ("site", "state", "rows", "bytes", "since", "key")
+        show_table(columns, [_line(site) for site in found.sites])
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
-        console.print(
-            f"a run is under way, {found.run.seconds_left:.0f} s to its deadline; not in: "
-            f"{', '.join(awaited) or 'nobody'}",
-            markup=False,
-        )
+        left, names = f"{found.run.seconds_left:.0f} s", ", ".join(awaited) or "nobody"
+        typer.echo(f"a run is under way, {left} to its deadline; not in: {names}")
     for result in found.results:
         score = "" if result.nll is None else f", NLL {result.nll:.3f}"
         note = "" if result.current else ", made before the last files came or went"
-        console.print(f"result {result.number}: {result.sites} sites{score}{note}")
-    console.print(f"next: {found.next}", markup=False)
+        typer.echo(f"result {result.number}: {result.sites} sites{score}{note}")
+    typer.echo(f"next: {found.next}")
+
+
+def _line(site: SiteStatus) -> tuple[str, ...]:
+    counts = (site.num_rows, site.num_bytes)
+    rows, size = ("" if number is None else f"{number:,}" for number in counts)
+    words = "" if site.key is None else "-".join(site.key.split("-")[:3]) + "-…"
+    day = (site.since or "")[:10]  # the whole time would not fit into 80 columns
+    return site.site, site.state, rows, size, day, words
