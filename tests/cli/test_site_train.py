@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.errors import KeyFileError, StudyError
-from predbayes.exchange.header import Evaluation, Sums
+from predbayes.exchange.header import Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.study.site.training import Training
 from predbayes.study.store.files import RUN_LOCK, locked
@@ -84,7 +84,9 @@ class TestNext:
 
     def test_an_evaluation_is_signed_by_evaluate(self, folder):
         sums = Evaluation(model="0" * 64, metrics={"nll": Sums(total=1.0, squares=1.0)})
-        Upload.of_evaluation(sums, num_rows=9).save(folder / "held.safetensors")
+        Upload(UploadInfo(kind="evaluation", num_rows=9, evaluation=sums), {}).save(
+            folder / "held.safetensors"
+        )
         said = done("site approve held.safetensors --by officer")
         assert said[-1].startswith("next: the same predbayes site evaluate again")
 

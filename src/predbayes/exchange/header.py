@@ -15,13 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, ValidationError, model_validator
 
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.signing import PublicKey
@@ -33,13 +27,8 @@ _MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
 _MAX_INFO_CHARACTERS = 100_000  # counts of ten thousand classes
 _MAX_DIMENSIONS = 16
 _MAX_SHOWN = 100
-_NO_HEADER = "its header is not JSON that has every name once"
-_TYPES = {
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-    "I64": "int64",  # counters of batch normalisation
-}
+# The last are counters of batch normalisation.
+_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I64": "int64"}
 _ITEM_BYTES = {"float16": 2, "float32": 4}
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -80,21 +69,14 @@ class UploadInfo(Strict):
     site: Annotated[str, Field(pattern=f"^$|{SITE_PATTERN}")] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
-    evaluation: Evaluation | None = None  # of kind `evaluation` alone
+    # Of kind `evaluation` alone; left out where there is none, so that old digests stay.
+    evaluation: Annotated[Evaluation | None, Field(exclude_if=lambda found: found is None)] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.kind == "evaluation") != (self.evaluation is not None):
             raise ValueError("an evaluation is of kind evaluation, which has nothing else")
         return self
-
-    @model_serializer(mode="wrap")
-    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the evaluation out where there is none, so that old digests stay as they were."""
-        content: dict[str, Any] = serialize(self)
-        if self.evaluation is None:
-            content.pop("evaluation", None)
-        return content
 
 
 class Signature(Strict):
@@ -198,12 +180,13 @@ def _read_json(path: Path) -> dict[str, Any]:
             if not 0 < length <= _MAX_HEADER_BYTES:
                 raise UploadError("it is not a safetensors file, or its header is huge", shown)
             header = json.loads(file.read(length).decode(), object_pairs_hook=_distinct)
+            if not isinstance(header, dict):
+                raise ValueError("no object")
     except OSError as error:
         raise UploadError(f"it cannot be read: {error.strerror}", shown) from error
     except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
-        raise UploadError(f"it is not a safetensors file: {_NO_HEADER}", shown) from error
-    if not isinstance(header, dict):
-        raise UploadError(f"it is not a safetensors file: {_NO_HEADER}", shown)
+        why = "its header is not JSON that has every name once"
+        raise UploadError(f"it is not a safetensors file: {why}", shown) from error
     return header
 
 

@@ -38,10 +38,7 @@ class ReferenceRows:
 
     @classmethod
     def of(
-        cls,
-        labelled: tuple[Any, Any],
-        unlabelled: Any = None,
-        evaluate: Any = None,
+        cls, labelled: tuple[Any, Any], unlabelled: Any = None, evaluate: Any = None
     ) -> ReferenceRows:
         """Lay rows of the three roles out in one tensor; they may be tensors, arrays or tables."""
         inputs, targets = as_inputs(labelled[0]), as_targets(labelled[1])

@@ -30,7 +30,6 @@ from torch import Tensor
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import (
-    Evaluation,
     Header,
     Signature,
     Spec,
@@ -55,17 +54,12 @@ class Upload:
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
             if array.is_floating_point() and not bool(array.isfinite().all()):
-                raise UploadError(
-                    f"array {printable(name)!r} of site {self.info.site!r} is not finite"
-                )
+                what = f"array {printable(name)!r} of site {self.info.site!r}"
+                raise UploadError(f"{what} is not finite")
 
     @classmethod
     def of_weights(
-        cls,
-        samples: WeightSamples,
-        *,
-        num_rows: int,
-        class_rows: tuple[float, ...] | None = None,
+        cls, samples: WeightSamples, *, num_rows: int, class_rows: tuple[float, ...] | None = None
     ) -> Upload:
         """Posterior samples (Paper: alg:dBpredbayes, step 2)."""
         info = UploadInfo(kind="weights", num_rows=num_rows, class_rows=class_rows)
@@ -77,17 +71,6 @@ class Upload:
         if len(change) != 1:
             raise UploadError(f"a site sends one change of the weights, not {len(change)}")
         return cls(UploadInfo(kind="delta", num_rows=num_rows), change.arrays())
-
-    @classmethod
-    def of_count(cls, num_rows: int) -> Upload:
-        """Nothing but the number of rows."""
-        return cls(UploadInfo(kind="counts", num_rows=num_rows), {})
-
-    @classmethod
-    def of_evaluation(cls, evaluation: Evaluation, *, num_rows: int) -> Upload:
-        """Make an upload of sums: how well a model predicts this many held-out rows."""
-        info = UploadInfo(kind="evaluation", num_rows=num_rows, evaluation=evaluation)
-        return cls(info, {})
 
     @classmethod
     def of_predictions(
@@ -116,14 +99,9 @@ class Upload:
             return self
         return dataclasses.replace(self, arrays={n: a[order] for n, a in self.arrays.items()})
 
-    def samples(self) -> WeightSamples:
-        """The weight samples of an upload of kind ``weights``."""
-        self._require("weights")
-        return WeightSamples.from_arrays(self.arrays)
-
-    def delta(self) -> WeightSamples:
-        """The change of an upload of kind ``delta``, as one sample."""
-        self._require("delta")
+    def samples(self, kind: str = "weights") -> WeightSamples:
+        """Return the weight samples of an upload of this kind; a ``delta`` is one sample."""
+        self._require(kind)
         return WeightSamples.from_arrays(self.arrays)
 
     def predictive(self) -> Predictive:

@@ -97,7 +97,7 @@ class FedPA(FromGlobalModel):
 
     def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's change times its rows."""
-        return row_weighted(upload.delta(), upload.info.num_rows)
+        return row_weighted(upload.samples("delta"), upload.info.num_rows)
 
     def finish(
         self,

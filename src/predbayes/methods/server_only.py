@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner, check_targets
@@ -44,7 +45,7 @@ class ServerOnly:
         self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """The number of rows."""
-        return Upload.of_count(count_rows(rows))
+        return Upload(UploadInfo(kind="counts", num_rows=count_rows(rows)), {})
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The number of rows."""

@@ -197,7 +197,10 @@ class TestWire:
             '{"format_version":1,"kind":"counts","num_rows":7,"class_rows":null,'
             '"site":"","plan":"","learner":""}'
         )
-        assert Upload.of_count(7).digest() == hashlib.sha256(header.encode()).hexdigest()
+        assert (
+            Upload(UploadInfo(kind="counts", num_rows=7), {}).digest()
+            == hashlib.sha256(header.encode()).hexdigest()
+        )
 
     def test_an_evaluation_is_of_its_kind_alone(self):
         evaluation = sum_up(CLASSES, *draw(CLASSES, 20), MODEL)

@@ -70,8 +70,8 @@ def evaluation_upload(
             f"{len(targets)} held-out rows are fewer than {least}, so nothing of them is sent"
         )
     evaluation = sum_up(plan, predictive, targets, model)
-    upload = Upload.of_evaluation(evaluation, num_rows=len(targets))
-    return upload.named(site).for_plan(plan.digest())
+    info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
+    return Upload(info, {}).named(site).for_plan(plan.digest())
 
 
 def check_evaluation(plan: Plan, info: UploadInfo) -> None:
