@@ -266,7 +266,7 @@ class TestFedPA:
         state = method.init(REFERENCE, rng=generator(0))
         upload = method.learn(state, rows_of(3), REFERENCE.inputs, rng=generator(0))
         assert upload.info.kind == "delta"
-        assert len(upload.delta()) == 1
+        assert len(upload.samples("delta")) == 1
         with pytest.raises(UploadError, match="sent delta, not weights"):
             upload.samples()
 
