@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_a_run_is_seen_while_it_lasts(study):
     assert status_of(study).run is None
     with one_run(study.folder):
         RUN.save(study.folder)
-        told = json.loads(json.dumps(status_of(study).as_dict()))["run"]
+        told = json.loads(json.dumps(asdict(status_of(study))))["run"]
         assert told["sites"] == {"Alpha": "asked", "Beta": "in"}
         assert told["seconds_left"] == 12.5
         assert study.verify() == []

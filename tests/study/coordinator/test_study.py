@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -294,7 +295,7 @@ class TestStatus:
         found = status_of(study)
         assert {site.site: site.state for site in found.sites}["Alpha"] == "withdrawn"
         assert not found.results[0].current
-        json.dumps(found.as_dict())
+        json.dumps(asdict(found))
 
 
 class TestKinds:

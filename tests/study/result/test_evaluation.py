@@ -16,11 +16,11 @@ from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import DIAGRAM_BINS, accuracy, brier, nll
 from predbayes.seeding import generator
-from predbayes.study.coordinator.state import AcceptedEvaluation
 from predbayes.study.coordinator.status import status_of
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.report import render_card, render_report
+from predbayes.study.result.accepted import AcceptedEvaluation
 from predbayes.study.result.evaluation import (
     at_sites,
     check_evaluation,

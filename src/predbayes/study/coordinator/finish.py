@@ -40,7 +40,9 @@ def finish(
     current = state.current
     if current is not None and current.serves(leave_out, [_ONNX] if onnx else [], warm=warm):
         return current, study.result(current.number)
-    _require_quorum(study, len(state.uploads) - len(leave_out))
+    num_sites, quorum = len(state.uploads) - len(leave_out), study.plan.rules.quorum
+    if num_sites < quorum:
+        raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
     found, start = _found(step, heading, leave_out, warm=warm, device=device)
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
@@ -58,12 +60,6 @@ def finish(
         data["evaluations"] = [accepted.digest for accepted in shown]
     step.record("finish", data, at=heading.finished)
     return state.results[-1], found.result
-
-
-def _require_quorum(study: StudyFolder, num_sites: int) -> None:
-    quorum = study.plan.rules.quorum
-    if num_sites < quorum:
-        raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
 
 
 def _found(

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from predbayes.errors import StudyError
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
-from predbayes.study.coordinator.state import AcceptedEvaluation, State
+from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import PLAN_FILE, Kit, Labels
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import Ledger
 
@@ -86,7 +86,7 @@ class StudyFolder:
         """Return where a result is."""
         return self.folder / RESULTS / str(number)
 
-    def read(self, accepted: AcceptedUpload | AcceptedEvaluation) -> Upload:
+    def read(self, accepted: Accepted) -> Upload:
         """Read an accepted upload; one whose bytes changed since is refused."""
         path = self.upload_path(accepted.digest)
         if not path.is_file() or file_digest(path) != accepted.file_digest:

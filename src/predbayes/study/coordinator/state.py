@@ -18,25 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from predbayes.errors import StudyError
-from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.accepted import Accepted, AcceptedEvaluation, AcceptedUpload
 from predbayes.study.result.model import WEIGHTS_FILE
 from predbayes.study.store.ledger import FIRST, Entry
 
 MODEL_FOLDER = "model"
 """Where a result has its model."""
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedEvaluation:
-    """A site's latest word on one model."""
-
-    site: str
-    digest: str  # of its content
-    file_digest: str  # of its bytes
-    num_bytes: int
-    num_rows: int
-    model: str  # digest of the weights
-    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +122,11 @@ class State:
             self.replaced.add(before.digest)
 
     @property
-    def accepted(self) -> list[AcceptedUpload | AcceptedEvaluation]:
+    def accepted(self) -> list[Accepted]:
         """Every file that counts, uploads first."""
         return [*self.uploads.values(), *self.evaluations.values()]
 
-    def sent_by(self, site: str) -> list[AcceptedUpload | AcceptedEvaluation]:
+    def sent_by(self, site: str) -> list[Accepted]:
         """All that counts of a site, its upload first."""
         return [accepted for accepted in self.accepted if accepted.site == site]
 

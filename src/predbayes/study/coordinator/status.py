@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from predbayes.exchange.signing import PublicKey
 from predbayes.study.coordinator.folder import StudyFolder
@@ -54,10 +54,6 @@ class Status:
     results: tuple[ResultStatus, ...]
     ledger_digest: str
     next: str  # what to do now
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def status_of(study: StudyFolder) -> Status:

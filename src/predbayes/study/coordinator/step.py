@@ -24,10 +24,10 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
 from predbayes.study.coordinator.folder import RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.intake import Intake
-from predbayes.study.coordinator.state import AcceptedEvaluation, State
+from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import PLAN_FILE
 from predbayes.study.plan.schema import Plan, read_text
-from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.accepted import Accepted
 from predbayes.study.store.files import copy_bounded, locked
 from predbayes.study.store.ledger import Entry
 
@@ -80,7 +80,7 @@ class Step:
         self.record("admit", {"site": site, "key": key.hex})
         return True
 
-    def add(self, path: Path) -> AcceptedUpload | AcceptedEvaluation | None:
+    def add(self, path: Path) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
@@ -100,7 +100,7 @@ class Step:
         finally:
             remove(scratch)
 
-    def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> AcceptedUpload | None:
+    def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
         site, digest = upload.info.site, upload.digest()
         before = self.state.uploads.get(site)
         if before is not None and before.digest == digest:
@@ -113,9 +113,7 @@ class Step:
         self._keep("add", scratch, upload, num_bytes, kind=upload.info.kind)
         return self.state.uploads[site]
 
-    def _accept_evaluation(
-        self, scratch: Path, upload: Upload, num_bytes: int
-    ) -> AcceptedEvaluation | None:
+    def _accept_evaluation(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
         info, digest, state = upload.info, upload.digest(), self.state
         assert info.evaluation is not None  # as its kind says
         model = info.evaluation.model

@@ -17,15 +17,13 @@ from predbayes.files import make_folder
 from predbayes.optional import require
 from predbayes.study.coordinator.finish import digests, finish
 from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
-from predbayes.study.coordinator.state import AcceptedEvaluation, FinishedResult
+from predbayes.study.coordinator.state import FinishedResult
 from predbayes.study.coordinator.step import begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import Ledger
-
-Accepted = AcceptedUpload | AcceptedEvaluation
 
 
 @dataclass(frozen=True, slots=True, init=False)

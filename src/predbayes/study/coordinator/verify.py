@@ -16,12 +16,7 @@ _PASSING = {LEDGER, LOCK, RUN_LOCK, RUN_FILE}
 
 
 def verify(study: StudyFolder, *, rebuild: bool = False) -> list[str]:
-    """Return everything that is not as the ledger says, as one line each.
-
-    Args:
-        study: The study.
-        rebuild: Also make the last result again from the files, and compare it.
-    """
+    """Return everything that is not as the ledger says: see `Study.verify`."""
     problems = study.ledger.problems()
     if problems:
         return problems

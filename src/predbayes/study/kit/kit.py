@@ -25,6 +25,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -312,9 +313,9 @@ def _write(
         kit_part.mkdir()
         _write_text(kit_part / PLAN_FILE, dump(plan))
         _write_text(kit_part / REFERENCE_FILE, inputs.to_csv(index=False, lineterminator="\n"))
-        words = _FINGERPRINT.format(name=plan.name, words=plan.fingerprint)
-        _write_text(kit_part / FINGERPRINT_FILE, words)
-        _write_text(kit_part / README_FILE, _README.format(name=plan.name))
+        for name in (FINGERPRINT_FILE, README_FILE):
+            text = resources.files(__package__).joinpath("texts", name).read_text("utf-8")
+            _write_text(kit_part / name, text.format(name=plan.name, words=plan.fingerprint))
         Labels.load(labels_part, Kit.load(kit_part))  # what was written is what was meant
         sync_tree(kit_part)
         put(labels_part, labels_out)
@@ -382,40 +383,3 @@ def _targets(plan: Plan, labels: Sequence[str] | Sequence[float]) -> Tensor:
     except DataError as error:
         raise PlanError(f"the labels are not the plan's: {error}") from error
     return codes.long() if plan.classification else codes.float()
-
-
-_FINGERPRINT = """\
-Study: {name}
-
-Fingerprint of the plan, the reference rows and the labels that belong to them:
-
-    {words}
-
-Before you take part, run
-
-    predbayes plan check FOLDER
-
-with the folder that holds this file. It computes the fingerprint anew. Then telephone the
-coordinator, on a number that did not come with this folder, and read the words to each other. If
-one differs, somebody holds another plan: stop, and ask for the folder again.
-"""
-
-_README = """\
-Study: {name}
-
-This folder is the kit of a study with predbayes: all that a site needs to take part. It holds no
-labels and nothing of any site.
-
-    plan.toml         what everybody agreed on; text, to be read by people
-    reference.csv     reference rows, without labels: where they come from is in the plan
-    FINGERPRINT.txt   eight words by which you make sure that you hold the same plan as the others
-
-What a site does:
-
-    1  Compare the fingerprint with the coordinator's, by telephone: see FINGERPRINT.txt.
-    2  Read plan.toml: which columns are needed, in which units; what leaves your site.
-    3  Train once with predbayes, on your own computer and your own rows. They stay there.
-    4  Hand over the one file that comes of it.
-
-Nothing here needs a network. Do not edit the files: any change of content is found.
-"""

@@ -71,15 +71,10 @@ def whiskers(
 ) -> str:
     """Draw estimates one below the other; what lies far off is at the edge, with its value.
 
-    Args:
-        name: Of the figure, distinct within a page.
-        entries: From the top.
-        axis: What is estimated.
-        description: For readers who cannot see it.
-        zero: Whether there is a line at zero that points are compared with.
+    The name is distinct within a page, the description for readers who cannot see the figure. With
+    ``zero`` there is a line at zero that points are compared with.
     """
-    with _drawing():
-        figure, (axes,) = _figure(7.0, 0.8 + 0.235 * len(entries))
+    with _drawing(7.0, 0.8 + 0.235 * len(entries)) as (figure, (axes,)):
         low, high = _window(entries, zero)
         for place, entry in enumerate(entries):
             _draw_whisker(axes, place, entry, low, high)
@@ -94,8 +89,7 @@ def whiskers(
 
 def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
     """Draw NLL against beta, from the mixture to the product, its lowest point marked."""
-    with _drawing():
-        figure, (axes,) = _figure(4.6, 2.5)
+    with _drawing(4.6, 2.5) as (figure, (axes,)):
         finite = [(beta, nll) for beta, nll in curve if math.isfinite(nll)]
         betas, nlls = zip(*finite, strict=True)
         axes.plot(betas, nlls, color=_LINE, linewidth=1.6)
@@ -121,8 +115,7 @@ def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
 
 def reliability_diagram(diagram: Reliability) -> str:
     """Draw how often a prediction made with some confidence is right, over the counts of rows."""
-    with _drawing():
-        figure, (upper, lower) = _figure(4.6, 4.5, (3.2, 1.0))
+    with _drawing(4.6, 4.5, (3.2, 1.0)) as (figure, (upper, lower)):
         bins = [b for b in diagram.bins if b.count > 0]
         _draw_diagram(upper, bins)
         counts = [b.count for b in bins]
@@ -138,8 +131,7 @@ def reliability_diagram(diagram: Reliability) -> str:
 
 def pit(coverage: Coverage) -> str:
     """Draw how many targets lie in each tenth of their predictive; equally many if calibrated."""
-    with _drawing():
-        figure, (axes,) = _figure(4.0, 2.9)
+    with _drawing(4.0, 2.9) as (figure, (axes,)):
         num = len(coverage.pit)
         axes.bar(
             [place + 0.5 for place in range(num)],
@@ -169,8 +161,7 @@ def pit(coverage: Coverage) -> str:
 
 def levels(coverage: Coverage) -> str:
     """Draw the share of targets inside the interval of each level, against the level."""
-    with _drawing():
-        figure, (axes,) = _figure(4.0, 2.9)
+    with _drawing(4.0, 2.9) as (figure, (axes,)):
         _diagonal(axes)
         stated = [100 * level.level for level in coverage.levels]
         observed = [level.coverage for level in coverage.levels]
@@ -276,15 +267,11 @@ def _draw_far(axes: Axes, place: int, value: float, low: float, high: float) -> 
 
 
 def _tick(entry: Whisker) -> str:
-    return _shortened(entry.label) + (", left out" if entry.role == "left out" else "")
-
-
-def _shortened(label: str) -> str:
     """At most `_LONGEST` letters; the middle goes, because names often differ at their ends."""
-    if len(label) <= _LONGEST:
-        return label
-    half = (_LONGEST - 1) // 2
-    return f"{label[: _LONGEST - 1 - half]}…{label[-half:]}"
+    label, half = entry.label, (_LONGEST - 1) // 2
+    if len(label) > _LONGEST:
+        label = f"{label[: _LONGEST - 1 - half]}…{label[-half:]}"
+    return label + (", left out" if entry.role == "left out" else "")
 
 
 # Calibration
@@ -343,25 +330,21 @@ def _errors(estimates: Sequence[Estimate], factor: float) -> Any:
 
 
 @contextmanager
-def _drawing() -> Iterator[None]:
-    """The same settings whatever the user's are; names in any script without a warning."""
-    mpl = require("matplotlib", _NEED)
+def _drawing(
+    width: float, height: float, ratios: Sequence[float] = (1.0,)
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure of one column, in inches, without the state that pyplot shares.
+
+    The settings are the same whatever the user's are; names may be in any script.
+    """
+    mpl, figures = require("matplotlib", _NEED), require("matplotlib.figure", _NEED)
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
         warnings.filterwarnings("ignore", message="Glyph")
-        yield
-
-
-def _figure(
-    width: float, height: float, ratios: Sequence[float] = (1.0,)
-) -> tuple[Figure, list[Axes]]:
-    """A figure of one column, in inches, without the state that pyplot shares."""
-    figure: Figure = require("matplotlib.figure", _NEED).Figure(
-        figsize=(width, height), layout="constrained"
-    )
-    grid = figure.add_gridspec(len(ratios), 1, height_ratios=ratios)
-    return figure, [figure.add_subplot(grid[row, 0]) for row in range(len(ratios))]
+        figure: Figure = figures.Figure(figsize=(width, height), layout="constrained")
+        grid = figure.add_gridspec(len(ratios), 1, height_ratios=ratios)
+        yield figure, [figure.add_subplot(grid[row, 0]) for row in range(len(ratios))]
 
 
 def _plain(axes: Axes, grid: Literal["x", "y", "both"]) -> None:

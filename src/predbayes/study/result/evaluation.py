@@ -44,14 +44,7 @@ def fewest_rows(plan: Plan) -> int:
 
 
 def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> Evaluation:
-    """Sum up a model's measures over rows.
-
-    Args:
-        plan: Of the study.
-        predictive: What the model predicts for the rows.
-        targets: What is true of them.
-        model: Digest of the model's weights.
-    """
+    """Sum up the measures of a model, which its weights' digest names, over rows."""
     values = row_values(plan, predictive, targets)
     metrics = {name: _sums(MEASURES[name], rows) for name, rows in sorted(values.items())}
     bins = None
@@ -102,21 +95,19 @@ def scores_of(num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
 
 def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
     """Tell what sites found with the model, each and together; None if none has sent anything."""
-    infos = sorted((info for info in received if info.evaluation), key=lambda info: info.site)
-    if not infos:
+    found = {info.site: (info.num_rows, info.evaluation) for info in received if info.evaluation}
+    if not found:
         return None
-    num_rows = sum(info.num_rows for info in infos)
-    pooled = _added([info.evaluation.metrics for info in infos if info.evaluation])
-    diagrams = [info.evaluation.bins for info in infos if info.evaluation]
+    num_rows = sum(num for num, _ in found.values())
+    pooled = _added([evaluation.metrics for _, evaluation in found.values()])
     return AtSites(
         sites=tuple(
-            SiteScores(site=info.site, scores=scores_of(info.num_rows, info.evaluation.metrics))
-            for info in infos
-            if info.evaluation
+            SiteScores(site=site, scores=scores_of(num, evaluation.metrics))
+            for site, (num, evaluation) in sorted(found.items())
         ),
         pooled=scores_of(num_rows, pooled),
-        bins=_bins([bins for bins in diagrams if bins is not None]),
-        public=len(infos) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
+        bins=_bins([evaluation.bins for _, evaluation in found.values() if evaluation.bins]),
+        public=len(found) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
     )
 
 

@@ -66,14 +66,11 @@ class Ledger:
 
         A last line that was cut short is left out: see `mend`.
         """
-        content = self._content()
-        whole, _cut = _split_tail(content)
-        return _parsed(whole)
+        return _parsed(self._read()[0])
 
     def problems(self) -> list[str]:
         """List what is wrong with the file, one line each."""
-        content = self._content()
-        whole, cut = _split_tail(content)
+        whole, cut = self._read()
         try:
             _parsed(whole)
         except StudyError as error:
@@ -82,13 +79,12 @@ class Ledger:
 
     def mend(self) -> None:
         """Remove a last line that was cut short, as after a crash; any other damage is refused."""
-        content = self._content()
-        whole, cut = _split_tail(content)
+        whole, cut = self._read()
         entries = _parsed(whole)
         if not cut:
             return
-        number, previous = _next(entries)
-        if _is_entry(cut, number, previous):
+        entry = _entry(cut + b"\n")
+        if entry is not None and (entry.number, entry.previous) == _next(entries):
             # Complete but for the end of the line: the step was done, so it stays.
             with self.path.open("ab") as file:
                 _write(file, b"\n")
@@ -125,22 +121,19 @@ class Ledger:
             _write(file, entry.line())
         return entry
 
-    def _content(self) -> bytes:
+    def _read(self) -> tuple[bytes, bytes]:
+        """Whole lines, and what comes after the last of them."""
         try:
-            return self.path.read_bytes()
+            content = self.path.read_bytes()
         except OSError as error:
             raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
+        end = content.rfind(b"\n") + 1
+        return content[:end], content[end:]
 
 
 def now() -> str:
     """The time of an entry."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _split_tail(content: bytes) -> tuple[bytes, bytes]:
-    """Whole lines, and what comes after the last of them."""
-    end = content.rfind(b"\n") + 1
-    return content[:end], content[end:]
 
 
 _known: tuple[bytes, tuple[Entry, ...]] = (b"", ())
@@ -151,15 +144,12 @@ def _parsed(content: bytes) -> list[Entry]:
     global _known
     before, known = _known if content.startswith(_known[0]) else (b"", ())
     entries = list(known)
-    previous = entries[-1].digest if entries else FIRST
-    new = content[len(before) :].splitlines(keepends=True)
-    for number, line in enumerate(new, start=len(entries) + 1):
-        entry = _entry(line)
+    for line in content[len(before) :].splitlines(keepends=True):
+        entry, expected = _entry(line), _next(entries)
         # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
-        if entry is None or (entry.number, entry.previous) != (number, previous):
-            raise StudyError(f"entry {number} of ledger.jsonl was altered")
+        if entry is None or (entry.number, entry.previous) != expected:
+            raise StudyError(f"entry {expected[0]} of ledger.jsonl was altered")
         entries.append(entry)
-        previous = entry.digest
     _known = (content, tuple(entries))
     return entries
 
@@ -174,11 +164,6 @@ def _entry(line: bytes) -> Entry | None:
 
 def _next(entries: list[Entry]) -> tuple[int, str]:
     return (len(entries) + 1, entries[-1].digest) if entries else (1, FIRST)
-
-
-def _is_entry(cut: bytes, number: int, previous: str) -> bool:
-    entry = _entry(cut + b"\n")
-    return entry is not None and (entry.number, entry.previous) == (number, previous)
 
 
 def _starts_an_entry(cut: bytes) -> bool:

@@ -1,65 +1,34 @@
 """Names, words and units that hospitals use for the same thing, in a few languages.
 
-What `suggest` knows beforehand, as plain tables: synonyms of columns, words for sex and for yes and
-no, codes for "missing", and factors between units. Nothing here decides anything: a table's values
-have to agree, and a person reads the draft.
+What `suggest` knows beforehand: synonyms of columns, words for sex and for yes and no, codes for
+"missing", and factors between units. They are in `vocabulary.toml`, where a language or a unit is
+one more line. Nothing here decides anything: a table's values have to agree, and a person reads the
+draft.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 
 _BRACKETS = re.compile(r"\[([^\]]*)\]|\(([^)]*)\)")
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
 _LONG = 4  # letters from which a synonym may be part of a longer name
 
-_CONCEPTS = {
-    "age": "age alter lebensalter patientenalter eta edad",
-    "sex": "sex gender geschlecht sexe sesso sexo",
-    "height": "height groesse koerpergroesse taille altezza statura",
-    "weight": "weight gewicht koerpergewicht poids peso",
-    "body mass index": "bmi bodymassindex koerpermasseindex imc",
-    "temperature": "temperature temperatur koerpertemperatur temp",
-    "cholesterol": "cholesterol cholesterin gesamtcholesterin chol colesterolo colesterol",
-    "ldl": "ldl ldlcholesterin ldlcholesterol ldlc",
-    "hdl": "hdl hdlcholesterin hdlcholesterol hdlc",
-    "triglycerides": "triglycerides triglyzeride triglyceride neutralfette tg",
-    "fasting glucose": "fbs nuechternblutzucker nuechternbz nuechternglukose fastingbloodsugar",
-    "glucose": "glucose glukose blutzucker bz glycemie glicemia",
-    "creatinine": "creatinine kreatinin krea crea",
-    "urea": "urea harnstoff uree",
-    "uric acid": "uricacid harnsaeure",
-    "haemoglobin": "haemoglobin hemoglobin haemoglobine hb hgb",
-    "systolic pressure": "trestbps sbp systolic systolisch rrsys rrsyst ruheblutdruck blutdrucksys",
-    "diastolic pressure": "dbp diastolic diastolisch rrdia blutdruckdia",
-    "heart rate": "thalach maxhr herzfrequenz heartrate puls pulse hf hfmax maxhf",
-    "chest pain": "cp chestpain brustschmerz thoraxschmerz",
-    "exercise angina": "exang belastungsangina exerciseangina",
-    "electrocardiogram": "restecg ecg ekg ruheekg ecgrest",
-    "diagnosis": "diagnosis diagnose disease krankheit outcome befund",
-    "smoking": "smoker smoking raucher rauchen fumeur",
-    "diabetes": "diabetes diabetiker diab",
-}
-CONCEPTS = {concept: tuple(names.split()) for concept, names in _CONCEPTS.items()}
+with resources.files(__package__).joinpath("vocabulary.toml").open("rb") as _file:
+    _KNOWN = tomllib.load(_file)
 
-_MEANINGS = {
-    "male": "m male man mann maennlich maenlich herr homme masculin h uomo maschio hombre",
-    "female": "f w female woman frau weiblich femme feminin donna femmina mujer",
-    "yes": "yes y ja j oui o si s true wahr vrai t positive positiv x",
-    "no": "no n nein non false falsch faux negative negativ",
-}
-_MEANING = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
+CONCEPTS = {concept: tuple(names.split()) for concept, names in _KNOWN["concepts"].items()}
+_MEANING = {word: m for m, words in _KNOWN["meanings"].items() for word in words.split()}
+_SPELLINGS = {word: unit for unit, words in _KNOWN["units"].items() for word in words.split()}
 
-_MISSING = (
-    "? - -- --- . na n/a n.a. nan null none nil leer empty unbekannt unbek. unknown unk fehlt "
-    "fehlend missing inconnu manquant k.a. ka nd n.d. n.b. #n/a #nv"
-)
-MISSING_WORDS = frozenset({*_MISSING.split(), "keine angabe", "nicht erhoben", "not known"})
+MISSING_WORDS = frozenset({*_KNOWN["missing"]["words"].split(), *_KNOWN["missing"]["phrases"]})
 """Words for "missing", in small letters."""
 
 NUMBER_CODES = frozenset(
@@ -88,35 +57,13 @@ class Conversion:
         )
 
 
-_FORWARD = (
-    *(Conversion(c, "mmol/l", "mg/dl", 38.67) for c in ("cholesterol", "ldl", "hdl")),
-    *(Conversion(c, "mmol/l", "mg/dl", 18.016) for c in ("glucose", "fasting glucose")),
-    Conversion("triglycerides", "mmol/l", "mg/dl", 88.57),
-    Conversion("creatinine", "mg/dl", "umol/l", 88.42),
-    Conversion("uric acid", "mg/dl", "umol/l", 59.48),
-    Conversion("urea", "mmol/l", "mg/dl", 6.006),
-    Conversion("haemoglobin", "mmol/l", "g/dl", 1.6114),
-    Conversion("", "g/l", "g/dl", 0.1),
-    Conversion("", "g/l", "mg/dl", 100.0),
-    Conversion("", "m", "cm", 100.0),
-    Conversion("", "mm", "cm", 0.1),
-    Conversion("", "inch", "cm", 2.54),
-    Conversion("", "lb", "kg", 0.45359237),
-    Conversion("", "g", "kg", 0.001),
-    Conversion("", "c", "f", 1.8, 32.0),
-    Conversion("", "kpa", "mmhg", 7.50062),
-    Conversion("", "months", "years", 1 / 12),
-    Conversion("", "days", "years", 1 / 365.25),
+_FORWARD = tuple(
+    Conversion(concept, way["unit"], way["to"], way["factor"], way.get("offset", 0.0))
+    for way in _KNOWN["conversions"]
+    for concept in way.get("concepts", [""])
 )
 CONVERSIONS = (*_FORWARD, *(conversion.inverse() for conversion in _FORWARD))
 UNITS = frozenset(conversion.unit for conversion in CONVERSIONS)
-
-_UNITS = {
-    "°c": "c", "celsius": "c", "gradc": "c", "°f": "f", "fahrenheit": "f", "lbs": "lb",
-    "pounds": "lb", "in": "inch", "meter": "m", "year": "years", "yrs": "years", "jahre": "years",
-    "jahren": "years", "j": "years", "ans": "years", "monate": "months", "tage": "days",
-    "mmolperl": "mmol/l", "mg/100ml": "mg/dl", "mg%": "mg/dl", "bpm": "/min", "1/min": "/min",
-}  # fmt: skip
 
 
 @cache
@@ -140,7 +87,7 @@ def normal_unit(text: str) -> str:
         ('umol/l', 'years', 'c')
     """
     unit = re.sub(r"\s", "", text).lower().replace("µ", "u").replace("μ", "u")
-    return _UNITS.get(unit, unit)
+    return _SPELLINGS.get(unit, unit)
 
 
 def unit_in(name: str) -> str:
