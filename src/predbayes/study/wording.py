@@ -43,6 +43,16 @@ def plain(value: float, places: int | None = None) -> str:
     return text.replace("-", _MINUS) if float(text.replace(",", "")) else text.removeprefix("-")
 
 
+def six_digits(value: float) -> float:
+    """Round a number to six significant digits.
+
+    Examples:
+        >>> six_digits(1 / 3), six_digits(-1234567.0)
+        (0.333333, -1234570.0)
+    """
+    return float(f"{value:.6g}")
+
+
 def bytes_readable(num_bytes: int, places: int | None = None) -> str:
     """A size in units of a thousand, with three digits, or as many decimals as are asked for.
 

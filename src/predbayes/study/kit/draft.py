@@ -22,15 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from predbayes.errors import PlanError, no_such
-from predbayes.study.plan.schema import (
-    Category,
-    Missing,
-    Number,
-    Plan,
-    Reference,
-    Rules,
-    Target,
-)
+from predbayes.study.plan.schema import Category, Missing, Number, Plan, Reference, Rules, Target
 from predbayes.study.tables.coding import as_texts, code_column
 
 MAX_CATEGORIES = 20

@@ -44,6 +44,7 @@ from predbayes.study.plan.modules import source_digest
 from predbayes.study.plan.schema import REFERENCE_FILE, Column, Frozen, Number, Plan, Section
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
+from predbayes.study.wording import six_digits
 
 PLAN_FILE = "plan.toml"
 FINGERPRINT_FILE = "FINGERPRINT.txt"
@@ -51,7 +52,6 @@ README_FILE = "README.txt"
 FILES = (PLAN_FILE, REFERENCE_FILE, FINGERPRINT_FILE, README_FILE)
 
 _SALT_BYTES = 32
-_DIGITS = 6  # of centres and scales: they are printed, and need not be exact
 
 
 @dataclass(frozen=True)  # without slots, where the digest is kept
@@ -167,7 +167,10 @@ def freeze(
     frame = read_frame(plan_path.parent / draft.reference.file)
     roles = _deal(draft, frame, salt)
     plan = _scaled(draft, frame, roles)
-    contents = _contents(draft, frame, roles, salt)
+    labelled, evaluate = (
+        _part(draft, frame, r, roles.kit) for r in (roles.labelled, roles.evaluate)
+    )
+    contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
     inputs = frame.iloc[roles.kit.tolist()]
     codes = code_table(plan, inputs)
     plan = _sealed(plan, codes, contents)
@@ -245,19 +248,8 @@ def _centre_and_scale(values: Tensor) -> dict[str, float]:
     mean, std = float(known.mean()), float(known.std(correction=0))
     # Numerics: the deviation of a constant column may be a rounding error instead of zero.
     varies = math.isfinite(std) and std > 1e-12 * abs(mean)
-    return {"centre": _rounded(mean), "scale": _rounded(std) if varies else 1.0}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def _contents(plan: Plan, frame: pd.DataFrame, roles: _Roles, salt: bytes) -> _Contents:
-    return _Contents(
-        salt=salt.hex(),
-        labelled=_part(plan, frame, roles.labelled, roles.kit),
-        evaluate=_part(plan, frame, roles.evaluate, roles.kit),
-    )
+    # They are printed, and need not be exact.
+    return {"centre": six_digits(mean), "scale": six_digits(std) if varies else 1.0}
 
 
 def _part(plan: Plan, frame: pd.DataFrame, rows: Tensor, kit: Tensor) -> _Part:

@@ -26,13 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from predbayes.errors import PlanError, no_such
@@ -44,10 +38,6 @@ def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("must be a finite number")
     return value
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -62,8 +52,8 @@ REFERENCE_FILE = "reference.csv"
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_distinct)]
-Range = Annotated[tuple[Finite, Finite], BeforeValidator(_tuple)]
+Names = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_distinct)]
+Range = Annotated[tuple[Finite, Finite], Field(strict=False)]
 Missing = Literal["refuse", "impute", "flag"]
 """What a row without a value becomes: an error, the centre, or the centre with a flag beside it."""
 
@@ -167,7 +157,7 @@ class Reference(Section):
 class Model(Section):
     """The network that everybody gets back; sites that train a network train this one."""
 
-    hidden: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_tuple)] = (100, 100)
+    hidden: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(strict=False)] = (100, 100)
     module: Annotated[str, Field(pattern=r"^$|^[\w.]+:\w+$")] = ""  # package.module:function
     # of the consortium's own: called with the numbers of inputs and outputs, it returns a torch
     # module. Only from packages that are installed; a plan carries no code.

@@ -99,7 +99,8 @@ def render_egress(
         released: Whether the upload may leave; otherwise the page says that it is held back.
     """
     _require_same(plan, upload, data)
-    _require_room(upload, num_bytes)
+    if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
+        raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
     arrays = in_order(upload.arrays)
     lines = array_lines(plan, arrays)
     grouped = len(lines) > MOST_ARRAYS
@@ -113,7 +114,7 @@ def render_egress(
         released=released,
         lines=layer_lines(arrays) if grouped else lines,
         annex=lines if grouped else [],
-        num_samples=_num_samples(upload),
+        num_samples=len(upload.samples()) if upload.info.kind == "weights" else 0,
         num_bytes=num_bytes,
         num_array_bytes=sum(line.num_bytes for line in lines),
         num_sure=_num_sure(upload),
@@ -179,11 +180,6 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
         )
 
 
-def _require_room(upload: Upload, num_bytes: int) -> None:
-    if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
-        raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
-
-
 # Arrays
 
 
@@ -224,11 +220,6 @@ def _values(arrays: list[Tensor]) -> str:
         return "–"
     places = decimals([max(abs(end) for end in ends)])
     return f"{plain(min(ends), places)} to {plain(max(ends), places)}"
-
-
-def _num_samples(upload: Upload) -> int:
-    """Samples of the network's weights; 0 if predictions are sent."""
-    return len(upload.samples()) if upload.info.kind == "weights" else 0
 
 
 def _num_sure(upload: Upload) -> int | None:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from predbayes.errors import StudyError
 from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
-from predbayes.study.plan.schema import Category, Column, Number, Plan
+from predbayes.study.plan.schema import Category, Column, Plan
 from predbayes.study.report import figures
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
@@ -55,8 +55,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class SitesTable:
-    """The model at the sites, as a table."""
+class ScoreTable:
+    """Contenders and their measures."""
 
     measures: list[Measure]
     table: list[tuple[Contender, list[Any]]]  # a line, and its measures as value and interval
@@ -86,13 +86,7 @@ class ColumnGroup:
 
 
 def render_report(plan: Plan, result: Result, *, public: bool) -> str:
-    """Render the report of a result as an HTML page.
-
-    Args:
-        plan: Of the study.
-        result: Made by that plan.
-        public: Whether to leave out site names and the figures of single sites.
-    """
+    """Render the report of a result as an HTML page; in public without what single sites have."""
     require_same_plan(plan, result)
     tally = tally_of(result, public=public)
     shown = without_sites(result) if public else result
@@ -164,23 +158,30 @@ def compared(result: Result) -> list[Contender]:
         ("Plain average of the sites", "mixture", result.mixture),
         ("Coordinator’s labels alone", "server", result.server_only),
     ]
-    for number, site in enumerate(result.sites, 1):
-        role: Role = "left out" if site.left_out else "site"
-        scored.append((f"{number} {site.site}", role, site.alone))
+    labels = _labels(result)
+    scored += [(labels[site.site], _role(site), site.alone) for site in result.sites]
     return [Contender(label, role, s) for label, role, s in scored if s is not None]
 
 
-def _sites_table(result: Result) -> SitesTable | None:
+def _labels(result: Result) -> dict[str, str]:
+    """A site's number and name, as tables and figures have them."""
+    return {site.site: f"{number} {site.site}" for number, site in enumerate(result.sites, 1)}
+
+
+def _role(site: SiteResult) -> Role:
+    return "left out" if site.left_out else "site"
+
+
+def _sites_table(result: Result) -> ScoreTable | None:
     """What sites found with the model on rows of their own, all of them first."""
-    at_sites = result.at_sites
-    if at_sites is None:
+    if result.at_sites is None:
         return None
-    numbers = {site.site: f"{number} " for number, site in enumerate(result.sites, 1)}
-    contenders = [Contender("All of them", "student", at_sites.pooled)]
-    for site in at_sites.sites:
-        label = f"{numbers.get(site.site, '')}{site.site}"
-        contenders.append(Contender(label, "site", site.scores))
-    return SitesTable(_measures_of(contenders), _score_table(contenders))
+    labels = _labels(result)
+    alone = [
+        Contender(labels.get(site.site, site.site), "site", site.scores)
+        for site in result.at_sites.sites
+    ]
+    return _score_table([Contender("All of them", "student", result.at_sites.pooled), *alone])
 
 
 def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
@@ -202,14 +203,8 @@ def _described(column: Column) -> tuple[str, str, str, str]:
     if isinstance(column, Category):
         other = "; other words count as “other”" if column.other else ""
         return "category", "", ", ".join(column.categories) + other, missing
-    return "number", column.unit, _range(column), missing
-
-
-def _range(column: Number) -> str:
-    if column.range is None:
-        return "any"
-    least, greatest = column.range
-    return f"{plain(least)} to {plain(greatest)}"
+    values = "any" if column.range is None else " to ".join(map(plain, column.range))
+    return "number", column.unit, values, missing
 
 
 def _worth(result: Result) -> Literal["better", "worse", "unclear"] | None:
@@ -258,13 +253,9 @@ def _comparison(contenders: Sequence[Contender]) -> str:
 
 
 def _influence(result: Result, drawn: Sequence[SiteResult]) -> str:
-    numbers = {site.site: number for number, site in enumerate(result.sites, 1)}
+    labels = _labels(result)
     entries = [
-        Whisker(
-            f"{numbers[site.site]} {site.site}",
-            site.influence,
-            "left out" if site.left_out else "site",
-        )
+        Whisker(labels[site.site], site.influence, _role(site))
         for site in drawn
         if site.influence is not None
     ]
@@ -275,13 +266,9 @@ def _influence(result: Result, drawn: Sequence[SiteResult]) -> str:
 
 def _drawn_sites(sites: Sequence[SiteResult]) -> list[SiteResult]:
     """The sites whose influence is drawn: the largest, in the order of their names."""
-    known = [site for site in sites if site.influence is not None]
-    largest = sorted(known, key=_size_of_influence, reverse=True)[:MOST_SITES]
-    return [site for site in known if site in largest]
-
-
-def _size_of_influence(site: SiteResult) -> float:
-    return 0.0 if site.influence is None else abs(site.influence.value)
+    sizes = {site.site: abs(site.influence.value) for site in sites if site.influence is not None}
+    largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:MOST_SITES]
+    return [site for site in sites if site.site in largest]
 
 
 # Numbers
@@ -311,10 +298,6 @@ def _weight(weight: float | tuple[float, ...]) -> str:
     return plain(weight, 3)
 
 
-def _measures_of(contenders: Sequence[Contender]) -> list[Measure]:
-    return [m for m in MEASURES.values() if any(m.name in c.scores.metrics for c in contenders)]
-
-
 def _cells(contenders: Sequence[Contender], measure: Measure) -> list[tuple[str, str] | None]:
     """A column of the comparison, in one number of decimals."""
     estimates = [contender.scores.metrics.get(measure.name) for contender in contenders]
@@ -325,10 +308,12 @@ def _cells(contenders: Sequence[Contender], measure: Measure) -> list[tuple[str,
     ]
 
 
-def _score_table(contenders: Sequence[Contender]) -> list[tuple[Contender, list[Any]]]:
-    """Rows of the comparison: a contender, and its measures as value and interval."""
-    columns = [_cells(contenders, measure) for measure in _measures_of(contenders)]
-    return [(c, [column[row] for column in columns]) for row, c in enumerate(contenders)]
+def _score_table(contenders: Sequence[Contender]) -> ScoreTable:
+    measured = {name for contender in contenders for name in contender.scores.metrics}
+    measures = [measure for name, measure in MEASURES.items() if name in measured]
+    columns = [_cells(contenders, measure) for measure in measures]
+    lines = [(c, [column[row] for column in columns]) for row, c in enumerate(contenders)]
+    return ScoreTable(measures, lines)
 
 
 def _influences(sites: Sequence[SiteResult]) -> dict[str, tuple[str, str]]:
@@ -358,14 +343,14 @@ def nll_note(plan: Plan) -> str:
 
 
 def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
-    contenders = more["contenders"]
+    scores = _score_table(more["contenders"])
     return render_page(
         template,
         {"interval": with_interval, "weight": _weight},
         plan=plan,
         result=result,
-        measures=_measures_of(contenders),
-        score_table=_score_table(contenders),
+        measures=scores.measures,
+        score_table=scores.table,
         influences=_influences(result.sites),
         nll_note=nll_note(plan),
         ece_meaning=MEASURES["ece"].meaning,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -49,12 +49,7 @@ from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.plan.models import (
-    make_learner,
-    site_network,
-    standard_prior,
-    student_network,
-)
+from predbayes.study.plan.models import make_learner, site_network, standard_prior, student_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.model import CalibratedModel
@@ -129,17 +124,10 @@ def conclude(
     start: Start | None = None,
     device: str = "cpu",
 ) -> Conclusion:
-    """Screen, pool, distil and score.
+    """Screen, pool, distil and score the uploads that count, in the order of digests.
 
-    Args:
-        kit: Plan and reference inputs.
-        labels: The coordinator's labels.
-        uploads: What counts, in the order of digests.
-        read: Gives the upload itself.
-        heading: Number and time of the result.
-        leave_out: Sites that are left out by hand; they are shown all the same.
-        start: Where the student begins; at random weights of the plan's seed if None.
-        device: Where networks are run and trained.
+    Sites that are left out by hand are shown all the same. The student begins at random weights of
+    the plan's seed if there is no start; networks are run and trained on the device.
     """
     reference = labels.reference
     run = _Run(kit.plan, reference, labels, start, str(resolve_device(device)))
@@ -217,21 +205,17 @@ class _Run:
         if info.kind == "weights":
             # Pooled as if they had been sent as predictions: results of format 1 are.
             sent = replace(sent, predictive=as_sent(sent.predictive))
-        summand: PredictiveSum[Any] = self._lifting.lift(self._lifting_state, sent)
-        return summand
+        return self._lifting(sent)
 
     @cached_property
     def _reader(self) -> Reader:
         return Reader(site_network(self.plan), self.device)
 
     @cached_property
-    def _lifting(self) -> Pool[PredictiveSum[Any]]:
-        """The plan's pool, to lift with: without the coordinator's model."""
-        return _pool(self.plan, None)
-
-    @cached_property
-    def _lifting_state(self) -> PoolState:
-        return self._lifting.init(self.reference)
+    def _lifting(self) -> Callable[[Contribution], PredictiveSum[Any]]:
+        """How the plan's pool, without the coordinator's model, lifts a contribution."""
+        pool = _pool(self.plan, None)
+        return partial(pool.lift, pool.init(self.reference))
 
     def own_model(self) -> Predictive | None:
         """The coordinator's own model on all reference rows, honest on the labelled ones."""
@@ -316,7 +300,7 @@ class _Report:
             study=plan.name,
             plan_digest=kit.digest,
             ledger_digest=heading.ledger_digest,
-            sites=tuple(self._site(site) for site in sorted(self.sites, key=_name)),
+            sites=tuple(sorted(map(self._site, self.sites), key=lambda site: site.site)),
             withdrawn=heading.withdrawn,
             scored_on=self._scored_on(),
             num_scored=len(targets),
@@ -436,7 +420,3 @@ def _pool(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
             return BetaPool(0.0, prior=prior, floor=floor)
         case "product":
             return BetaPool(1.0, prior=prior, floor=floor)
-
-
-def _name(site: _Site) -> str:
-    return site.accepted.site

@@ -65,6 +65,10 @@ class Intercept(Section):
     kind: Literal["intercept"] = "intercept"
     shifts: tuple[Finite, ...]  # of log p, one for each class
 
+    def fits(self, plan: Plan) -> bool:
+        """Return whether it is of the plan's classes."""
+        return plan.classification and len(self.shifts) == plan.num_outputs
+
     def apply(self, predictive: Predictive) -> Predictive:
         """Shift every log-odds of a predictive."""
         log_probs = cast("Categorical", predictive).log_probs
@@ -77,6 +81,10 @@ class ShiftScale(Section):
     kind: Literal["shift-scale"] = "shift-scale"
     shift: Finite  # of the mean, in standard units
     var_factor: Positive
+
+    def fits(self, plan: Plan) -> bool:
+        """Return whether the plan's target is a number."""
+        return not plan.classification
 
     def apply(self, predictive: Predictive) -> Predictive:
         """Move and widen a predictive."""
@@ -118,7 +126,8 @@ class CalibratedModel:
     adjustment: Intercept | ShiftScale | None = None  # of the site that adopted it
 
     def __post_init__(self) -> None:
-        _require_fitting(self.plan, self.adjustment)
+        if self.adjustment is not None and not self.adjustment.fits(self.plan):
+            raise StudyError("the adjustment is not of the plan's target")
 
     def save(self, folder: str | Path) -> None:
         """Write the two files; equal models give equal bytes."""
@@ -330,18 +339,6 @@ def _strip(proto: Any) -> None:
     values = (*graph.input, *graph.output, *graph.value_info)
     for part in (graph, *graph.node, *graph.initializer, *values):
         del part.metadata_props[:]
-
-
-def _require_fitting(plan: Plan, adjustment: Intercept | ShiftScale | None) -> None:
-    match adjustment:
-        case None:
-            fits = True
-        case Intercept(shifts=shifts):
-            fits = plan.classification and len(shifts) == plan.num_outputs
-        case ShiftScale():
-            fits = not plan.classification
-    if not fits:
-        raise StudyError("the adjustment is not of the plan's target")
 
 
 def _read_header(path: Path) -> _Header:

@@ -107,10 +107,6 @@ class _LeaveOneOut:
         error = float(gaps.std()) / math.sqrt(len(gaps))
         return float(gaps.mean()) / error if error > 0 else 0.0
 
-    def is_harmful(self, name: str) -> bool:
-        """Say whether the pool is better without the site, beyond accident."""
-        return self.score(name) <= -self.clearly
-
 
 @dataclass(frozen=True, slots=True)
 class Screening:
@@ -179,11 +175,7 @@ def screen_sites(
 
     An untuned product is too sure of itself, and would be better without anybody.
 
-    Args:
-        contributions: What the sites sent, on the labelled rows only.
-        targets: The labels.
-        plan: What the study agreed on.
-        own: The coordinator's own model, cross-fitted, on the labelled rows.
+    Contributions, targets and the coordinator's own model, cross-fitted, are on the labelled rows.
     """
     auto = plan.pool.method == "auto"
     losses = pool_losses(
@@ -484,7 +476,7 @@ def _screening(
     if name not in pool.gaps:
         return Screening(tuple(findings), None, leave_out)
     influence = mean_estimate(pool.gaps[name], rng=generator(draws))
-    if pool.is_harmful(name):
+    if pool.score(name) <= -pool.clearly:
         text = (
             f"Without it the pool is better: NLL {pool.nll + influence.value:.3f} instead of "
             f"{pool.nll:.3f} on {len(pool.gaps[name])} labelled rows, cross-validated, by "

@@ -95,11 +95,7 @@ class Adoption:
 def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None) -> Adoption:
     """Fit the adjustment on a site's rows, compare, and advise.
 
-    Args:
-        model: As it came from the study.
-        site: The site's name.
-        rows: All its rows.
-        own: What its own model predicts for the held-out ones; None where that was not kept.
+    `own` is what its own model predicts for the held-out rows; None where that was not kept.
     """
     require_as_it_came(model)
     plan = model.plan
@@ -115,14 +111,9 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     change = losses(plan, honest, rows.targets)["nll"]
     change = change - losses(plan, predictive, rows.targets)["nll"]
     rng = generator(plan.seed, "adopt", site, "all rows")
-    comparison = _compared(
-        model,
-        site,
-        rivals,
-        rows.targets[held_out],
-        len(rows.targets),
-        mean_estimate(change, rng=rng),
-    )
+    gain = mean_estimate(change, rng=rng)
+    targets = rows.targets[held_out]
+    comparison = _compared(model, site, rivals, targets, len(rows.targets), gain)
     return Adoption(dataclasses.replace(model, adjustment=fitted), comparison)
 
 
@@ -147,14 +138,9 @@ def require_trained_rows(plan: Plan, rows: SiteRows, held_out: Tensor, own: Hold
 def evaluated_rows(
     plan: Plan, site: str, rows: SiteRows, own: Holdout | None, *, everything: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets that a model may be tried on: those held out, or all.
+    """Inputs and targets that a model may be tried on: those held out or, with `everything`, all.
 
-    Args:
-        plan: Of the model.
-        site: The site's name.
-        rows: All its rows.
-        own: What training kept; with it the rows are known to be the same.
-        everything: Also rows that the site's own model was trained on.
+    With `own`, which training kept, the rows are known to be the same.
     """
     held_out = split_rows(plan, site, len(rows.targets))[1]
     if own is not None:
@@ -308,13 +294,7 @@ def advise(
     minus_own: Mapping[Name, Mapping[str, Estimate]] | None,
     adopted_minus_global: Estimate,
 ) -> tuple[Name, str]:
-    """Recommend a model, with a sentence that says why.
-
-    Args:
-        num_held_out: Rows that all were compared on.
-        minus_own: Mean losses minus those of the site's own model; None where it is not known.
-        adopted_minus_global: Of the NLL, on all rows.
-    """
+    """Recommend a model, with a sentence that says why; `minus_own` is None if nobody knows it."""
     study: Name = "global" if adopted_minus_global.low > 0 else "adopted"
     if minus_own is None:
         return study, (

@@ -52,21 +52,14 @@ class Approvals:
         return self._digests("plan")
 
     def may_train(self, kit: Kit, *, by_message: bool = False) -> bool:
-        """Return whether the site may train for a plan.
-
-        Args:
-            kit: With the plan.
-            by_message: Whether a message asks for it, and not somebody at the site.
-        """
+        """Return whether a site may train, if somebody there asks for it or a message does."""
         asks = by_message or _asks_people(kit.plan)
         return not asks or self.given("plan", kit.digest)
 
     def require_plan(self, kit: Kit, option: str = "") -> None:
         """Refuse to train for a plan that waits for an approval.
 
-        Args:
-            kit: With the plan.
-            option: What the command that approves must be told besides.
+        The command that gives it must be told the option besides.
         """
         if not self.may_train(kit):
             raise StudyError(
@@ -90,14 +83,7 @@ class Approvals:
 
 
 def write_upload(upload: Upload, key: SigningKey | None, signed: Path, held_back: Path) -> Path:
-    """Write an upload signed or, without a key, held back; the other file is removed.
-
-    Args:
-        upload: What leaves, or waits for an approval.
-        key: Signs it, if it may leave.
-        signed: Where a signed one goes.
-        held_back: Where one without a signature waits.
-    """
+    """Write an upload signed or, without a key, held back; the other file is removed."""
     path, other = (held_back, signed) if key is None else (signed, held_back)
     write_whole(path, lambda partial: upload.save(partial, key))
     remove(other)  # of an earlier run, perhaps

@@ -95,22 +95,13 @@ def split_rows(plan: Plan, site: str, num_rows: int) -> tuple[Tensor, Tensor]:
 
 
 def make_upload(
-    kit: Kit,
-    site: str,
-    rows: tuple[Tensor, Tensor],
-    *,
-    learner: str | LocalLearner = "network",
+    kit: Kit, site: str, rows: tuple[Tensor, Tensor], *, learner: str | LocalLearner = "network"
 ) -> Upload:
-    """Train on a site's rows, and make what it sends; nothing is written.
+    """Train on a site's inputs and targets, and make what it sends; nothing is written.
 
-    Args:
-        kit: The plan and its reference inputs.
-        site: Its name.
-        rows: Inputs and targets, encoded as the plan says.
-        learner: A name that `predbayes.study.plan.models` knows, or a learner.
+    The learner is one, or a name that `predbayes.study.plan.models` knows.
     """
-    upload, _ = fit_site(kit, site, SiteRows(*rows), learner)
-    return upload
+    return fit_site(kit, site, SiteRows(*rows), learner)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +117,15 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One site's part in one study.
-
-    Args:
-        kit: The plan and its reference inputs.
-        site: The site's name.
-        key: Its private key.
-        approvals: Of its officer.
-        out: The folder that it is written to.
-        learner: A name that `predbayes.study.plan.models` knows.
-        device: Where a network is trained.
-    """
+    """One site's part in one study."""
 
     kit: Kit
     site: str
     key: SigningKey
     approvals: Approvals
-    out: Path
-    learner: str = "network"
-    device: str = "cpu"
+    out: Path  # the folder that it is written to
+    learner: str = "network"  # a name that `predbayes.study.plan.models` knows
+    device: str = "cpu"  # where a network is trained
 
     def run(self, rows: SiteRows) -> Trained:
         """Train, or go on, or find that it is done; then release what may be released."""
@@ -264,9 +245,7 @@ def fit_site(
     plan = kit.plan
     kept, _held_out = split_rows(plan, site, len(rows.targets))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
-    options: dict[str, Any] = {}
-    if isinstance(fitted, SGHMCLearner):
-        options["checkpoint"] = checkpoint
+    options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
     rng = generator(plan.seed, "site", site)
     with threads(plan.learner.threads):
         own = fitted.fit(rows[kept], rng=rng, **options)

@@ -102,8 +102,7 @@ class _Table:
 def site_problems(plan: Plan, site: SiteFile, path: Path) -> SiteCheck:
     """Check a site's table against the plan; a file that cannot be read is refused."""
     raw = read_raw(site.file, path)
-    translated = translate(plan, site, raw)
-    table = _Table(plan, site, raw, translated.frame, translated.problems)
+    table = _Table(plan, site, raw, *translate(plan, site, raw))
     findings = [
         *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
         *_entries(table),

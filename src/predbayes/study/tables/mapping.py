@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -38,14 +37,6 @@ _COMMA_NUMBER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A site's table in the plan's terms, and which cells were ambiguous."""
-
-    frame: pd.DataFrame
-    problems: tuple[Problem, ...]
-
-
 def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = True) -> pd.DataFrame:
     """Read a site's rows in the plan's columns and units, text cells, by their lines in the file.
 
@@ -53,12 +44,12 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     ``target`` nobody looks for it: of patients to come it is not known yet.
     """
     raw = read_raw(site.file, path)
-    translated = translate(plan, site, raw)
-    problems = [*entry_problems(plan, site, raw.columns), *translated.problems]
+    frame, ambiguous = translate(plan, site, raw)
+    problems = [*entry_problems(plan, site, raw.columns), *ambiguous]
     wrong = [str(p) for p in problems if target or p.column != plan.target.name]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
-    return translated.frame
+    return frame
 
 
 def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
@@ -85,8 +76,10 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
     return frame
 
 
-def translate(plan: Plan, site: SiteFile, raw: pd.DataFrame) -> Translated:
-    """Return the plan's columns and its target, as far as the file has them."""
+def translate(
+    plan: Plan, site: SiteFile, raw: pd.DataFrame
+) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
+    """Return the plan's columns, as far as the file has them, and which cells are ambiguous."""
     columns: dict[str, list[str]] = {}
     problems: list[Problem] = []
     for name in plan.names:
@@ -102,7 +95,7 @@ def translate(plan: Plan, site: SiteFile, raw: pd.DataFrame) -> Translated:
         )
         if lines:
             problems.append(Problem(Kind.POINT, name, lines))
-    return Translated(pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems))
+    return pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems)
 
 
 def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Problem]:

@@ -51,6 +51,7 @@ from predbayes.study.tables.vocabulary import (
     normal_unit,
     unit_in,
 )
+from predbayes.study.wording import six_digits
 
 _SURE = 0.9  # likeness of names that are the same or synonyms
 _SIMILAR = 0.6
@@ -136,13 +137,7 @@ class Proposal:
 
 
 def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
-    """Draft the site's file.
-
-    Args:
-        plan: What the columns must become.
-        path: The site's table.
-        name: Of the site, as admitted to the study.
-    """
+    """Draft the file of a site, by its name as admitted to the study, from its table."""
     form = sniff(path)
     raw = read_raw(form, path)
     cells = Cells.of_all(raw, form.decimal)
@@ -342,15 +337,11 @@ def _best_conversion(
     differ = stated in UNITS and wanted in UNITS
     if best is not None and (fits[best] > plain_fit + _GAIN or (differ and fits[best] >= _FITS)):
         way = ways[best]
-        rounded = Conversion(way.concept, way.unit, way.to, _short(way.factor), _short(way.offset))
+        rounded = replace(way, factor=six_digits(way.factor), offset=six_digits(way.offset))
         return rounded, [f"taken for {way.unit}, which becomes {way.to}"]
     if differ:
         return as_it_is, [f"the file has {stated}, the plan {wanted}: is a factor missing?"]
     return as_it_is, []
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def _outside(
@@ -496,10 +487,7 @@ def _column_lines(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Itera
 def _target_lines(plan: Plan, pairs: Mapping[str, Proposal]) -> Iterator[str]:
     ours = plan.target.name
     yield from _comments(plan, ours, pairs)
-    if ours not in pairs:
-        yield '# column = ""'
-        return
-    yield from assignments(_written(ours, pairs[ours]))
+    yield from assignments(_written(ours, pairs[ours])) if ours in pairs else ['# column = ""']
 
 
 def _written(ours: str, proposal: Proposal) -> dict[str, Any]:
@@ -533,8 +521,4 @@ def _plan_words(plan: Plan, ours: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(_printable(text).split())
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -25,8 +25,12 @@ with resources.files(__package__).joinpath("vocabulary.toml").open("rb") as _fil
     _KNOWN = tomllib.load(_file)
 
 CONCEPTS = {concept: tuple(names.split()) for concept, names in _KNOWN["concepts"].items()}
-_MEANING = {word: m for m, words in _KNOWN["meanings"].items() for word in words.split()}
-_SPELLINGS = {word: unit for unit, words in _KNOWN["units"].items() for word in words.split()}
+_MEANING: dict[str, str] = {
+    word: m for m, words in _KNOWN["meanings"].items() for word in words.split()
+}
+_SPELLINGS: dict[str, str] = {
+    word: unit for unit, words in _KNOWN["units"].items() for word in words.split()
+}
 
 MISSING_WORDS = frozenset({*_KNOWN["missing"]["words"].split(), *_KNOWN["missing"]["phrases"]})
 """Words for "missing", in small letters."""
