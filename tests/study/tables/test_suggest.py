@@ -14,7 +14,15 @@ from predbayes.study.tables.coding import examine, target_problems
 from predbayes.study.tables.mapping import read_raw, read_site_table
 from predbayes.study.tables.sitefile import FileForm, SiteFile
 from predbayes.study.tables.suggest import sniff, suggest
-from predbayes.study.tables.vocabulary import CONVERSIONS, concepts_of, name_likeness
+from predbayes.study.tables.vocabulary import (
+    CONCEPTS,
+    CONVERSIONS,
+    UNITS,
+    concepts_of,
+    name_likeness,
+    normal,
+    normal_unit,
+)
 from tests.study.messy import NUM_ROWS, SITE, write_kit, write_messy
 
 CANARY = "Kanarienvogel"
@@ -243,6 +251,12 @@ class TestUnits:
             back = one.inverse()
             there = 7.0 * one.factor + one.offset
             assert there * back.factor + back.offset == pytest.approx(7.0)
+
+    def test_words_and_units_are_known_in_the_spelling_that_is_looked_up(self):
+        synonyms = [name for names in CONCEPTS.values() for name in names]
+        assert [normal(name) for name in synonyms] == synonyms
+        assert {normal_unit(unit) for unit in UNITS} == UNITS
+        assert {one.concept for one in CONVERSIONS} <= {"", *CONCEPTS}
 
     def test_a_stated_unit_that_is_the_plans_is_believed(self, drafted):
         table = rows(chol=["5.2"] * 60).rename(columns={"chol": "Chol [mg/dl]"})
