@@ -30,12 +30,12 @@ from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import AtSites, Bin, Estimate, Scores, SiteScores
 from predbayes.study.result.scoring import TAILS, measures_of, row_values, wilson
-from predbayes.study.wording import six_digits
 
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
 
-_SLACK = 1e-4  # of what rounding to six digits may do
+_DIGITS = 6
+_SLACK = 1e-4  # of what rounding to so many digits may do
 
 
 def fewest_rows(plan: Plan) -> int:
@@ -115,7 +115,11 @@ def _sums(measure: Measure, rows: Tensor) -> Sums:
     total, squares = float(rows.sum()), float(rows.square().sum())
     if measure.is_share:
         return Sums(total=total, squares=squares)
-    return Sums(total=six_digits(total), squares=six_digits(squares))
+    return Sums(total=_rounded(total), squares=_rounded(squares))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _bin_sums(predictive: Categorical, targets: Tensor, min_cell: int) -> BinSums | None:
@@ -125,7 +129,7 @@ def _bin_sums(predictive: Categorical, targets: Tensor, min_cell: int) -> BinSum
     return BinSums(
         rows=tuple(sums.count),
         hits=tuple(sums.hits),
-        confidence=tuple(map(six_digits, sums.confidence_sum)),
+        confidence=tuple(map(_rounded, sums.confidence_sum)),
     )
 
 
