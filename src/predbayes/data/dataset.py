@@ -77,20 +77,26 @@ class RawFiles:
     variant: str
     contents: Mapping[str, bytes]
 
-    def fingerprint(
-        self, train_inputs: Tensor, test_inputs: Tensor, num_classes: int | None, note: str = ""
-    ) -> Fingerprint:
-        """Return the fingerprint of what a reader made of these files."""
+    def dataset(
+        self,
+        train: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        num_classes: int | None,
+        note: str = "",
+        **known: Any,
+    ) -> Dataset:
+        """Return the inputs and targets that a reader made of these files, with a fingerprint."""
         digest = hashlib.sha256()
         for content in self.contents.values():
             digest.update(content)
-        return Fingerprint(
+        fingerprint = Fingerprint(
             self.name,
             self.variant,
-            len(train_inputs),
-            len(test_inputs),
-            math.prod(train_inputs.shape[1:]),
+            len(train[0]),
+            len(test[0]),
+            math.prod(train[0].shape[1:]),
             num_classes,
             digest.hexdigest(),
             note,
         )
+        return Dataset(*train, *test, num_classes, fingerprint, **known)

@@ -80,8 +80,7 @@ def _fetch_source(
         download = _download(spec, source, cache, base_url, progress)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             try:
-                files = _unpack(source, download, Path(scratch))
-                _verify(spec, source, files)
+                files = _unpack(spec, source, download, Path(scratch))
             except DataError:
                 download.unlink()  # else the next call would find it again
                 raise
@@ -167,8 +166,8 @@ def _progress_bar(label: str, shown: bool) -> Iterator[_Bar | Literal[False]]:
         yield _Bar(progress, label)
 
 
-def _unpack(source: Source, download: Path, scratch: Path) -> list[Path]:
-    """The files that are wanted, by exact name; nothing else is written."""
+def _unpack(spec: DatasetSpec, source: Source, download: Path, scratch: Path) -> list[Path]:
+    """The files that are wanted, by exact name, verified; nothing else is written."""
     files = []
     try:
         with _members(source, download) as open_member:
@@ -180,6 +179,10 @@ def _unpack(source: Source, download: Path, scratch: Path) -> list[Path]:
         raise DataError(f"{source.url} has no {member}") from error
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(f"{source.url} is not a whole {source.archive} file") from error
+    for path in files:
+        expected = spec.files[path.name.removesuffix(".gz")]
+        if expected is not None and content_sha256(path) != expected:
+            raise DataError(f"{path.name} of {source.url} differs from what its publisher offered")
     return files
 
 
@@ -202,13 +205,6 @@ def _open_regular(tar: tarfile.TarFile, name: str) -> IO[bytes]:
     if content is None:
         raise KeyError(name)
     return content
-
-
-def _verify(spec: DatasetSpec, source: Source, files: list[Path]) -> None:
-    for file in files:
-        expected = spec.files[file.name.removesuffix(".gz")]
-        if expected is not None and content_sha256(file) != expected:
-            raise DataError(f"{file.name} of {source.url} differs from what its publisher offered")
 
 
 def _lay_out(file: Path, folder: Path) -> Path:
@@ -249,7 +245,7 @@ def check(name: str, root: Path | None = None) -> CheckReport:
     spec = lookup(name)
     root = data_root() if root is None else root
     files = tuple(_check_file(spec, root / spec.folder, file) for file in spec.files)
-    bad = [f"{file.file} {file.state}" for file in files if file.state in _BAD]
+    bad = [f"{file.file} {file.state}" for file in files if file.state in ("missing", "differs")]
     fingerprint, problem = None, "; ".join(bad)
     if all(file.state != "missing" for file in files):
         try:
@@ -258,9 +254,6 @@ def check(name: str, root: Path | None = None) -> CheckReport:
             problem = problem or str(error)
     notes = (spec.note, fingerprint.note if fingerprint else "")
     return CheckReport(name, files, fingerprint, problem, tuple(note for note in notes if note))
-
-
-_BAD = ("missing", "differs")
 
 
 def _check_file(spec: DatasetSpec, folder: Path, file: str) -> FileCheck:

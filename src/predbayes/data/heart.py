@@ -48,13 +48,10 @@ def read_heart(
     train = is_train.nonzero().squeeze(-1)
     x_train, x_test = _inputs(rows, train, test)
     targets = (_column(rows, "num") > 0).long()
-    return Dataset(
-        x_train,
-        targets[train],
-        x_test,
-        targets[test],
-        2,
-        raw.fingerprint(x_train, x_test, 2),
+    return raw.dataset(
+        (x_train, targets[train]),
+        (x_test, targets[test]),
+        num_classes=2,
         train_groups=groups[train],
         test_groups=groups[test],
         group_names=HOSPITALS,

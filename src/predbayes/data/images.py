@@ -38,14 +38,9 @@ def read_idx_set(
         train_images, test_images = train_images.swapaxes(1, 2), test_images.swapaxes(1, 2)
     train_inputs, test_inputs = _scaled(train_images[:, None], test_images[:, None])
     note = _resplit_note(raw.name, len(train_inputs), len(test_inputs))
-    return Dataset(
-        train_inputs,
-        _labels(train_labels) - first_label,
-        test_inputs,
-        _labels(test_labels) - first_label,
-        num_classes,
-        raw.fingerprint(train_inputs, test_inputs, num_classes, note),
-    )
+    train = (train_inputs, _labels(train_labels) - first_label)
+    test = (test_inputs, _labels(test_labels) - first_label)
+    return raw.dataset(train, test, num_classes, note)
 
 
 def parse_idx(content: bytes, name: str) -> Bytes:
@@ -66,21 +61,13 @@ def read_cifar(raw: RawFiles, *, num_classes: int, num_labels: int) -> Dataset:
     one.
     """
     parts = [parse_cifar(content, name, num_labels) for name, content in raw.contents.items()]
-    train = np.concatenate(parts[:-1])
-    test = parts[-1]
-    train_inputs, test_inputs = _scaled(
-        *(rows[:, num_labels:].reshape(-1, *_CIFAR_SHAPE) for rows in (train, test))
-    )
-    coarse = train[:, : num_labels - 1]
+    both = (np.concatenate(parts[:-1]), parts[-1])
+    inputs = _scaled(*(rows[:, num_labels:].reshape(-1, *_CIFAR_SHAPE) for rows in both))
+    labels = (_labels(rows[:, num_labels - 1]) for rows in both)
+    train, test = zip(inputs, labels, strict=True)
+    coarse = both[0][:, : num_labels - 1]
     note = "" if coarse.any() or num_labels == 1 else "not the publisher's files: no coarse labels"
-    return Dataset(
-        train_inputs,
-        _labels(train[:, num_labels - 1]),
-        test_inputs,
-        _labels(test[:, num_labels - 1]),
-        num_classes,
-        raw.fingerprint(train_inputs, test_inputs, num_classes, note),
-    )
+    return raw.dataset(train, test, num_classes, note)
 
 
 def parse_cifar(content: bytes, name: str, num_labels: int) -> Bytes:

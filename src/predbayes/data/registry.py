@@ -16,7 +16,7 @@ import torch
 
 from predbayes.data.dataset import Dataset, RawFiles
 from predbayes.data.files import data_root, find_file, has_file, read_content
-from predbayes.data.heart import HOSPITALS, read_heart
+from predbayes.data.heart import read_heart
 from predbayes.data.images import count_cifar, count_idx, read_cifar, read_idx_set
 from predbayes.data.tabular import read_table
 from predbayes.errors import DataError, no_such
@@ -58,23 +58,30 @@ class DatasetSpec:
 _UCI = "https://archive.ics.uci.edu/static/public"
 
 
+def _idx_files(train: str, test: str) -> list[str]:
+    kinds = ("images-idx3", "labels-idx1")
+    return [f"{part}-{kind}-ubyte" for part in (train, test) for kind in kinds]
+
+
 def _idx_set(
     title: str,
     folder: str,
     url: str,
-    files: Mapping[str, tuple[str, str]],
+    sha256: Sequence[str],
+    md5: Sequence[str],
     licence: str,
     citation: str,
 ) -> DatasetSpec:
-    """MNIST's four files; for each, the content's SHA-256 and the compressed file's MD5."""
+    """MNIST's four files: the SHA-256 of their contents, and the MD5 of the compressed files."""
+    names = _idx_files("train", "t10k")
     return DatasetSpec(
         title,
         "classification",
         folder,
-        {name: sha256 for name, (sha256, _) in files.items()},
+        dict(zip(names, sha256, strict=True)),
         tuple(
-            Source(f"{url}/{name}.gz", "plain", {"": f"{name}.gz"}, f"md5:{md5}")
-            for name, (_, md5) in files.items()
+            Source(f"{url}/{name}.gz", "plain", {"": f"{name}.gz"}, f"md5:{digest}")
+            for name, digest in zip(names, md5, strict=True)
         ),
         lambda raw, _: read_idx_set(raw, num_classes=10),
         licence,
@@ -84,11 +91,7 @@ def _idx_set(
 
 
 def _emnist(split: str, num_classes: int, first_label: int = 0) -> DatasetSpec:
-    files = [
-        f"emnist-{split}-{part}-{kind}-ubyte"
-        for part in ("train", "test")
-        for kind in ("images-idx3", "labels-idx1")
-    ]
+    files = _idx_files(f"emnist-{split}-train", f"emnist-{split}-test")
     source = Source(
         "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
         "zip",
@@ -151,29 +154,31 @@ def _table(
     )
 
 
+_HOSPITALS_SHA256 = {
+    "cleveland": "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",
+    "hungarian": "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796",
+    "switzerland": "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314",
+    "va": "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f",
+}
+_HEART_FILES = {f"processed.{name}.data": sha256 for name, sha256 in _HOSPITALS_SHA256.items()}
+
 DATASETS: dict[str, DatasetSpec] = {
     "mnist": _idx_set(
         "MNIST, handwritten digits",
         "mnist",
         "https://ossci-datasets.s3.amazonaws.com/mnist",
-        {
-            "train-images-idx3-ubyte": (
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            ),
-            "train-labels-idx1-ubyte": (
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-            ),
-            "t10k-images-idx3-ubyte": (
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                "9fb629c4189551a2d022fa330f9573f3",
-            ),
-            "t10k-labels-idx1-ubyte": (
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-                "ec29112dd5afa0611ce80d1b7f02629c",
-            ),
-        },
+        (
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+        (
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
         licence="not stated",
         citation="LeCun et al. (1998), Gradient-based learning applied to document recognition",
     ),
@@ -181,24 +186,18 @@ DATASETS: dict[str, DatasetSpec] = {
         "Fashion-MNIST, articles of clothing",
         "fashion-mnist",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-        {
-            "train-images-idx3-ubyte": (
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            ),
-            "train-labels-idx1-ubyte": (
-                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                "25c81989df183df01b3e8a0aad5dffbe",
-            ),
-            "t10k-images-idx3-ubyte": (
-                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                "bef4ecab320f06d8554ea6380940ec79",
-            ),
-            "t10k-labels-idx1-ubyte": (
-                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-                "bb300cfdad3c16e7a12a480ee83cd310",
-            ),
-        },
+        (
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        ),
+        (
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
         licence="MIT",
         citation="Xiao et al. (2017), Fashion-MNIST: a novel image dataset",
     ),
@@ -214,22 +213,12 @@ DATASETS: dict[str, DatasetSpec] = {
         "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
         "c32a1d4ab5d03f1284b67883e8d87530",
         {
-            "data_batch_1.bin": (
-                "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
-            ),
-            "data_batch_2.bin": (
-                "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
-            ),
-            "data_batch_3.bin": (
-                "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
-            ),
-            "data_batch_4.bin": (
-                "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
-            ),
-            "data_batch_5.bin": (
-                "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
-            ),
-            "test_batch.bin": ("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+            "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
         },
         num_classes=10,
         num_labels=1,
@@ -288,27 +277,8 @@ DATASETS: dict[str, DatasetSpec] = {
         "Heart disease in four hospitals",
         "classification",
         "uci/heart",
-        {
-            "processed.cleveland.data": (
-                "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"
-            ),
-            "processed.hungarian.data": (
-                "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"
-            ),
-            "processed.switzerland.data": (
-                "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314"
-            ),
-            "processed.va.data": (
-                "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"
-            ),
-        },
-        (
-            Source(
-                f"{_UCI}/45/heart+disease.zip",
-                "zip",
-                {file: file for file in (f"processed.{name}.data" for name in HOSPITALS)},
-            ),
-        ),
+        _HEART_FILES,
+        (Source(f"{_UCI}/45/heart+disease.zip", "zip", {file: file for file in _HEART_FILES}),),
         lambda raw, rng: read_heart(raw, rng=rng),
         "CC BY 4.0",
         "Janosi et al. (1989), Heart Disease, doi:10.24432/C52P4X",

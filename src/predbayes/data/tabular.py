@@ -32,6 +32,9 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MISSING = -200  # how air quality codes a missing value
 
+_Split = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]
+"""Inputs and targets of training and of test rows, and what training rows are sorted by."""
+
 
 def _as_published(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
@@ -132,10 +135,14 @@ def read_table(raw: RawFiles, *, rng: torch.Generator) -> Dataset:
     except KeyError as error:
         raise DataError(f"{file} lacks a column of the publisher's: {error.args[0]}") from error
     inputs, targets = _numbers(features, file), _numbers(frame[spec.target], file)
-    names = tuple(str(column) for column in features.columns)
-    if order is None:
-        return _split_released(raw, inputs, targets, names)
-    return _split(raw, inputs, targets, order, names, rng)
+    split = (
+        _split_released(inputs, targets) if order is None else _split(inputs, targets, order, rng)
+    )
+    (x_train, x_test), (y_train, y_test), sort_feature = split
+    note = "prepared with the released code's leaks" if released else ""
+    names = tuple(map(str, features.columns))
+    known = {"sort_feature": sort_feature, "feature_names": names}
+    return raw.dataset((x_train, y_train), (x_test, y_test), None, note, **known)
 
 
 def scale(values: Tensor, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,48 +158,19 @@ def _standardised(values: Tensor, by: Tensor, correction: int = 0) -> Tensor:
     return ((values - mean) / std).float()
 
 
-def _split(
-    raw: RawFiles,
-    inputs: Tensor,
-    targets: Tensor,
-    order: Tensor,
-    names: tuple[str, ...],
-    rng: torch.Generator,
-) -> Dataset:
+def _split(inputs: Tensor, targets: Tensor, order: Tensor, rng: torch.Generator) -> _Split:
     rows = torch.randperm(len(targets), generator=rng)
     num_test = round(TEST_FRACTION * len(targets))
     test, train = rows[:num_test], rows[num_test:]
-    x_train, x_test = scale(inputs, train, test)
-    y_train, y_test = scale(targets, train, test)
-    return Dataset(
-        x_train,
-        y_train,
-        x_test,
-        y_test,
-        None,
-        raw.fingerprint(x_train, x_test, None),
-        sort_feature=order[train],
-        feature_names=names,
-    )
+    return scale(inputs, train, test), scale(targets, train, test), order[train]
 
 
-def _split_released(
-    raw: RawFiles, inputs: Tensor, targets: Tensor, names: tuple[str, ...]
-) -> Dataset:
+def _split_released(inputs: Tensor, targets: Tensor) -> _Split:
     """Released: all rows set the scale, the last fifth is the test set, whatever the seed."""
     x, y = (_standardised(values, by=values, correction=1) for values in (inputs, targets))
-    num_train = int((1 - TEST_FRACTION) * len(targets))
-    x_train, x_test = x[:num_train], x[num_train:]
-    return Dataset(
-        x_train,
-        y[:num_train],
-        x_test,
-        y[num_train:],
-        None,
-        raw.fingerprint(x_train, x_test, None, "prepared with the released code's leaks"),
-        sort_feature=x_train[:, int(x_train.var(0).argmax())],
-        feature_names=names,
-    )
+    end = int((1 - TEST_FRACTION) * len(targets))
+    widest = int(x[:end].var(0).argmax())
+    return (x[:end], x[end:]), (y[:end], y[end:]), x[:end, widest]
 
 
 def _parse(content: bytes, file: str, separator: str) -> pd.DataFrame:

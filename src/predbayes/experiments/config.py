@@ -34,8 +34,10 @@ from predbayes.experiments.decode import (
     decode,
     encode,
     get_dotted,
+    hints,
     parse_assignment,
     read_toml,
+    require_known,
     with_dotted,
 )
 from predbayes.experiments.records import split_label
@@ -43,14 +45,9 @@ from predbayes.learning.distill import PAPER_DISTILLATION
 from predbayes.learning.local import OptimizerSettings
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 
-PARTITIONS = (
-    "homogeneous",
-    "label-skew",
-    "label-skew-released",
-    "dirichlet",
-    "sorted",
-    "groups",
-)
+BY_CLASS = ("label-skew", "label-skew-released", "dirichlet")  # not for a regression
+PARTITIONS = ("homogeneous", *BY_CLASS, "sorted", "groups")
+_FIT = OptimizerSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +68,7 @@ class PartitionSettings:
     concentration: float = 0.5  # of the Dirichlet
 
     def __post_init__(self) -> None:
-        if self.kind not in PARTITIONS:
-            raise ExperimentError(no_such("partition", self.kind, PARTITIONS))
+        require_known("partition", [self.kind], PARTITIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +118,14 @@ class Settings:
     """Everything that a run depends on besides method and seed."""
 
     data: DataSettings
-    partition: PartitionSettings
-    reference: ReferenceSettings
-    network: NetworkSettings
-    sampler: SamplerSettings
-    optimizer: OptimizerSettings
-    ensemble: EnsembleSettings
-    distillation: OptimizerSettings
-    student: StudentSettings
+    partition: PartitionSettings = PartitionSettings()
+    reference: ReferenceSettings = ReferenceSettings()
+    network: NetworkSettings = NetworkSettings()
+    sampler: SamplerSettings = PRESETS["paper"]
+    optimizer: OptimizerSettings = _FIT
+    ensemble: EnsembleSettings = EnsembleSettings()
+    distillation: OptimizerSettings = PAPER_DISTILLATION
+    student: StudentSettings = StudentSettings()
     evaluate: Literal["test", "validation"] = "test"
 
     def __post_init__(self) -> None:
@@ -141,23 +137,16 @@ class Settings:
     @classmethod
     def decode(cls, tables: Mapping[str, Any]) -> Self:
         """Decode the resolved tables of a config."""
-        for key in tables:
-            if key not in _SETTINGS:
-                raise ExperimentError(no_such("setting", key, _SETTINGS))
-        return cls(
-            data=_part(DataSettings, tables, "data"),
-            partition=_part(PartitionSettings, tables, "partition"),
-            reference=_part(ReferenceSettings, tables, "reference"),
-            network=_part(NetworkSettings, tables, "network"),
-            sampler=_sampler(tables.get("sampler", {})),
-            optimizer=_part(OptimizerSettings, tables, "optimizer"),
-            ensemble=_part(EnsembleSettings, tables, "ensemble"),
-            distillation=_part(OptimizerSettings, tables, "distillation", PAPER_DISTILLATION),
-            student=_part(StudentSettings, tables, "student"),
-            evaluate=convert(
-                Literal["test", "validation"], tables.get("evaluate", "test"), "evaluate"
-            ),
-        )
+        require_known("setting", tables, _SETTINGS)
+        sampler = dict(tables.get("sampler", {}))
+        preset = sampler.pop("preset", "paper")
+        require_known("preset", [str(preset)], PRESETS)
+        bases = {part.name: part.default for part in fields(cls)}
+        bases |= {"data": None, "sampler": PRESETS[preset]}
+        given, types = {"evaluate": "test", **tables, "sampler": sampler}, dict(hints(Settings))
+        evaluate = convert(types.pop("evaluate"), given["evaluate"], "evaluate")
+        parts = {n: decode(part, given.get(n, {}), n, bases[n]) for n, part in types.items()}
+        return cls(**parts, evaluate=evaluate)
 
     @property
     def student_network(self) -> NetworkSettings:
@@ -165,18 +154,6 @@ class Settings:
         if self.student.hidden is None:
             return self.network
         return replace(self.network, hidden=self.student.hidden)
-
-
-def _part(cls: type[Any], tables: Mapping[str, Any], name: str, base: Any = None) -> Any:
-    return decode(cls, tables.get(name, {}), name, base)
-
-
-def _sampler(table: Mapping[str, Any]) -> SamplerSettings:
-    preset = table.get("preset", "paper")
-    if preset not in PRESETS:
-        raise ExperimentError(no_such("preset", str(preset), PRESETS))
-    rest = {key: value for key, value in table.items() if key != "preset"}
-    return decode(SamplerSettings, rest, "sampler", PRESETS[preset])
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +236,8 @@ class Experiment:
 
     def settings(self, cell: Mapping[str, Any], label: str) -> Settings:
         """Return the settings of a method in a cell."""
-        assigned = self._assigned(cell, label)
         settings: dict[str, Any] = {}
-        for key, value in assigned:
+        for key, value in self._assigned(cell, label):
             if not key.startswith(_OPTIONS):
                 settings.pop(key, None)  # the last place counts: a whole table may stand between
                 settings[key] = value
@@ -314,9 +290,7 @@ def load_experiment(
     """
     path = find_config(source)
     tables = read_toml(path)
-    for key in tables:
-        if key not in _KEYS:
-            raise ExperimentError(f"{path.name}: {no_such('key', key, _KEYS)}")
+    require_known("key", tables, _KEYS, f"{path.name}: ")
     axes, last = dict(tables.get("axes", {})), {}
     for text in assignments:
         key, value = parse_assignment(text)
@@ -390,9 +364,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
 def _methods(tables: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, MethodSettings]:
     if not tables:
         raise ExperimentError("the config has no methods; give it a table [methods.NAME]")
-    for label in wanted:
-        if label not in tables:
-            raise ExperimentError(no_such("method", label, tables))
+    require_known("method", wanted, tables)
     return {
         name: variant
         for label, table in tables.items()
@@ -410,24 +382,16 @@ def _check(experiment: Experiment, known: Sequence[str]) -> None:
         for cell in experiment.cells():
             lookup(experiment.settings(cell, label).data.name)
         method = experiment.method(experiment.cells()[0], label)
-        if method.num_rounds > 1 and ":" not in method.method:
-            _require_rounds(label, method.method)
+        one_round = ":" not in method.method and method.method not in _SEVERAL_ROUNDS
+        if method.num_rounds > 1 and one_round:
+            raise ExperimentError(
+                f"methods.{label}: {method.method} is run in one round; "
+                f"{', '.join(_SEVERAL_ROUNDS)} go on from the last round's model"
+            )
     keys = _dotted(experiment._decoded(experiment.cells()[0]))
     for override in experiment.overrides:
-        for key in override.where:
-            if key not in keys:
-                raise ExperimentError(f"override: {no_such('setting', key, keys)}")
-        for label in override.methods:
-            if label not in known:
-                raise ExperimentError(f"override: {no_such('method', label, known)}")
-
-
-def _require_rounds(label: str, method: str) -> None:
-    if method not in _SEVERAL_ROUNDS:
-        raise ExperimentError(
-            f"methods.{label}: {method} is run in one round; {', '.join(_SEVERAL_ROUNDS)} go on "
-            "from the last round's model"
-        )
+        require_known("setting", override.where, keys, "override: ")
+        require_known("method", override.methods, known, "override: ")
 
 
 def _dotted(tables: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -25,15 +25,14 @@ _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 def decode(cls: type[T], table: Mapping[str, Any], where: str = "", base: T | None = None) -> T:
     """Decode a dataclass from a table; fields not given are the defaults, or those of ``base``."""
-    fields: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]  # a type is hashable
+    fields: dict[str, Any] = hints(cls)  # type: ignore[arg-type]  # a type is hashable
     given = {}
+    prefix = f"{where}." if where else ""
     for key, value in table.items():
-        place = _join(where, key)
-        if key not in fields:
-            raise ExperimentError(no_such("key", place, [_join(where, name) for name in fields]))
-        given[key.replace("-", "_")] = convert(fields[key], value, place)
-    missing = [name for name in _required(cls) if name not in given and base is None]
-    if missing:
+        require_known("key", [prefix + key], [prefix + name for name in fields])
+        given[key.replace("-", "_")] = convert(fields[key], value, prefix + key)
+    missing = [name for name in _required(cls) if name not in given]
+    if missing and base is None:
         raise ExperimentError(f"{where or 'the config'} needs {', '.join(missing)}")
     try:
         return dataclasses.replace(base, **given) if base is not None else cls(**given)  # type: ignore[type-var]
@@ -50,6 +49,13 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise ExperimentError(f"{place} = {value!r}: {problem[0].lower()}{problem[1:]}") from error
+
+
+def require_known(kind: str, names: Iterable[str], known: Collection[str], where: str = "") -> None:
+    """Refuse a name that does not exist; say which is nearest."""
+    for name in names:
+        if name not in known:
+            raise ExperimentError(where + no_such(kind, name, known))
 
 
 def encode(value: Any) -> dict[str, Any]:
@@ -108,10 +114,10 @@ def with_dotted(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
 
 
 @cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The type of each key of a dataclass's table."""
-    hints = get_type_hints(cls)
-    return {f.name.replace("_", "-"): hints[f.name] for f in dataclasses.fields(cls)}
+def hints(cls: type[Any]) -> dict[str, Any]:
+    """Return the type of each key of a dataclass's table."""
+    found = get_type_hints(cls)
+    return {f.name.replace("_", "-"): found[f.name] for f in dataclasses.fields(cls)}
 
 
 @cache  # making one takes a hundred times as long as using it
@@ -123,7 +129,3 @@ def _required(cls: type[Any]) -> list[str]:
     missing = dataclasses.MISSING
     fields = dataclasses.fields(cls)
     return [f.name for f in fields if f.default is missing and f.default_factory is missing]
-
-
-def _join(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name

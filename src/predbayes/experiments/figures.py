@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predbayes.errors import ExperimentError, no_such
+from predbayes.errors import ExperimentError
+from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record
 from predbayes.experiments.statistics import Floats, Summary, summarise
-from predbayes.experiments.tables import DATASET, cell_label, latest, scored
+from predbayes.experiments.tables import DATASET, cell_label, latest, scored, unique
 from predbayes.optional import require
 from predbayes.predictive.measures import MEASURES
 
@@ -73,13 +74,14 @@ def lines(
     records = list(records)
     chosen = _chosen(records, methods)
     records = [record for record in records if record.method in chosen]
-    metrics = _default_metrics(records) if metrics is None else metrics
+    if metrics is None:  # the NLL, and the calibration error of a classification
+        metrics = ["nll", "ece"] if any("ece" in r.scores for r in records) else ["nll"]
     x = _default_axis(records) if x is None else x
     panels = [panel for metric in metrics for panel in _panels(scored(records, metric), metric, x)]
     if not panels:
         raise ExperimentError("no metric was named to draw")
-    groups = list(dict.fromkeys(panel.group for panel in panels))
-    drawn = list(dict.fromkeys(record.method for record in latest(records)))
+    groups = unique(panel.group for panel in panels)
+    drawn = unique(record.method for record in latest(records))
     num_rows, num_columns, place = _arrange(groups, list(metrics))
     figure = _new_figure(2.6 * num_columns + 0.3, 2.2 * num_rows)
     grid = figure.add_gridspec(num_rows, num_columns)
@@ -90,11 +92,6 @@ def lines(
     _legend(figure, num_columns)
     _save(figure, out)
     return figure
-
-
-def _default_metrics(records: Sequence[Record]) -> list[str]:
-    """The NLL, and the calibration error of a classification."""
-    return ["nll", *(["ece"] if any("ece" in record.scores for record in records) else [])]
 
 
 def _default_axis(records: Sequence[Record]) -> str:
@@ -128,7 +125,7 @@ def reliability_diagrams(
     if not usable:
         raise ExperimentError("no record has reliability bins; they come with classification runs")
     chosen = _chosen(usable, methods)
-    cells = list(dict.fromkeys(cell_label(r.cell) for r in usable if r.method in chosen))
+    cells = unique(cell_label(r.cell) for r in usable if r.method in chosen)
     figure = _new_figure(1.9 * len(chosen) + 0.5, 2.7 * len(cells) + 0.3)
     grid = figure.add_gridspec(len(cells), len(chosen))
     for row, cell in enumerate(cells):
@@ -136,22 +133,16 @@ def reliability_diagrams(
             runs = [r for r in usable if r.method == method and cell_label(r.cell) == cell]
             if runs:
                 halves = grid[row, column].subgridspec(2, 1, height_ratios=(3.2, 1), hspace=0.08)
-                _draw_diagram(
-                    figure,
-                    halves,
-                    pool_bins(runs),
-                    f"{method}\n{fill(cell, 26, break_on_hyphens=False)}",
-                )
+                title = f"{method}\n{fill(cell, 26, break_on_hyphens=False)}"
+                _draw_diagram(figure, halves, pool_bins(runs), title)
     _save(figure, out)
     return figure
 
 
 def _chosen(records: Sequence[Record], methods: Sequence[str] | None) -> list[str]:
     """The methods named, or all that there are."""
-    known = list(dict.fromkeys(record.method for record in records))
-    for method in methods or ():
-        if method not in known:
-            raise ExperimentError(no_such("method", method, known))
+    known = unique(record.method for record in records)
+    require_known("method", methods or (), known)
     return list(methods or known)
 
 
@@ -187,48 +178,37 @@ def pool_bins(records: Sequence[Record]) -> Bins:
 
 
 def _panels(records: Sequence[Record], metric: str, x: str) -> list[Panel]:
-    axes = list(dict.fromkeys(axis for record in records for axis in record.cell))
-    if x not in axes:
-        raise ExperimentError(no_such("axis", x, axes))
+    require_known("axis", [x], unique(axis for record in records for axis in record.cell))
     values: dict[str, dict[str, dict[Any, list[float]]]] = {}
     for record in records:
         if x in record.cell:
             group = cell_label({axis: v for axis, v in record.cell.items() if axis != x})
             by_x = values.setdefault(group, {}).setdefault(record.method, {})
             by_x.setdefault(record.cell[x], []).append(record.scores[metric])
-    return [
-        Panel(
-            group,
-            metric,
-            {
-                method: {value: summarise(scores) for value, scores in by_x.items()}
-                for method, by_x in by_method.items()
-            },
-        )
-        for group, by_method in values.items()
-    ]
+    panels = []
+    for group, by_method in values.items():
+        summaries = {
+            method: {value: summarise(scores) for value, scores in by_x.items()}
+            for method, by_x in by_method.items()
+        }
+        panels.append(Panel(group, metric, summaries))
+    return panels
 
 
 def _arrange(groups: list[str], metrics: list[str]) -> tuple[int, int, Any]:
     """Rows, columns, and the place of a panel: at most four columns where that is possible."""
     if len(metrics) == 1:
         num = min(4, len(groups))
-        return (
-            math.ceil(len(groups) / num),
-            num,
-            lambda panel: divmod(groups.index(panel.group), num),
-        )
-    if len(groups) <= 4:
-        return (
-            len(metrics),
-            len(groups),
-            lambda panel: (metrics.index(panel.metric), groups.index(panel.group)),
-        )
-    return (
-        len(groups),
-        len(metrics),
-        lambda panel: (groups.index(panel.group), metrics.index(panel.metric)),
-    )
+        num_rows = math.ceil(len(groups) / num)
+        return num_rows, num, lambda panel: divmod(groups.index(panel.group), num)
+    upright = len(groups) <= 4
+    rows, columns = (metrics, groups) if upright else (groups, metrics)
+
+    def place(panel: Panel) -> tuple[int, ...]:
+        at = (metrics.index(panel.metric), groups.index(panel.group))
+        return at if upright else at[::-1]
+
+    return len(rows), len(columns), place
 
 
 def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> None:
@@ -280,10 +260,9 @@ def metric_name(metric: str) -> str:
 
 def _positions(values: Sequence[Any]) -> dict[Any, float]:
     """Place each value of the axis: numbers where they are, names one after the other."""
-    unique = list(dict.fromkeys(values))
-    if _are_numbers(unique):
-        return {value: float(value) for value in unique}
-    return {value: float(index) for index, value in enumerate(unique)}
+    distinct = dict.fromkeys(values)
+    numbers = _are_numbers(distinct)
+    return {v: float(v if numbers else index) for index, v in enumerate(distinct)}
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
@@ -304,9 +283,8 @@ def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
         axes.xaxis.set_minor_locator(ticker.NullLocator())
         ordered = sorted(positions.items(), key=lambda item: item[1])
         names = [f"{v:g}" if numbers else str(v) for v, _ in ordered]
-        crowded = not numbers and sum(map(len, names)) > _CROWDED
         axes.set_xticks(places, names)
-        if crowded:
+        if not numbers and sum(map(len, names)) > _CROWDED:
             axes.tick_params(axis="x", labelrotation=30)
 
 

@@ -27,6 +27,7 @@ from torch import nn
 from predbayes.data.dataset import Dataset
 from predbayes.errors import ExperimentError, no_such
 from predbayes.experiments.config import MethodSettings, NetworkSettings, Settings
+from predbayes.experiments.decode import require_known
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import DeepEnsemble, Network, SGDLearner, SGHMCLearner
@@ -79,8 +80,7 @@ def find_method(name: str) -> MethodSpec:
     """Find a method by name or import string."""
     if ":" in name:
         return MethodSpec(name)
-    if name not in METHODS:
-        raise ExperimentError(no_such("method", name, METHODS))
+    require_known("method", [name], METHODS)
     return METHODS[name]
 
 
@@ -153,8 +153,8 @@ def method_options(spec: MethodSpec, entry: MethodSettings, settings: Settings) 
 def learner_kind(spec: MethodSpec, entry: MethodSettings) -> str:
     """Return the kind of learner that a method gets."""
     kind = entry.learner or spec.learner
-    if ":" not in kind and kind not in LEARNERS:
-        raise ExperimentError(no_such("learner", kind, LEARNERS))
+    if ":" not in kind:
+        require_known("learner", [kind], LEARNERS)
     return kind
 
 

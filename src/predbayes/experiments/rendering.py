@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,11 @@ from predbayes.experiments.tables import MARK, SIGNIFICANT, Table
 
 _MISSING = "—"
 _DIVERGED = "diverged"
+_CSV_COLUMNS = (
+    *("metric", "cell", "method", "variant", "mean", "standard_error", "num"),
+    *("against", "difference", "low", "high", "p_value", "p_holm", "num_pairs"),
+    *("rows_low", "rows_high"),
+)
 
 
 def to_markdown(table: Table) -> str:
@@ -29,12 +35,12 @@ def to_markdown(table: Table) -> str:
         [_pipes(row), *(_markdown_entry(table, row, column) for column in table.columns)]
         for row in table.rows
     ]
-    parts = [f"### {table.title}", _markdown_grid(head, body), *table.legend()]
+    parts = [f"### {table.title}", markdown_grid(head, body), *table.legend()]
     compared = _comparison_rows(table)
     if compared:
         parts += [
             f"#### Differences from {table.against}",
-            _markdown_grid(_comparison_head(table), [[*map(_pipes, row)] for row in compared]),
+            markdown_grid(_comparison_head(table), [[*map(_pipes, row)] for row in compared]),
             _comparison_legend(table),
         ]
     return "\n\n".join(parts) + "\n"
@@ -64,10 +70,9 @@ def to_latex(table: Table) -> str:
 def to_csv(table: Table) -> str:
     """Render one line per method and cell, all numbers in full; what is missing is empty."""
     text = io.StringIO()
-    lines = [_flat(table, row, column) for column in table.columns for row in table.rows]
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows(_flat(table, row, column) for column in table.columns for row in table.rows)
     return text.getvalue()
 
 
@@ -77,10 +82,8 @@ def to_json(table: Table) -> str:
         {"row": row, "column": column, **asdict(entry)}
         for (row, column), entry in table.entries.items()
     ]
-    fields = {
-        name: getattr(table, name) for name in ("title", "metric", "aim", "against", "validation")
-    }
-    content = {**fields, "rows": table.rows, "columns": table.columns, "entries": entries}
+    names = ("title", "metric", "aim", "against", "validation", "rows", "columns")
+    content = {**{name: getattr(table, name) for name in names}, "entries": entries}
     return json.dumps(_jsonable(content), indent=2, allow_nan=False) + "\n"
 
 
@@ -155,13 +158,9 @@ def _comparison_head(table: Table) -> list[str]:
 
 def _comparison_rows(table: Table) -> list[list[str]]:
     lines = []
-    for column in table.columns:
-        for row in table.rows:
-            entry = table.entries.get((row, column))
-            if entry is None or entry.comparison is None:
-                continue
-            if math.isnan(entry.comparison.difference):
-                continue
+    for column, row in itertools.product(table.columns, table.rows):
+        entry = table.entries.get((row, column))
+        if entry and entry.comparison and not math.isnan(entry.comparison.difference):
             line = [column, row, *_comparison_cells(entry.comparison)]
             if _has_rows(table):
                 line.append(_interval(entry.rows, _digits_of(entry.rows)))
@@ -185,13 +184,11 @@ def _p_value(p: float) -> str:
 
 
 def _comparison_legend(table: Table) -> str:
-    legend = (
+    over_rows = " Over test rows: bootstrap of the rows, for the models of these seeds."
+    return (
         f"Differences are method minus {table.against}, paired by seed; interval: percentile "
-        "bootstrap over seeds."
+        f"bootstrap over seeds.{over_rows if _has_rows(table) else ''}"
     )
-    if _has_rows(table):
-        legend += " Over test rows: bootstrap of the rows, for the models of these seeds."
-    return legend
 
 
 def _has_rows(table: Table) -> bool:
@@ -209,7 +206,8 @@ def _interval(interval: Interval | None, digits: int) -> str:
     return f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
-def _markdown_grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+def markdown_grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Write a table in Markdown."""
     rule = ["---"] * len(head)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))
 
@@ -261,29 +259,17 @@ def _latex_grid(
 
 
 def _flat(table: Table, row: str, column: str) -> dict[str, object]:
+    line: dict[str, object] = {"metric": table.metric, "cell": column, "method": row}
     entry = table.entries.get((row, column))
-    summary = entry.summary if entry else None
-    comparison = entry.comparison if entry else None
-    low, high = comparison.interval if comparison else ("", "")
-    rows_low, rows_high = entry.rows if entry and entry.rows else ("", "")
-    return {
-        "metric": table.metric,
-        "cell": column,
-        "method": row,
-        "variant": entry.variant if entry else "",
-        "mean": summary.mean if summary else "",
-        "standard_error": summary.standard_error if summary else "",
-        "num": summary.num if summary else "",
-        "against": (table.against or "") if comparison else "",
-        "difference": comparison.difference if comparison else "",
-        "low": low,
-        "high": high,
-        "p_value": comparison.p_value if comparison else "",
-        "p_holm": comparison.p_holm if comparison else "",
-        "num_pairs": comparison.num if comparison else "",
-        "rows_low": rows_low,
-        "rows_high": rows_high,
-    }
+    if entry is None:
+        return line
+    if entry.comparison is not None:
+        (low, high), num = entry.comparison.interval, entry.comparison.num
+        line |= {"against": table.against, "low": low, "high": high, "num_pairs": num}
+        line |= asdict(entry.comparison)
+    if entry.rows is not None:
+        line["rows_low"], line["rows_high"] = entry.rows
+    return line | {"variant": entry.variant, **asdict(entry.summary)}  # its num is that of seeds
 
 
 def _jsonable(value: Any) -> Any:

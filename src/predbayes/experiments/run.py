@@ -9,6 +9,7 @@ share a split and the sites' fits.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import time
@@ -76,22 +77,16 @@ class Run:
 
 def plan(experiment: Experiment, seeds: Sequence[int], *, device: str = "cpu") -> list[Run]:
     """List every run of an experiment, seed by seed: a sweep that is stopped has whole seeds."""
-    described = [
-        (
-            cell,
-            label,
-            describe(experiment.method(cell, label), experiment.settings(cell, label), device),
-        )
-        for cell in experiment.cells()
-        for label in experiment.methods
+    described = []
+    for cell, label in itertools.product(experiment.cells(), experiment.methods):
+        entry, settings = experiment.method(cell, label), experiment.settings(cell, label)
+        outputs = _labels(label, student=entry.student)
+        described.append((cell, label, outputs, describe(entry, settings, device)))
+    return [
+        Run(cell, label, seed, {output: _key(config, output, seed) for output in outputs}, config)
+        for seed in seeds
+        for cell, label, outputs, config in described
     ]
-    runs = []
-    for seed in seeds:
-        for cell, label, config in described:
-            outputs = _labels(label, student=experiment.methods[label].student)
-            keys = {output: _key(config, output, seed) for output in outputs}
-            runs.append(Run(cell, label, seed, keys, config))
-    return runs
 
 
 def _labels(label: str, *, student: bool) -> list[str]:
@@ -141,16 +136,12 @@ def run_methods(
     On one thread, whatever the machine: more of them would add in another order. Fits are kept in
     the folder ``fits``, and taken from there.
     """
-    _require_device(device)
-    with threads(1):
-        yield from _run_methods(experiment, runs, device, fits)
-
-
-def _require_device(device: str) -> None:
     try:
         resolve_device(device)
     except TrainingError as error:
         raise ExperimentError(str(error)) from error
+    with threads(1):
+        yield from _run_methods(experiment, runs, device, fits)
 
 
 def _run_methods(
@@ -162,13 +153,8 @@ def _run_methods(
         settings = experiment.settings(one.cell, one.label)
         entry = experiment.method(one.cell, one.label)
         spec = find_method(entry.method)
-        place = (
-            one.seed,
-            settings.data,
-            settings.partition,
-            settings.reference,
-            settings.evaluate,
-        )
+        split = (settings.data, settings.partition, settings.reference, settings.evaluate)
+        place = (one.seed, *split)
         if place not in worlds:
             worlds[place] = make_world(settings, one.seed)
         world = worlds[place]
@@ -240,13 +226,8 @@ def _attempt(
     distilled = method
     if entry.student:
         student = build_network(settings.student_network, world.dataset, student=True)
-        distilled = Distilled(
-            method,
-            student,
-            settings.distillation,
-            device,
-            recalibrate=settings.student.recalibrate,
-        )
+        recalibrate = settings.student.recalibrate
+        distilled = Distilled(method, student, settings.distillation, device, recalibrate)
     try:
         return _scored(one, distilled, entry, settings, world)
     except (DivergedError, ImproperPoolError) as error:
@@ -312,12 +293,10 @@ def _outputs(label: str, state: Any, world: World, *, student: bool) -> dict[str
         raise ExperimentError(
             f"{label}: what finish returns must have a `predictive` on all {num} reference rows"
         )
-    if not student:
-        return {label: predictive[rows]}
-    return {
-        label: state.teacher.predictive[rows],
-        label + STUDENT: state.student.predict(world.reference.inputs[rows]),
-    }
+    outputs: dict[str, Predictive] = {label: predictive[rows]}
+    if student:
+        outputs[label + STUDENT] = state.student.predict(world.reference.inputs[rows])
+    return outputs
 
 
 def _details(state: Any) -> dict[str, Any]:

@@ -140,18 +140,12 @@ def _on_ray(
     try:
         num_gpus = 1 if device.startswith("cuda") else 0
         worker = ray.remote(num_cpus=1, num_gpus=num_gpus, num_returns="streaming", max_retries=2)(
-            _work
+            _here
         )
-        streams = [worker.remote(experiment, runs, device, fits) for runs in jobs]
+        streams = [worker.remote(experiment, [runs], device, fits) for runs in jobs]
         yield from _as_they_come(ray, streams)
     finally:
         ray.shutdown()
-
-
-def _work(
-    experiment: Experiment, runs: Sequence[Run], device: str, fits: Path | None
-) -> Iterator[tuple[Record, Losses | None]]:
-    yield from _here(experiment, [runs], device, fits)
 
 
 def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Losses | None]]:

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from predbayes.errors import ExperimentError, no_such
+from predbayes.errors import ExperimentError
+from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record, split_label
 from predbayes.experiments.statistics import (
     Comparison,
@@ -130,11 +131,11 @@ def build_table(
         seed: Of the bootstraps.
     """
     records = scored(records, metric)
-    labels = _unique(cell_label(record.cell) for record in records)
-    chosen = labels if columns is None else _require("column", columns, labels)
-    methods = _unique(record.method for record in records)
-    if against is not None:
-        _require("method", [against], methods)
+    labels = unique(cell_label(record.cell) for record in records)
+    require_known("column", columns or (), labels)
+    chosen = labels if columns is None else unique(columns)
+    methods = unique(record.method for record in records)
+    require_known("method", [against] if against is not None else (), methods)
     use = losses if metric == "nll" else None
     entries: dict[tuple[str, str], Entry] = {}
     for column in chosen:
@@ -142,7 +143,7 @@ def build_table(
         for method, entry in _entries(runs, metric, against, use, seed).items():
             entries[method, column] = entry
     return Table(
-        title=f"{' + '.join(_unique(record.experiment for record in records))}: {metric}",
+        title=f"{' + '.join(unique(record.experiment for record in records))}: {metric}",
         metric=metric,
         aim=MEASURES[metric].aim if metric in MEASURES else -math.inf,
         rows=tuple(method for method in methods if any((method, c) in entries for c in chosen)),
@@ -181,13 +182,7 @@ def best_table(
         if record.method
         == chosen.get((split_label(record.method)[0], cell_label(record.cell)), record.method)
     ]
-    table = build_table(
-        best,
-        metric,
-        against=against,
-        columns=columns,
-        losses=losses,
-    )
+    table = build_table(best, metric, against=against, columns=columns, losses=losses)
     entries = {
         (base, column): replace(entry, variant=split_label(chosen[base, column])[1])
         for (base, column), entry in table.entries.items()
@@ -231,7 +226,7 @@ def scored(records: Iterable[Record], metric: str) -> list[Record]:
     current = latest(records)
     if not current:
         raise ExperimentError("there are no records yet; run the experiment first")
-    _require("metric", [metric], _unique(name for record in current for name in record.scores))
+    require_known("metric", [metric], unique(name for record in current for name in record.scores))
     # A run that diverged has no score, and must not make its method's mean better by that.
     return [
         replace(record, scores={metric: math.nan}) if record.error else record
@@ -323,14 +318,8 @@ def _by_method(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
     return runs
 
 
-def _require(kind: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
-    for name in names:
-        if name not in known:
-            raise ExperimentError(no_such(kind, name, known))
-    return _unique(names)
-
-
-def _unique(names: Iterable[str]) -> list[str]:
+def unique(names: Iterable[str]) -> list[str]:
+    """Return each name once, in the order in which they come."""
     return list(dict.fromkeys(names))
 
 

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from predbayes.errors import ExperimentError, no_such
+from predbayes.errors import ExperimentError
+from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record
+from predbayes.experiments.rendering import markdown_grid
 from predbayes.experiments.statistics import Interval
 from predbayes.experiments.tables import Entry, Table, build_table, loss
 
@@ -64,9 +66,7 @@ def verdicts(
         losses: Folder of the test rows' losses, for intervals over rows.
     """
     known = {record.method for record in records}
-    for name in (method, *(rivals or ())):
-        if name not in known:
-            raise ExperimentError(no_such("method", name, known))
+    require_known("method", (method, *(rivals or ())), known)
     there = {repr((record.cell, record.seed)) for record in records if record.method == method}
     shared = [record for record in records if repr((record.cell, record.seed)) in there]
     # Differences in this table are rival minus method.
@@ -82,14 +82,10 @@ def verdicts(
 
 
 def _verdict(table: Table, method: str, rivals: set[str], cell: str, tolerance: float) -> Verdict:
-    entries = {
-        name: table.entries[name, cell]
-        for name in table.rows
-        if name in rivals and (name, cell) in table.entries
-    }
     compared = {
         name: entry
-        for name, entry in entries.items()
+        for name in table.rows
+        if name in rivals and (entry := table.entries.get((name, cell)))
         if entry.comparison is not None and math.isfinite(entry.summary.mean)
     }
     if not compared:
@@ -123,8 +119,7 @@ def _outcome(mean: float, rival: Entry, interval: Interval, tolerance: float) ->
 def to_markdown(judged: Sequence[Verdict], method: str, tolerance: float = 0.01) -> str:
     """Write a table with one line for each cell."""
     head = ["", method, "best rival", "its mean", "difference", "95 % interval", "p", ""]
-    grid = [head, ["---"] * len(head), *(_line(verdict, tolerance) for verdict in judged)]
-    body = "\n".join("| " + " | ".join(line) + " |" for line in grid)
+    body = markdown_grid(head, [_line(verdict, tolerance) for verdict in judged])
     num = max(verdict.num for verdict in judged)
     seeds = "one seed" if num == 1 else f"{num} seeds, paired"
     return (

@@ -18,7 +18,7 @@ from predbayes.data import partition, registry
 from predbayes.data.dataset import Dataset
 from predbayes.errors import ExperimentError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.experiments.config import PartitionSettings, Settings
+from predbayes.experiments.config import BY_CLASS, PartitionSettings, Settings
 from predbayes.seeding import generator
 
 _VALIDATION_FRACTION = 0.2
@@ -105,11 +105,7 @@ def _deal(dataset: Dataset, rest: Tensor, settings: PartitionSettings, seed: int
             _require(dataset.train_groups, dataset, "natural groups")[rest]
         ),
     }
-    if dataset.num_classes is None and settings.kind in (
-        "label-skew",
-        "label-skew-released",
-        "dirichlet",
-    ):
+    if dataset.num_classes is None and settings.kind in BY_CLASS:
         raise ExperimentError(f"partition {settings.kind!r} is by class; {_name(dataset)} has none")
     return kinds[settings.kind]()
 

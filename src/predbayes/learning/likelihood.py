@@ -49,36 +49,28 @@ class Likelihood(Protocol):
     @property
     def family(self) -> type[Predictive]:
         """The family of the predictives."""
-        ...
 
     @property
     def num_outputs(self) -> int:
         """The number of outputs that the user's network must have."""
-        ...
 
     def attach(self, net: nn.Module) -> nn.Module:
         """Return the network with whatever the likelihood itself must learn."""
-        ...
 
     def check(self, targets: Tensor) -> None:
         """Refuse targets that cannot be learnt: of the wrong kind, shape or range."""
-        ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean negative log-likelihood of a batch; outputs (B, O)."""
-        ...
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
         """Return what `soft_loss` needs of a teacher, (B, D); refuse one of another family."""
-        ...
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of a batch with its teacher; outputs (B, O)."""
-        ...
 
     def predictive(self, outputs: Tensor) -> Predictive:
         """Return one predictive from the outputs (M, B, O) of M weight samples."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +109,7 @@ class Softmax:
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
         """Return the cross-entropy in nats."""
-        _require_outputs(outputs, self.num_classes)
-        return nn.functional.cross_entropy(outputs, soft_targets)
+        return self.loss(outputs, soft_targets)
 
     def predictive(self, outputs: Tensor) -> Categorical:
         """Average the samples' probabilities, in log space."""
@@ -143,7 +134,11 @@ class _Regression(ABC):
 
     def check(self, targets: Tensor) -> None:
         """Refuse what is not a finite number for each row."""
-        _require_numbers(targets)
+        _require_column(targets)
+        if not targets.is_floating_point():
+            raise DataError(f"targets of a regression are {targets.dtype}; convert with .float()")
+        if not bool(targets.isfinite().all()):
+            raise DataError("targets contain NaN or infinity; drop or impute those rows")
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the Gaussian NLL at the noise of training."""
@@ -260,11 +255,3 @@ def _require_family(teacher: Predictive, family: type[P]) -> P:
 def _require_column(targets: Tensor) -> None:
     if targets.ndim != 1:
         raise DataError(f"targets have shape {tuple(targets.shape)}; give one number per row")
-
-
-def _require_numbers(targets: Tensor) -> None:
-    _require_column(targets)
-    if not targets.is_floating_point():
-        raise DataError(f"targets of a regression are {targets.dtype}; convert with .float()")
-    if not bool(targets.isfinite().all()):
-        raise DataError("targets contain NaN or infinity; drop or impute those rows")

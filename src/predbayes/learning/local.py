@@ -42,7 +42,6 @@ class Predictor(Protocol):
 
     def predict(self, inputs: Tensor) -> Predictive:
         """Predictives of a batch of inputs, on the CPU."""
-        ...
 
 
 class LocalLearner(Protocol):
@@ -50,7 +49,6 @@ class LocalLearner(Protocol):
 
     def fit(self, rows: Rows, *, rng: torch.Generator) -> Predictor:
         """Learn from a site's rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +153,15 @@ class NetworkLearner(Protocol):
     @property
     def network(self) -> Network:
         """The recipe, which the coordinator needs to read the weights."""
-        ...
 
     @property
     def device(self) -> str:
         """The device to train and predict on."""
-        ...
 
     def fit(
         self, rows: Rows, *, rng: torch.Generator, start: WeightSamples | None = None
     ) -> NetworkPredictor:
         """Learn from a site's rows, from random weights or from the last sample of ``start``."""
-        ...
 
 
 def check_targets(learner: object, targets: Tensor) -> None:

@@ -17,12 +17,8 @@ from predbayes.optional import require
 _NEED = "study"
 
 
-def _logistic_regression() -> Any:
-    return require("sklearn.linear_model", _NEED).LogisticRegression(max_iter=1000)
-
-
-def _linear_regression() -> Any:
-    return require("sklearn.linear_model", _NEED).BayesianRidge()
+def _linear(kind: str, **settings: Any) -> Any:
+    return getattr(require("sklearn.linear_model", _NEED), kind)(**settings)
 
 
 def _forest(kind: str) -> Any:
@@ -31,26 +27,22 @@ def _forest(kind: str) -> Any:
     return build(n_estimators=200, min_samples_leaf=3)
 
 
-def _process_classifier() -> Any:
+def _process(kind: str) -> Any:
     processes = require("sklearn.gaussian_process", _NEED)
     kernels = require("sklearn.gaussian_process.kernels", _NEED)
-    return processes.GaussianProcessClassifier(kernels.ConstantKernel() * kernels.RBF())
-
-
-def _process_regressor() -> Any:
-    processes = require("sklearn.gaussian_process", _NEED)
-    kernels = require("sklearn.gaussian_process.kernels", _NEED)
-    kernel = kernels.ConstantKernel() * kernels.RBF() + kernels.WhiteKernel()
-    return processes.GaussianProcessRegressor(kernel, normalize_y=True)
+    kernel = kernels.ConstantKernel() * kernels.RBF()
+    if kind == "Classifier":
+        return processes.GaussianProcessClassifier(kernel)
+    return processes.GaussianProcessRegressor(kernel + kernels.WhiteKernel(), normalize_y=True)
 
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
-    "logistic-regression": _logistic_regression,
+    "logistic-regression": partial(_linear, "LogisticRegression", max_iter=1000),
     "random-forest": partial(_forest, "Classifier"),
-    "gaussian-process": _process_classifier,
+    "gaussian-process": partial(_process, "Classifier"),
 }
 REGRESSORS: dict[str, Callable[[], Any]] = {
-    "linear-regression": _linear_regression,
+    "linear-regression": partial(_linear, "BayesianRidge"),
     "random-forest": partial(_forest, "Regressor"),
-    "gaussian-process": _process_regressor,
+    "gaussian-process": partial(_process, "Regressor"),
 }

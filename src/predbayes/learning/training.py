@@ -30,7 +30,8 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 def resolve_device(device: str | torch.device) -> torch.device:
     """Return the device of this name; ``"auto"`` is a GPU where there is one, else the CPU."""
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else _mps_or_cpu()
+        mps_or_cpu = "mps" if torch.backends.mps.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else mps_or_cpu
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
@@ -40,25 +41,18 @@ def resolve_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def _mps_or_cpu() -> str:
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 class Batches(Protocol):
     """One pass over a site's rows at a time."""
 
     @property
     def num_rows(self) -> int:
         """The number of rows that an epoch visits."""
-        ...
 
     def __len__(self) -> int:
         """How many batches an epoch has."""
-        ...
 
     def epoch(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """All rows once, in a random order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +64,7 @@ class TensorBatches:
     batch_size: int  # at most
 
     def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.targets) or not len(self.inputs):
-            raise DataError(
-                f"{len(self.inputs)} inputs with {len(self.targets)} targets; give one target for "
-                "each input, and at least one"
-            )
+        _require_pairs(self.inputs, self.targets)
         if self.inputs.is_floating_point():
             if self.inputs.dtype != torch.get_default_dtype():
                 wanted = torch.get_default_dtype()
@@ -137,15 +127,9 @@ def gather(rows: Rows, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         if not batches:
             raise DataError("the site's loader yields no rows")
         inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    elif isinstance(rows, tuple) and all(isinstance(part, Tensor) for part in rows):
-        inputs, targets = rows
     else:
-        raise DataError("a site's rows are a pair of tensors (inputs, targets), or a DataLoader")
-    if len(inputs) != len(targets) or not len(inputs):
-        raise DataError(
-            f"{len(inputs)} inputs with {len(targets)} targets; give one target for each input, "
-            "and at least one"
-        )
+        inputs, targets = _in_memory(rows)
+    _require_pairs(inputs, targets)
     return inputs.detach().cpu(), targets.detach().cpu()
 
 
@@ -155,11 +139,23 @@ def as_batches(
     """Batches of either kind of data on a device; ``check`` refuses targets in memory."""
     if isinstance(rows, DataLoader):
         return LoaderBatches(rows, device)
-    if not isinstance(rows, tuple) or not all(isinstance(part, Tensor) for part in rows):
-        raise DataError("a site's rows are a pair of tensors (inputs, targets), or a DataLoader")
-    inputs, targets = rows
+    inputs, targets = _in_memory(rows)
     check(targets)
     return TensorBatches(inputs.to(device), targets.to(device), batch_size)
+
+
+def _in_memory(rows: Rows) -> tuple[Tensor, Tensor]:
+    if not isinstance(rows, tuple) or not all(isinstance(part, Tensor) for part in rows):
+        raise DataError("a site's rows are a pair of tensors (inputs, targets), or a DataLoader")
+    return rows
+
+
+def _require_pairs(inputs: Tensor, targets: Tensor) -> None:
+    if len(inputs) != len(targets) or not len(inputs):
+        raise DataError(
+            f"{len(inputs)} inputs with {len(targets)} targets; give one target for each input, "
+            "and at least one"
+        )
 
 
 def train(

@@ -41,7 +41,6 @@ class Teacher(Protocol):
     @property
     def predictive(self) -> Predictive:
         """Row by row, as in the reference inputs."""
-        ...
 
 
 T = TypeVar("T", bound=Teacher)

@@ -10,29 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkPredictor
-from predbayes.methods.global_model import (
-    FromGlobalModel,
-    ModelState,
-    mean_of,
-    network_of,
-    predict_with,
-    row_weighted,
-)
+from predbayes.methods.global_model import AveragesWeights, ModelState, mean_of, predict_with
 from predbayes.summand import TensorSum
 
 
 @dataclass(frozen=True, slots=True)
-class FedAvg(FromGlobalModel):
+class FedAvg(AveragesWeights):
     """Average the sites' weights."""
-
-    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
-        """The site's weights times its rows."""
-        return row_weighted(upload.samples(), upload.info.num_rows)
 
     def finish(
         self, state: ModelState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
@@ -41,7 +27,3 @@ class FedAvg(FromGlobalModel):
         mean = mean_of(total, "parameters").unsqueeze(0)
         weights = state.weights.from_vectors(mean, mean_of(total, "buffers"))
         return ModelState(weights, pooled=predict_with(self.learner, weights, reference))
-
-    def model(self, state: ModelState) -> NetworkPredictor:
-        """The global model."""
-        return network_of(self.learner, state.weights)

@@ -31,14 +31,11 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import (
-    FromGlobalModel,
+    AveragesWeights,
     ModelState,
-    first_model,
     mean_of,
-    network_of,
     predict_with,
     row_weighted,
 )
@@ -57,7 +54,7 @@ class PosteriorAveragingState(ModelState):
 
 
 @dataclass(frozen=True, slots=True)
-class FedPA(FromGlobalModel):
+class FedPA(AveragesWeights):
     """Average the sites' whitened changes; take a step of the server's optimiser.
 
     Args:
@@ -81,7 +78,7 @@ class FedPA(FromGlobalModel):
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> PosteriorAveragingState:
         """The weights that every site starts from."""
-        weights = first_model(self.learner, reference, rng=rng).weights
+        weights = AveragesWeights.init(self, reference, rng=rng).weights
         zeros = torch.zeros_like(weights.vectors()[0][-1])
         return PosteriorAveragingState(weights, zeros, zeros)
 
@@ -114,10 +111,6 @@ class FedPA(FromGlobalModel):
         pooled = predict_with(self.learner, weights, reference)
         num_steps = state.num_steps + 1
         return PosteriorAveragingState(weights, first, second, num_steps, pooled=pooled)
-
-    def model(self, state: PosteriorAveragingState) -> NetworkPredictor:
-        """The global model."""
-        return network_of(self.learner, state.weights)
 
     def _step(self, state: PosteriorAveragingState, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The optimiser's new memory, and the direction to step in."""

@@ -37,7 +37,6 @@ class PenalisedLearner(NetworkLearner, Protocol):
         penalty: Callable[[nn.Module], None] | None = None,
     ) -> NetworkPredictor:
         """Learn from a site's rows under a penalty."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

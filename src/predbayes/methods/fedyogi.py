@@ -20,17 +20,7 @@ import torch
 from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkPredictor
-from predbayes.methods.global_model import (
-    FromGlobalModel,
-    ModelState,
-    first_model,
-    mean_of,
-    network_of,
-    predict_with,
-    row_weighted,
-)
+from predbayes.methods.global_model import AveragesWeights, ModelState, mean_of, predict_with
 from predbayes.summand import TensorSum
 
 
@@ -43,7 +33,7 @@ class YogiState(ModelState):
 
 
 @dataclass(frozen=True, slots=True)
-class FedYogi(FromGlobalModel):
+class FedYogi(AveragesWeights):
     """Average the sites' changes; step adaptively.
 
     Args:
@@ -63,15 +53,11 @@ class FedYogi(FromGlobalModel):
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> YogiState:
         """The weights that every site starts from, and a fresh optimiser."""
-        weights = first_model(self.learner, reference, rng=rng).weights
+        weights = AveragesWeights.init(self, reference, rng=rng).weights
         vector = weights.vectors()[0][-1]
         start = self.first_second_moment
         second = self.adaptivity**2 if start is None else start
         return YogiState(weights, torch.zeros_like(vector), torch.full_like(vector, second))
-
-    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
-        """The site's weights times its rows."""
-        return row_weighted(upload.samples(), upload.info.num_rows)
 
     def finish(
         self, state: YogiState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
@@ -89,7 +75,3 @@ class FedYogi(FromGlobalModel):
         return replace(
             state, weights=weights, first_moment=first, second_moment=second, pooled=pooled
         )
-
-    def model(self, state: YogiState) -> NetworkPredictor:
-        """The global model."""
-        return network_of(self.learner, state.weights)

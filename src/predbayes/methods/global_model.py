@@ -34,15 +34,6 @@ class ModelState(RoundState):
     drawn: WeightSamples | None = field(default=None, kw_only=True)  # an ensemble's networks
 
 
-def first_model(
-    learner: NetworkLearner, reference: ReferenceRows, *, rng: torch.Generator
-) -> ModelState:
-    """A freshly initialised global model."""
-    require_network(learner, "a method that combines weights")
-    check_targets(learner, reference.targets)
-    return ModelState(WeightSamples.of(learner.network.create(rng)))
-
-
 def require_network(learner: object, what: str) -> None:
     """Refuse learners without weights before any site trains."""
     if not isinstance(learner, NetworkLearner):
@@ -67,7 +58,9 @@ class FromGlobalModel:
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> ModelState:
         """Return the weights that every site starts from."""
-        return first_model(self.learner, reference, rng=rng)
+        require_network(self.learner, "a method that combines weights")
+        check_targets(self.learner, reference.targets)
+        return ModelState(WeightSamples.of(self.learner.network.create(rng)))
 
     def learn(
         self, state: ModelState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
@@ -75,6 +68,19 @@ class FromGlobalModel:
         """Train from the global model; send the last weights."""
         predictor = self.learner.fit(rows, rng=rng, start=state.weights)
         return Upload.of_weights(predictor.samples[-1:], num_rows=count_rows(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class AveragesWeights(FromGlobalModel):
+    """The same where the mean of the sites' weights leads to the next global model."""
+
+    def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
+        """The site's weights times its rows."""
+        return row_weighted(upload.samples(), upload.info.num_rows)
+
+    def model(self, state: ModelState) -> NetworkPredictor:
+        """The global model."""
+        return network_of(self.learner, state.weights)
 
 
 def row_weighted(samples: WeightSamples, num_rows: int) -> TensorSum:

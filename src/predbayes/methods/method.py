@@ -34,30 +34,24 @@ class Method(Protocol[State, Total]):
     @property
     def families(self) -> frozenset[type[Predictive]]:
         """The predictive families it works for."""
-        ...
 
     @property
     def streams(self) -> bool:
         """True if memory stays flat as sites grow in number."""
-        ...
 
     def init(self, reference: ReferenceRows, *, rng: torch.Generator) -> State:
         """The state that the first round starts from."""
-        ...
 
     def learn(self, state: State, rows: Rows, inputs: Tensor, *, rng: torch.Generator) -> Upload:
         """Fit the site's rows and return what the site sends."""
-        ...
 
     def lift(self, state: State, upload: Upload, inputs: Tensor) -> Total:
         """An upload as a summand."""
-        ...
 
     def finish(
         self, state: State, total: Total, reference: ReferenceRows, *, rng: torch.Generator
     ) -> State:
         """The state after the round."""
-        ...
 
 
 @runtime_checkable
@@ -66,4 +60,3 @@ class HasModel(Protocol):
 
     def model(self, state: Any) -> Predictor:
         """What predicts, read off the state after the last round."""
-        ...

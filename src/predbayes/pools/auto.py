@@ -18,15 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import BOTH_FAMILIES, Contribution, OwnModel, PoolState
-from predbayes.pools.prior import PriorChoice, prior_predictive, require_prior
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.pools.pool import Contribution, OwnModel, PoolState
+from predbayes.pools.prior import SumsUnderAPrior
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
     MIN_LABELS,
@@ -51,7 +51,7 @@ class _Site:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoPool:
+class AutoPool(SumsUnderAPrior):
     """Select a pool by cross-validation on the labelled reference rows.
 
     Args:
@@ -62,8 +62,6 @@ class AutoPool:
         count_classes: Whether sites say how many rows of each class they have.
         num_folds: Parts of the labelled rows in cross-validation.
         min_labels: With fewer labels the pool is the mixture.
-        prior: The prior predictive that the product divides out.
-        floor: Least log-probability with which a site enters the pool.
     """
 
     own: OwnModel | Predictive | None = None
@@ -71,13 +69,9 @@ class AutoPool:
     count_classes: bool = True
     num_folds: int = 5
     min_labels: int = MIN_LABELS
-    prior: PriorChoice | Predictive = "default"
-    floor: float = LOG_PROB_FLOOR
-
-    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
 
     def __post_init__(self) -> None:
-        require_prior(self.prior)
+        SumsUnderAPrior.__post_init__(self)
         if not 2 <= self.num_folds <= self.min_labels:
             raise TrainingError(
                 f"num_folds must be from 2 to min_labels ({self.min_labels}), not {self.num_folds}"
@@ -87,10 +81,6 @@ class AutoPool:
     def streams(self) -> bool:
         """Unless predictives are kept apart."""
         return not self.keep_apart
-
-    def init(self, reference: ReferenceRows) -> PoolState:
-        """Return the prior predictive."""
-        return PoolState(prior=prior_predictive(self.prior, reference))
 
     def lift(self, state: PoolState, site: Contribution) -> Any:
         """Return the site in every term of the candidates."""

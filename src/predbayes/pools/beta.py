@@ -16,16 +16,16 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState, require_labels
-from predbayes.pools.prior import PriorChoice, prior_predictive, require_prior
-from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
+from predbayes.pools.pool import PoolState, require_labels
+from predbayes.pools.prior import PriorChoice, SumsUnderAPrior
+from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.released import released_beta
 from predbayes.predictive.tuning import tune_beta
 
 
 @dataclass(frozen=True, slots=True)
-class BetaPool:
+class BetaPool(SumsUnderAPrior):
     """Interpolate product and mixture in log space (Paper: eq:interp_model).
 
     Args:
@@ -33,21 +33,16 @@ class BetaPool:
             ``"released"``: as the authors' code finds it, for comparison with its figures only.
         domain: Where a tuned beta may lie.
         prior_std: Spread of a prior on the tuned beta, see `predbayes.predictive.tuning.tune_beta`.
-        prior: The prior predictive that the product divides out.
-        floor: Least log-probability with which a site enters the pool.
     """
 
     beta: float | Literal["tuned", "released"] = "tuned"
     domain: tuple[float, float] = (0.0, 1.0)
     prior_std: float | None = None
-    prior: PriorChoice | Predictive = "default"
-    floor: float = LOG_PROB_FLOOR
 
-    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
     streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_prior(self.prior)
+        SumsUnderAPrior.__post_init__(self)
         if isinstance(self.beta, str) and self.beta not in ("tuned", "released"):
             raise TrainingError(f"beta must be a number, 'tuned' or 'released', not {self.beta!r}")
 
@@ -55,11 +50,7 @@ class BetaPool:
         """Return the prior predictive."""
         if isinstance(self.beta, str):
             require_labels(reference, "beta")
-        return PoolState(prior=prior_predictive(self.prior, reference))
-
-    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
-        """Return the site in the sums of mixture and product."""
-        return site.summand(prior=state.prior, floor=self.floor)
+        return SumsUnderAPrior.init(self, reference)
 
     def finish(
         self,

@@ -11,7 +11,6 @@ a method, `predbayes.methods.pooled.Pooled`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -20,8 +19,8 @@ from torch import Tensor
 
 from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
-from predbayes.predictive.pooling import PredictiveSum, Term
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import Choice
 from predbayes.predictive.tuning import TunedPool
 from predbayes.summand import Summand
@@ -38,22 +37,10 @@ class Contribution:
     num_rows: float
     class_rows: Tensor | None = None  # (C,)
 
-    def summand(
-        self,
-        *,
-        prior: Predictive | None = None,
-        terms: Sequence[Term] = (),
-        floor: float = LOG_PROB_FLOOR,
-    ) -> PredictiveSum[Any]:
-        """Return the site as a sum of one; see `PredictiveSum.of`."""
-        return PredictiveSum.of(
-            self.predictive,
-            self.num_rows,
-            class_rows=self.class_rows,
-            prior=prior,
-            terms=terms,
-            floor=floor,
-        )
+    def summand(self, **options: Any) -> PredictiveSum[Any]:
+        """Return the site as a sum of one; the options are those of `PredictiveSum.of`."""
+        counts = self.class_rows
+        return PredictiveSum.of(self.predictive, self.num_rows, class_rows=counts, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,26 +76,21 @@ class Pool(Protocol[Total]):
     @property
     def families(self) -> frozenset[type[Predictive]]:
         """The predictive families it works for."""
-        ...
 
     @property
     def streams(self) -> bool:
         """True if memory stays flat as sites grow in number."""
-        ...
 
     def init(self, reference: ReferenceRows) -> PoolState:
         """Return the state before the round; refuse reference rows that cannot work."""
-        ...
 
     def lift(self, state: PoolState, site: Contribution) -> Total:
         """Return one site's predictives as a summand."""
-        ...
 
     def finish(
         self, state: PoolState, total: Total, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
         """Return the state with the pool on all reference rows."""
-        ...
 
 
 class OwnModel(Protocol):
@@ -118,7 +100,6 @@ class OwnModel(Protocol):
         self, inputs: Tensor, targets: Tensor, *, num_folds: int, rng: torch.Generator
     ) -> Predictive:
         """Return predictives that are honest on the labelled rows, which come first."""
-        ...
 
 
 @runtime_checkable
@@ -128,7 +109,6 @@ class TakesOwnModel(Protocol):
     @property
     def own(self) -> OwnModel | Predictive | None:
         """The model, or how it is made."""
-        ...
 
 
 @runtime_checkable
@@ -138,7 +118,6 @@ class CountsClasses(Protocol):
     @property
     def count_classes(self) -> bool:
         """True if it does."""
-        ...
 
 
 def require_labels(reference: ReferenceRows, what: str) -> None:

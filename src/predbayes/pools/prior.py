@@ -5,11 +5,14 @@ It is agreed before the round and goes into the plan, so every party knows it.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.predictive.families import Gaussian, Predictive
+from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState
+from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
+from predbayes.predictive.pooling import PredictiveSum
 
 PriorChoice = Literal["default", "flat", "reference"]
 """``reference`` is a Gaussian with the mean and variance of the reference targets.
@@ -18,12 +21,34 @@ The default is that for a Gaussian, and flat for a categorical.
 """
 
 
-def require_prior(prior: object) -> None:
-    """Refuse a misspelt choice at once, not after the sites have trained."""
-    if isinstance(prior, str) and prior not in get_args(PriorChoice):
-        raise TrainingError(
-            f"prior must be 'default', 'flat', 'reference' or a predictive, not {prior!r}"
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumsUnderAPrior:
+    """What the pools of mixture and product share: the prior, and how a site is lifted.
+
+    Args:
+        prior: The prior predictive that the product divides out.
+        floor: Least log-probability with which a site enters the pool.
+    """
+
+    prior: PriorChoice | Predictive = "default"
+    floor: float = LOG_PROB_FLOOR
+
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
+
+    def __post_init__(self) -> None:
+        # Refuse a misspelt choice at once, not after the sites have trained.
+        if isinstance(self.prior, str) and self.prior not in get_args(PriorChoice):
+            raise TrainingError(
+                f"prior must be 'default', 'flat', 'reference' or a predictive, not {self.prior!r}"
+            )
+
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return the prior predictive."""
+        return PoolState(prior=prior_predictive(self.prior, reference))
+
+    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
+        """Return the site in the sums of mixture and product."""
+        return site.summand(prior=state.prior, floor=self.floor)
 
 
 def prior_predictive(

@@ -14,43 +14,33 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState, require_labels
-from predbayes.pools.prior import PriorChoice, prior_predictive, require_prior
-from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
+from predbayes.pools.pool import PoolState, require_labels
+from predbayes.pools.prior import SumsUnderAPrior
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_temperature
 
 
 @dataclass(frozen=True, slots=True)
-class Tempered:
+class Tempered(SumsUnderAPrior):
     """One temperature on the mixture or on the product.
 
     Args:
         component: Which of the two.
-        prior: The prior predictive that the product divides out.
-        floor: Least log-probability with which a site enters the pool.
     """
 
     component: Literal["mixture", "product"] = "mixture"
-    prior: PriorChoice | Predictive = "default"
-    floor: float = LOG_PROB_FLOOR
 
-    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
     streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_prior(self.prior)
+        SumsUnderAPrior.__post_init__(self)
         if self.component not in ("mixture", "product"):
             raise TrainingError(f"component must be 'mixture' or 'product', not {self.component!r}")
 
     def init(self, reference: ReferenceRows) -> PoolState:
         """Return the prior predictive."""
         require_labels(reference, "the temperature")
-        return PoolState(prior=prior_predictive(self.prior, reference))
-
-    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
-        """Return the site in the sums of mixture and product."""
-        return site.summand(prior=state.prior, floor=self.floor)
+        return SumsUnderAPrior.init(self, reference)
 
     def finish(
         self,

@@ -43,69 +43,54 @@ class Predictive(Protocol):
 
     def __len__(self) -> int:
         """The number of rows, B."""
-        ...
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
         """The predictives of some of the rows."""
-        ...
 
     def natural(self) -> Tensor:
         """Natural coordinates, (B, D)."""
-        ...
 
     def moments(self) -> Tensor:
         """Moment coordinates, (B, D)."""
-        ...
 
     def check(self, targets: Tensor) -> None:
         """Refuse targets that are not one per row, or that the family cannot have produced."""
-        ...
 
     def log_prob(self, targets: Tensor) -> Tensor:
         """Log density of one target per row, (B,)."""
-        ...
 
     def kl(self, other: Self) -> Tensor:
         """KL(self || other) per row, (B,)."""
-        ...
 
     def bounded(self, floor: float) -> Self:
         """The nearest predictive whose coordinates are finite: log p or variance floored."""
-        ...
 
     def informed(self, prior: Self) -> Self:
         """This predictive as an expert: the prior where it knows no more than the prior."""
-        ...
 
     @classmethod
     def from_natural(cls, natural: Tensor) -> Self:
         """The predictive with these natural coordinates (for a categorical up to a shift)."""
-        ...
 
     @classmethod
     def from_moments(cls, moments: Tensor) -> Self:
         """The predictive with these moments."""
-        ...
 
     @staticmethod
     def log_partition(natural: Tensor) -> Tensor:
         """A(eta) per row, (B,); infinite where eta is outside the natural domain."""
-        ...
 
     @staticmethod
     def inner(natural: Tensor, targets: Tensor) -> Tensor:
         """The inner product of eta with T(y) per row, (B,), with leading dimensions kept."""
-        ...
 
     @staticmethod
     def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient (J,) and Hessian (J, J) of A along directions (J, B, D), averaged over rows."""
-        ...
 
     @staticmethod
     def is_proper(natural: Tensor) -> bool:
         """Say whether every row of eta lies in the natural domain."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -232,30 +232,10 @@ def classwise_ece(
     return _with_null(probs, one_hot, over_classes, from_model, rng, num_draws)
 
 
-def bootstrap(
-    metric: Callable[[Predictive, Tensor], float],
-    predictive: Predictive,
-    targets: Tensor,
-    *,
-    rng: torch.Generator,
-    num_draws: int = 1000,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a metric over rows."""
-    draws = []
-    for _ in range(num_draws):
-        rows = torch.randint(len(targets), (len(targets),), generator=rng)
-        draws.append(metric(predictive[rows], targets[rows]))
-    return _quantiles(draws, level)
-
-
-Gap = Callable[[Tensor, Tensor], float]
-
-
 def _with_null(
     confidence: Tensor,
     hits: Tensor,
-    gap: Gap,
+    gap: Callable[[Tensor, Tensor], float],
     from_model: Callable[[], Tensor],
     rng: torch.Generator,
     num_draws: int,
@@ -266,7 +246,8 @@ def _with_null(
     for _ in range(num_draws):
         rows = torch.randint(len(hits), (len(hits),), generator=rng)
         resampled.append(gap(confidence[rows], hits[rows]))
-    low, high = _quantiles(resampled, 0.95)
+    tails = torch.tensor([(1 - 0.95) / 2, (1 + 0.95) / 2], dtype=torch.float64)
+    low, high = torch.tensor(resampled, dtype=torch.float64).quantile(tails).tolist()
     # Resampling adds noise of its own, and noise only ever adds to an ECE: so the basic interval,
     # which reflects the resampled values about the estimate, and not the percentile interval.
     return CalibrationError(
@@ -289,9 +270,3 @@ def _equal_mass(confidence: Tensor, num_bins: int) -> Tensor:
 def _require_level(level: float) -> None:
     if not 0 < level < 1:
         raise PoolError(f"a level is a probability between 0 and 1, not {level}")
-
-
-def _quantiles(draws: list[float], level: float) -> tuple[float, float]:
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = torch.tensor(draws, dtype=torch.float64).quantile(tails).tolist()
-    return low, high

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import torch
@@ -145,6 +145,7 @@ _ALWAYS = (NATURAL, MOMENTS)
 _RESERVED = {"natural", "moments", "mixture", "product"}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PredictiveSum(Generic[P]):
     """What a server must remember about the clients seen so far, on fixed inputs.
 
@@ -160,25 +161,13 @@ class PredictiveSum(Generic[P]):
         [0.7, 0.821, 0.9]
     """
 
-    __slots__ = ("_kinds", "_lacking", "_values", "_weights", "family", "num_clients", "prior")
-
-    def __init__(
-        self,
-        family: type[P],
-        prior: P | None,
-        num_clients: int,
-        values: dict[str, Tensor],
-        weights: dict[str, float | Tensor],
-        kinds: dict[str, _Kind],
-        lacking: frozenset[str] = frozenset(),
-    ) -> None:
-        self.family = family
-        self.prior = prior
-        self.num_clients = num_clients
-        self._values = values
-        self._weights = weights
-        self._kinds = kinds
-        self._lacking = lacking  # terms to which some client could not contribute
+    family: type[P]
+    prior: P | None
+    num_clients: int
+    _values: dict[str, Tensor]
+    _weights: dict[str, float | Tensor]
+    _kinds: dict[str, _Kind]
+    _lacking: frozenset[str]  # terms to which some client could not contribute
 
     @classmethod
     def of(
@@ -243,11 +232,13 @@ class PredictiveSum(Generic[P]):
             # (B, 1) weights go with the rows; (D,) weights do not, also where B happens to be D.
             return weight[rows] if isinstance(weight, Tensor) and weight.ndim == 2 else weight
 
-        values = {name: value[rows] for name, value in self._values.items()}
-        part = self._with(values, {name: of_rows(w) for name, w in self._weights.items()})
-        if self.prior is not None and len(self.prior) > 1:
-            part.prior = self.prior[rows]
-        return part
+        prior = self.prior
+        return replace(
+            self,
+            prior=prior if prior is None or len(prior) == 1 else prior[rows],
+            _values={name: value[rows] for name, value in self._values.items()},
+            _weights={name: of_rows(weight) for name, weight in self._weights.items()},
+        )
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -261,15 +252,19 @@ class PredictiveSum(Generic[P]):
         """
         if name in self._values or name in _RESERVED:
             raise PoolError(f"this sum has a component {name!r} already")
-        values = self._values | {name: predictive.natural().double()}
-        larger = self._with(values, self._weights | {name: 1.0})
-        larger._kinds = self._kinds | {name: "fixed"}
-        return larger
+        return replace(
+            self,
+            _values=self._values | {name: predictive.natural().double()},
+            _weights=self._weights | {name: 1.0},
+            _kinds=self._kinds | {name: "fixed"},
+        )
 
     def add_(self, other: PredictiveSum[P]) -> Self:
         """Add another sum to this one in place; memory does not grow with the number of clients."""
         self._require_same_shape(other)
-        self._drop(other._lacking)
+        self._lacking |= other._lacking
+        for name in self._lacking & self._values.keys():
+            del self._values[name], self._weights[name]
         for name in self._values:
             value = other._values[name]
             # The first addition widens the accumulator; float32 clients are never widened first.
@@ -280,21 +275,7 @@ class PredictiveSum(Generic[P]):
 
     def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
         copies = {name: value.clone() for name, value in self._values.items()}
-        return self._with(copies, dict(self._weights)).add_(other)
-
-    def _with(
-        self, values: dict[str, Tensor], weights: dict[str, float | Tensor]
-    ) -> PredictiveSum[P]:
-        """These clients with other accumulators."""
-        return PredictiveSum(
-            self.family, self.prior, self.num_clients, values, weights, self._kinds, self._lacking
-        )
-
-    def _drop(self, lacking: frozenset[str]) -> None:
-        """Forget terms to which some client could not contribute."""
-        self._lacking |= lacking
-        for name in lacking & self._values.keys():
-            del self._values[name], self._weights[name]
+        return replace(self, _values=copies, _weights=dict(self._weights)).add_(other)
 
     def product(self) -> P:
         """The Bayesian committee machine (Paper: eq:prod_rule)."""
