@@ -237,12 +237,9 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
     if _are_numbers(positions):  # datasets side by side have scales of their own, and zeros
         _scale(axes, means)
     _ticks(axes, positions)
-    _plain(axes)
-    if panel.group != cell_label({}):
-        axes.set_title(fill(panel.group, 36, break_on_hyphens=False), fontsize=_MEDIUM, color=_INK)
+    title = fill(panel.group, 36, break_on_hyphens=False) if panel.group != cell_label({}) else ""
     name = "dataset" if x == DATASET else x.rpartition(".")[2].replace("_", " ")
-    axes.set_xlabel(name, fontsize=_SMALL, color=_INK)
-    axes.set_ylabel(metric_name(panel.metric), fontsize=_SMALL, color=_INK)
+    _plain(axes, name, metric_name(panel.metric), title)
 
 
 def metric_name(metric: str) -> str:
@@ -349,16 +346,12 @@ def _draw_diagram(figure: Figure, halves: Any, bins: Bins, title: str) -> None:
     # Called pooled because it is not the mean of the seeds' errors, but at most that.
     upper.text(0.05, 0.93, f"pooled ECE {bins.ece:.3f}", fontsize=_SMALL - 1, color=_INK, va="top")
     upper.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
-    upper.set_title(title, fontsize=_MEDIUM, color=_INK)
-    upper.set_ylabel("accuracy", fontsize=_SMALL, color=_INK)
     upper.tick_params(labelbottom=False)
     edges = np.linspace(0, 1, len(bins.count) + 1)
     share = bins.count / bins.count.sum()
     lower.bar(edges[:-1], share, np.diff(edges), align="edge", color="#9BBFD9", edgecolor="white")
-    lower.set_xlabel("confidence", fontsize=_SMALL, color=_INK)
-    lower.set_ylabel("share", fontsize=_SMALL, color=_INK)
-    for axes in (upper, lower):
-        _plain(axes)
+    _plain(upper, "", "accuracy", title)
+    _plain(lower, "confidence", "share")
 
 
 # Figures and files
@@ -371,8 +364,11 @@ def _new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _plain(axes: Axes) -> None:
-    """No frame, a quiet grid, small ticks."""
+def _plain(axes: Axes, x: str, y: str, title: str = "") -> None:
+    """Labels, no frame, a quiet grid, small ticks."""
+    axes.set_xlabel(x, fontsize=_SMALL, color=_INK)
+    axes.set_ylabel(y, fontsize=_SMALL, color=_INK)
+    axes.set_title(title, fontsize=_MEDIUM, color=_INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(labelsize=_SMALL - 1, colors=_INK, width=0.6, length=2.5)

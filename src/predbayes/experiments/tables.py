@@ -139,7 +139,9 @@ def build_table(
     use = losses if metric == "nll" else None
     entries: dict[tuple[str, str], Entry] = {}
     for column in chosen:
-        runs = _by_method(record for record in records if cell_label(record.cell) == column)
+        runs: dict[str, dict[int, Record]] = {}
+        for record in (r for r in records if cell_label(r.cell) == column):
+            runs.setdefault(record.method, {})[record.seed] = record
         for method, entry in _entries(runs, metric, against, use, seed).items():
             entries[method, column] = entry
     return Table(
@@ -172,17 +174,16 @@ def best_table(
     chosen: dict[tuple[str, str], str] = {}
     for label, column in every.entries:
         base = split_label(label)[0]
-        held = chosen.get((base, column))
-        mean = every.entries[label, column].summary.mean
-        if held is None or _is_better(mean, every.entries[held, column].summary.mean, every.aim):
+        held = chosen.setdefault((base, column), label)
+        mean, best = (every.entries[one, column].summary.mean for one in (label, held))
+        if math.isnan(best) or loss(mean, every.aim) < loss(best, every.aim):
             chosen[base, column] = label
-    best = [
-        replace(record, method=split_label(record.method)[0])
-        for record in records
-        if record.method
-        == chosen.get((split_label(record.method)[0], cell_label(record.cell)), record.method)
-    ]
-    table = build_table(best, metric, against=against, columns=columns, losses=losses)
+    kept = []
+    for record in records:
+        base = split_label(record.method)[0]
+        if record.method == chosen.get((base, cell_label(record.cell)), record.method):
+            kept.append(replace(record, method=base))
+    table = build_table(kept, metric, against=against, columns=columns, losses=losses)
     entries = {
         (base, column): replace(entry, variant=split_label(chosen[base, column])[1])
         for (base, column), entry in table.entries.items()
@@ -255,10 +256,6 @@ def loss(value: float, aim: float) -> float:
     return abs(value - aim) if math.isfinite(aim) else -math.copysign(1.0, aim) * value
 
 
-def _is_better(value: float, other: float, aim: float) -> bool:
-    return math.isnan(other) or loss(value, aim) < loss(other, aim)
-
-
 def _entries(
     runs: Mapping[str, Mapping[int, Record]],
     metric: str,
@@ -309,13 +306,6 @@ def _read_losses(folder: Path, record: Record) -> Floats | None:
     except (ValueError, EOFError, OSError) as error:
         raise ExperimentError(f"{path.name} does not hold losses: {error}") from error
     return array.reshape(-1)
-
-
-def _by_method(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
-    runs: dict[str, dict[int, Record]] = {}
-    for record in records:
-        runs.setdefault(record.method, {})[record.seed] = record
-    return runs
 
 
 def unique(names: Iterable[str]) -> list[str]:
