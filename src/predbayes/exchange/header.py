@@ -137,7 +137,9 @@ def from_metadata(metadata: Any, shown: str) -> tuple[UploadInfo, Signature | No
     if not isinstance(metadata, dict) or _INFO_KEY not in metadata:
         raise UploadError("it is not an upload of predbayes", shown)
     unknown = set(metadata) - {_INFO_KEY, _SIGNATURE_KEY}
-    if unknown or not all(_is_info(value) for value in metadata.values()):
+    # In a long text every error would be listed.
+    texts = (isinstance(v, str) and len(v) <= _MAX_INFO_CHARACTERS for v in metadata.values())
+    if unknown or not all(texts):
         raise UploadError("it has metadata that no upload has", shown)
     try:
         info = UploadInfo.model_validate_json(metadata[_INFO_KEY])
@@ -196,11 +198,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         raise ValueError("a name comes twice")
     return content
-
-
-def _is_info(value: Any) -> bool:
-    """Return whether it may be metadata; in a long text every error would be listed."""
-    return isinstance(value, str) and len(value) <= _MAX_INFO_CHARACTERS
 
 
 def _spec(entry: Any, shown: str) -> Spec:

@@ -35,46 +35,41 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
     app = require("flwr.clientapp", "flower").ClientApp()
 
     @app.query(HELLO.partition(".")[2])  # type: ignore[untyped-decorator]
+    @_replying
     def hello(message: Any, context: Any) -> Any:
-        return _reply(message, lambda: _greet(message, context, may_bring=node_of is None))
+        outbox = Outbox(node_config(context.node_config, context.run_config))
+        return greeting(outbox, _plan(message), may_bring=node_of is None)
 
     @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
+    @_replying
     def upload(message: Any, context: Any) -> Any:
-        return _reply(message, lambda: _upload(message, context, node_of))
+        from predbayes.flower.node import Node
+
+        answer = (node_of or Node.of_context)(context).answer(_plan(message))
+        return upload_record(answer) if isinstance(answer, Path) else words(status=answer)
 
     @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
+    @_replying
     def ack(message: Any, _context: Any) -> Any:
-        return _reply(message, lambda: _note(message))
+        _log.info("the coordinator says: %s", read_words(message.content).get("state", ""))
+        return words(state="noted")
 
     return app
-
-
-def _greet(message: Any, context: Any, *, may_bring: bool) -> Any:
-    outbox = Outbox(node_config(context.node_config, context.run_config))
-    return greeting(outbox, _plan(message), may_bring=may_bring)
-
-
-def _upload(message: Any, context: Any, node_of: Callable[[Any], Node] | None) -> Any:
-    from predbayes.flower.node import Node
-
-    answer = (node_of or Node.of_context)(context).answer(_plan(message))
-    return upload_record(answer) if isinstance(answer, Path) else words(status=answer)
-
-
-def _note(message: Any) -> Any:
-    _log.info("the coordinator says: %s", read_words(message.content).get("state", ""))
-    return words(state="noted")
 
 
 def _plan(message: Any) -> str:
     return str(read_words(message.content).get("plan", ""))
 
 
-def _reply(message: Any, answer: Callable[[], Any]) -> Any:
+def _replying(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Reply with an answer, or with the kind of the error and nothing else of it."""
-    try:
-        content = answer()
-    except Exception as error:
-        _log.error("%s", error, exc_info=not isinstance(error, PredbayesError))
-        content = words(status="failed", reason=type(error).__name__)
-    return require("flwr.app", "flower").Message(content, reply_to=message)
+
+    def reply(message: Any, context: Any) -> Any:
+        try:
+            content = answer(message, context)
+        except Exception as error:
+            _log.error("%s", error, exc_info=not isinstance(error, PredbayesError))
+            content = words(status="failed", reason=type(error).__name__)
+        return require("flwr.app", "flower").Message(content, reply_to=message)
+
+    return reply
