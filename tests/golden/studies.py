@@ -1,6 +1,6 @@
 """Whole studies with known keys, salts and clock, and a digest of everything they leave.
 
-    python -m tests.golden.studies NAME...    prints {study: {file: digest}} as JSON
+    python -m tests.golden.studies NAME...    prints {study: {file: digest}} and figures as JSON
 
 What is random in a study, and its time, is fixed here; everything else must repeat to the bit.
 Pages are left out: their wording may change. So are the digests of pages that a ledger has, and
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-LEDGER = os.environ.get("GOLDEN_LEDGER", "predbayes.study.store.ledger")
+LEDGER = "predbayes.study.store.ledger"
 PINNED = {
     # The same bits on every processor: no kernel that only some of them have.
     "ATEN_CPU_CAPABILITY": "default",
@@ -99,6 +98,13 @@ def digests(root: Path) -> dict[str, str]:
     }
 
 
+def figures(root: Path) -> dict[str, float]:
+    """The scores of the first result: what can be compared where processors round differently."""
+    path = next(root.rglob("results/1/result.json"))
+    scores = json.loads(path.read_bytes())["student"]["scores"]["metrics"]
+    return {name: score["value"] for name, score in scores.items()}
+
+
 def _content(path: Path) -> bytes:
     if path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -155,16 +161,12 @@ def main(names: list[str]) -> None:
     import torch
 
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"probe": probe()}
+    found: dict[str, Any] = {"probe": probe(), "figures": {}}
     for name in names:
         with tempfile.TemporaryDirectory() as folder, known_secrets(7):
             STUDIES[name](Path(folder))
             found[name] = digests(Path(folder))
-            kept = os.environ.get("GOLDEN_KEEP")
-            if kept:
-                import shutil
-
-                shutil.copytree(folder, Path(kept) / name)
+            found["figures"][name] = figures(Path(folder))
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
