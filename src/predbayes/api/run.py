@@ -44,7 +44,7 @@ def run(
     """Run a method over sites and return its result.
 
     Args:
-        method: Such as ``Distilled(AutoPool(learner), student=network)``.
+        method: Such as ``Distilled(Pooled(learner), student=network)``.
         sites: Rows by site, or a `Federation` that reaches the sites.
         reference: The reference rows.
         seed: Of everything random in the run.
