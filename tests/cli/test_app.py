@@ -56,6 +56,16 @@ class TestHelp:
             seconds.append(cpu_of_children() - began)
         assert 0 < statistics.median(seconds) < 0.5
 
+    @pytest.mark.parametrize(
+        ("mistyped", "meant"),
+        [(["studdy"], "study"), (["study", "ad"], "add"), (["plan", "nw"], "new")],
+    )
+    def test_a_mistyped_command_is_corrected_once(self, mistyped, meant):
+        done = predbayes(*mistyped)
+        assert done.returncode == 2
+        assert done.stderr.count("Did you mean") == 1
+        assert meant in done.stderr
+
     @pytest.mark.parametrize("command", [[], ["data"], ["experiment"], ["experiment", "sweep"]])
     def test_every_group_has_one(self, command):
         done = predbayes(*command, "--help")

@@ -24,6 +24,7 @@ app = typer.Typer(
     name="predbayes",
     help="Calibrated one-round federated learning.",
     no_args_is_help=True,
+    suggest_commands=False,  # click does
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -7,7 +7,9 @@ import typer
 from predbayes.cli.show import show_table
 from predbayes.errors import DataError
 
-app = typer.Typer(help="List, fetch and check datasets.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, fetch and check datasets.", no_args_is_help=True, suggest_commands=False
+)
 
 
 @app.command("list")

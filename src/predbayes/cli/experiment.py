@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from predbayes.experiments.records import Record
     from predbayes.experiments.sweep import Report
 
-app = typer.Typer(help="Run and compare methods; reproduce the paper.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run and compare methods; reproduce the paper.",
+    no_args_is_help=True,
+    suggest_commands=False,
+)
 
 _PLAIN: dict[str, Any] = {"box": None, "header_style": "bold"}  # of a table
 

@@ -13,7 +13,9 @@ from predbayes.cli.show import show_findings
 from predbayes.errors import PlanError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
-app = typer.Typer(help="Draft, check and freeze a study's plan.", no_args_is_help=True)
+app = typer.Typer(
+    help="Draft, check and freeze a study's plan.", no_args_is_help=True, suggest_commands=False
+)
 
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="A plan in TOML, or a folder with a plan.toml.")

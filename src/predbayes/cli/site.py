@@ -7,7 +7,9 @@ import typer
 from predbayes.cli import site_check, site_model, site_train
 
 app = typer.Typer(
-    help="Take part in a study: check, train, approve, evaluate, adopt.", no_args_is_help=True
+    help="Take part in a study: check, train, approve, evaluate, adopt.",
+    no_args_is_help=True,
+    suggest_commands=False,
 )
 app.command("key")(site_train.key_command)
 app.command("check")(site_check.check_command)

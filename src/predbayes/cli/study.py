@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from predbayes.study.coordinator.status import SiteStatus, Status
 
 app = typer.Typer(
-    help="Run a study: admit sites, add their uploads, finish, verify.", no_args_is_help=True
+    help="Run a study: admit sites, add their uploads, finish, verify.",
+    no_args_is_help=True,
+    suggest_commands=False,
 )
 
 Folder = Annotated[
