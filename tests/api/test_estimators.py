@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 
@@ -142,18 +143,43 @@ def test_without_scikit_learn_it_is_one_line():
     assert done.stdout == "this needs the package sklearn: pip install 'predbayes[study]'\n"
 
 
+BAD = np.array([[0, 1], [np.nan, 0]])
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("arguments", "sites", "reference", "message"),
         [
             ({}, {}, np.zeros((2, 2)), "fit needs sites"),
             ({}, {"a": (np.zeros((2, 2)), [0, 1])}, None, "fit needs sites"),
-            ({}, {"a": np.zeros((2, 2))}, np.zeros((2, 2)), "site 'a' are no pair"),
+            ({}, {"a": np.zeros((2, 2))}, np.zeros((2, 2)), "site 'a': its rows are no pair"),
             ({}, {"a": (np.zeros((2, 2)), [1, 1])}, np.zeros((2, 2)), "of one class"),
             ({}, {"a": (np.zeros((2, 2)), [0, 1])}, (1, 2, 3, 4), "reference rows are"),
             ({"model": "forrest"}, None, None, "no model 'forrest'"),
             ({"model": 3}, None, None, "neither a name"),
             ({"pool": "means"}, None, None, "no pool 'means'"),
+            ({"student": "mpl"}, None, None, "no student 'mpl'; did you mean 'mlp'"),
+            ({"student": 3}, None, None, "student 3 is neither"),
+            ({}, [(np.eye(2), [0, 1])], np.eye(2), "give a dict name -> "),
+            ({}, [(np.eye(2), [0, 1])] * 2, (np.eye(2), [0, 1]), "give a dict name -> "),
+            ({}, {"a": (np.eye(2), [0, 1])}, [[1, 2], [3]], "^reference rows: rows of unequal"),
+            ({}, {"a": (np.eye(2), [0, 1])}, BAD, "^reference rows: row 1 has a missing or inf"),
+            ({}, {"a": (np.eye(2), [0, 1]), "B": (BAD, [0, 1])}, BAD, "^site 'B': row 1 has a"),
+            ({}, {"a": (np.eye(2), [0, 1]), "B": (np.eye(3), [0, 1, 0])}, BAD, "^site 'B': X has"),
+            ({}, {"B": (np.eye(2), [0])}, BAD, "^site 'B': Found input"),
+            ({}, {"B": (np.eye(2), ["a", 1])}, BAD, "^site 'B': labels are of mixed types"),
+            (
+                {},
+                {"A": (np.eye(2), [0, 1]), "B": (np.eye(2), ["a", "b"])},
+                np.eye(2),
+                "mixed types: site 'A' has numbers, site 'B' has strings",
+            ),
+            (
+                {},
+                {"A": (np.eye(2), [0, 1])},
+                (np.eye(2), ["0", "1"]),
+                "site 'A' has numbers, reference rows have strings",
+            ),
         ],
     )
     def test_in_one_line(self, arguments, sites, reference, message):
@@ -162,6 +188,87 @@ class TestRefused:
         with pytest.raises(pb.PredbayesError, match=message) as error:
             pb.FederatedClassifier(**arguments).fit(sites, reference)
         assert "\n" not in str(error.value)
+
+    def test_missing_values_also_where_it_predicts(self, classified):
+        model, _, _, (x, _) = classified
+        with pytest.raises(ValueError, match=r"^row 1 has a missing or infinite value") as error:
+            model.predict(np.stack([x[0], [np.inf, 0]]))
+        assert "\n" not in str(error.value)
+
+
+def test_a_class_that_only_the_reference_rows_have_is_warned_of():
+    x, y = np.eye(4), np.array(["blue", "red"] * 2)
+    model = pb.FederatedClassifier("logistic-regression", pool="mixture", distillation=QUICK)
+    with pytest.warns(UserWarning, match="only the reference rows have the class 'Red'"):
+        model.fit({"a": (x, y)}, (x, ["blue", "Red"] * 2))
+
+
+def test_no_random_state_draws_a_seed():
+    x, y = np.eye(4), [0, 1, 0, 1]
+    model = pb.FederatedClassifier("logistic-regression", random_state=None, distillation=QUICK)
+    first, second = (clone(model).fit(x, y).predict_proba(x) for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+READ_AGAIN = """
+import sys, numpy as np, predbayes as pb
+model = getattr(pb, sys.argv[1]).load(sys.argv[2])
+x = np.load(sys.argv[3])
+probs = model.predict_proba(x) if hasattr(model, "classes_") else model.predict(x)
+np.savez(sys.argv[4], values=probs, labels=model.predict(x))
+"""
+
+
+def read_again(model, x, folder):
+    model.save(folder)
+    np.save(folder / "x.npy", x)
+    arguments = [type(model).__name__, folder, folder / "x.npy", folder / "out.npz"]
+    subprocess.run([sys.executable, "-c", READ_AGAIN, *map(str, arguments)], check=True)
+    return np.load(folder / "out.npz")
+
+
+class TestSaved:
+    def test_a_classifier_keeps_its_bits_and_labels_in_a_new_process(self, classified, tmp_path):
+        model, _, _, (x, _) = classified
+        again = read_again(model, x, tmp_path)
+        np.testing.assert_array_equal(again["values"], model.predict_proba(x))
+        np.testing.assert_array_equal(again["labels"], model.predict(x))
+
+    def test_a_regressor_keeps_its_bits_in_a_new_process(self, measured, tmp_path):
+        model, (x, _) = measured
+        again = read_again(model, x, tmp_path)
+        np.testing.assert_array_equal(again["values"], model.predict(x))
+
+    @pytest.mark.parametrize("classes", [[3, 7, 9], [0.5, 1.0, 2.0], [False, True, True]])
+    def test_labels_of_any_plain_kind(self, classes, classified, tmp_path):
+        model = copy.copy(classified[0])
+        model.classes_ = np.array(classes)
+        model.save(tmp_path)
+        again = pb.FederatedClassifier.load(tmp_path)
+        np.testing.assert_array_equal(again.classes_, classes)
+        assert again.classes_.dtype == model.classes_.dtype
+        assert (again.n_features_in_, again.model) == (2, "logistic-regression")
+
+    def test_names_of_columns(self, tmp_path):
+        x, y = pd.DataFrame(np.eye(4), columns=list("abcd")), [0, 1, 0, 1]
+        pb.FederatedClassifier("logistic-regression", distillation=QUICK).fit(x, y).save(tmp_path)
+        again = pb.FederatedClassifier.load(tmp_path)
+        with pytest.raises(ValueError, match="feature names"):
+            again.predict(x[list("bacd")])
+
+    def test_what_cannot_be_saved_or_read_is_one_line(self, classified, measured, tmp_path):
+        with pytest.raises(pb.PredbayesError, match=r"has no estimator\.json"):
+            pb.FederatedClassifier.load(tmp_path)
+        measured[0].save(tmp_path)
+        with pytest.raises(pb.PredbayesError, match="holds a FederatedRegressor, not a"):
+            pb.FederatedClassifier.load(tmp_path)
+        (tmp_path / "estimator.json").write_text("{}")
+        with pytest.raises(pb.PredbayesError, match="is not a saved estimator"):
+            pb.FederatedRegressor.load(tmp_path)
+        model = copy.copy(classified[0])
+        model.classes_ = np.array([(1,), None], dtype=object)
+        with pytest.raises(pb.PredbayesError, match="only classes that are strings or numbers"):
+            model.save(tmp_path)
 
 
 NOT_APPLICABLE = {

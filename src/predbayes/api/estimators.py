@@ -7,27 +7,35 @@
 Inside is `run` of a pool, distilled into one network: what `predict` asks. Classes may be of any
 kind and are numbered; inputs are standardised by the reference rows, the target of a regression by
 its labelled rows, or by the sums of the sites where no row is labelled. `result_` is the `Result`.
+A saved estimator is a saved result and `estimator.json`, the names of classes and columns.
 
 Importing this module needs scikit-learn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
+from predbayes.api import saved
 from predbayes.api.result import Result
 from predbayes.api.run import run
 from predbayes.api.scaling import Scaling
 from predbayes.errors import DataError, TrainingError, no_such
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.strict import Strict
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
@@ -52,10 +60,24 @@ Build = Callable[[int, int], nn.Module]
 
 Pool = Literal["auto", "beta", "mixture", "product"]
 _MIN_STEPS = 1000  # small sites pass over their rows more often
+_ESTIMATOR_FILE = "estimator.json"
+_REFERENCE = "reference rows"
+_KINDS = {"b": "numbers", "i": "numbers", "u": "numbers", "f": "numbers", "U": "strings"}
 
 
 class InputError(DataError, ValueError):
     """Rows that cannot be fitted; a ValueError, as scikit-learn's users expect."""
+
+
+class EstimatorRecord(Strict):
+    """The content of estimator.json."""
+
+    format_version: Literal[1] = 1
+    estimator: str
+    settings: dict[Literal["model", "pool", "student", "random_state"], str | int]
+    num_features: int
+    feature_names: list[str] | None
+    classes: list[bool | int | float | str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +111,7 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         pool: Pool = "auto",
         student: Build | Literal["mlp"] = "mlp",
         distillation: OptimizerSettings | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         device: str = "cpu",
         progress: bool | None = None,
         callbacks: Sequence[Callback] = (),
@@ -118,7 +140,9 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         num_evaluate = 0 if rows.evaluate is None else len(rows.evaluate)
         inputs = scaling.scaled(rows.reference_inputs())
         num_inputs = int(np.prod(inputs.shape[1:]))
-        student = Network(_build(self.student, num_inputs, likelihoods[1]), likelihoods[1])
+        student = Network(
+            _build("student", self.student, num_inputs, likelihoods[1]), likelihoods[1]
+        )
         learner = self._learner(num_inputs, likelihoods[0])
         method = Distilled(
             self._pooled(learner), student, self.distillation or DISTILLATION, self.device
@@ -127,12 +151,55 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
             method,
             given,
             ReferenceRows(inputs, targets, num_evaluate),
-            seed=int(self.random_state),
+            seed=secrets.randbits(31) if self.random_state is None else int(self.random_state),
             progress=self.progress,
             callbacks=self.callbacks,
         )
         self.result_ = result.scaled_by(scaling)
         return self
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `load` reads: numbers and plain data, nothing pickled."""
+        _validation.check_is_fitted(self)
+        names, classes = getattr(self, "feature_names_in_", None), getattr(self, "classes_", None)
+        given = {name: getattr(self, name) for name in ("model", "pool", "student", "random_state")}
+        try:
+            record = EstimatorRecord(
+                estimator=type(self).__name__,
+                settings={n: v for n, v in given.items() if isinstance(v, str | int)},  # type: ignore[misc]
+                num_features=self.n_features_in_,
+                feature_names=None if names is None else names.tolist(),
+                classes=None if classes is None else classes.tolist(),
+            )
+        except ValidationError as error:
+            raise DataError("only classes that are strings or numbers can be saved") from error
+        self.result_.save(folder)
+        (Path(folder) / _ESTIMATOR_FILE).write_text(record.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, network: Any = None, *, trust: bool = False, device: str = "cpu"
+    ) -> Self:
+        """Read an estimator that was saved; it predicts the same bits.
+
+        Settings that are not plain text or numbers, such as a model of one's own, are the defaults.
+
+        Args:
+            folder: What `save` wrote.
+            network: As in `pb.load`: the student, where it is one's own.
+            trust: As in `pb.load`.
+            device: Where to predict.
+        """
+        record = _read(Path(folder), cls.__name__)
+        settings: Any = record.settings
+        loaded = cls(**settings, device=device)
+        loaded.n_features_in_ = record.num_features
+        if record.feature_names is not None:
+            loaded.feature_names_in_ = np.array(record.feature_names, dtype=object)
+        if record.classes is not None:
+            loaded.classes_ = np.array(record.classes)
+        loaded.result_ = saved.load(folder, network, trust=trust, device=device)
+        return loaded
 
     def _rows(self, sites: Any, reference: Any) -> _Rows:
         if not isinstance(sites, Mapping) or hasattr(sites, "shape"):  # some sparse tables are both
@@ -140,32 +207,39 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
             return _Rows({"all": (x, y)}, None, x)
         if reference is None or not sites:
             raise InputError("fit needs sites (name -> (X, y)) and reference rows (X, or (X, y))")
-        checked = {
-            str(name): self._checked(*_pair(name, rows), first=index == 0)
-            for index, (name, rows) in enumerate(sites.items())
-        }
-        x, y, unlabelled, evaluate = _reference_parts(reference)
-        return _Rows(
-            checked,
-            self._checked(x, y) if y is not None and len(y) else None,
-            *(self._inputs(part) for part in (unlabelled, evaluate)),
-        )
+        checked: dict[str, tuple[Array, Array]] = {}
+        for name, given in sites.items():
+            with _at(f"site {name!r}"):
+                checked[str(name)] = self._checked(*_pair(given), first=not checked)
+        with _at(_REFERENCE):
+            x, y, unlabelled, evaluate = _reference_parts(reference)
+            return _Rows(
+                checked,
+                self._checked(x, y) if y is not None and len(y) else None,
+                *(self._optional(part) for part in (unlabelled, evaluate)),
+            )
 
     def _checked(self, x: Any, y: Any, *, first: bool = False) -> tuple[Array, Array]:
         """Inputs and labels as arrays; scikit-learn refuses what cannot be."""
+        x, y = _plain(x), _plain(y)
+        if not self._numeric:
+            _refuse_mixed({"it has": y})
         inputs, labels = _validation.validate_data(
-            self, _plain(x), _plain(y), reset=first, allow_nd=True, dtype=np.float64,
-            y_numeric=self._numeric, ensure_min_samples=1 + self._numeric,
+            self, x, y, reset=first, allow_nd=True, dtype=np.float64,
+            y_numeric=self._numeric, ensure_min_samples=1 + self._numeric, ensure_all_finite=False,
         )  # fmt: skip
-        return inputs, labels
+        return _finite(inputs), labels
 
-    def _inputs(self, x: Any) -> Array | None:
-        if x is None or not len(x):
-            return None
-        checked: Array = _validation.validate_data(
-            self, _plain(x), reset=False, allow_nd=True, dtype=np.float64
-        )
-        return checked
+    def _optional(self, x: Any) -> Array | None:
+        return None if x is None or not len(x) else self._inputs(x)
+
+    def _inputs(self, x: Any) -> Array:
+        return _finite(
+            _validation.validate_data(
+                self, _plain(x), reset=False, allow_nd=True, dtype=np.float64,
+                ensure_all_finite=False,
+            )
+        )  # fmt: skip
 
     def _scaling(self, rows: _Rows) -> Scaling:
         """Means and scales of tables; images and the like are taken as they are."""
@@ -182,7 +256,7 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
             model = known[model]()
         if hasattr(model, "get_params"):
             return self._of_estimator(model, likelihood)
-        network = Network(_build(model, num_inputs, likelihood), likelihood)
+        network = Network(_build("model", model, num_inputs, likelihood), likelihood)
         preset = "tuned" if isinstance(likelihood, Softmax) else "tuned-regression"
         settings = replace(PRESETS[preset], min_steps=_MIN_STEPS)
         return SGHMCLearner(network, settings, self.device)
@@ -198,10 +272,7 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
 
     def _predictive(self, x: Any) -> Any:
         _validation.check_is_fitted(self)
-        checked = _validation.validate_data(
-            self, _plain(x), reset=False, allow_nd=True, dtype=np.float64
-        )
-        return self.result_.predict(checked)
+        return self.result_.predict(self._inputs(x))
 
     _numeric: bool
 
@@ -221,6 +292,8 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
 class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[misc, name-defined]
     """A classifier that sites make together, each from its own rows.
 
+    A Pipeline of scikit-learn transforms one X, so inside it only ``fit(X, y)`` works.
+
     Args:
         model: What each site fits: ``"mlp"``, ``"logistic-regression"``, ``"random-forest"``,
             ``"gaussian-process"``, an estimator of scikit-learn, or a function (number of inputs,
@@ -228,7 +301,7 @@ class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[mi
         pool: How predictions are pooled: ``"auto"``, ``"beta"``, ``"mixture"`` or ``"product"``.
         student: The network that comes of it: ``"mlp"``, or a function as above.
         distillation: How the student is trained; None is as for `distill`.
-        random_state: The seed.
+        random_state: The seed; None draws one.
         device: Where networks are trained: ``"cpu"``, ``"cuda"``, ``"auto"``.
         progress: As in `run`.
         callbacks: As in `run`.
@@ -256,6 +329,7 @@ class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[mi
     def _prepared(
         self, rows: _Rows
     ) -> tuple[Callable[[Array], Tensor], tuple[Likelihood, Likelihood]]:
+        _compare_labels(rows)
         labels = rows.labels()
         _multiclass.check_classification_targets(labels)
         self.classes_ = np.unique(labels)
@@ -269,6 +343,7 @@ class FederatedRegressor(_base.RegressorMixin, _Federated):  # type: ignore[misc
     """A regressor that sites make together, each from its own rows.
 
     Targets may be in any unit: they are standardised inside, and predictions come back in it.
+    A Pipeline of scikit-learn transforms one X, so inside it only ``fit(X, y)`` works.
 
     Args:
         model: What each site fits: ``"mlp"``, ``"linear-regression"``, ``"random-forest"``,
@@ -278,7 +353,7 @@ class FederatedRegressor(_base.RegressorMixin, _Federated):  # type: ignore[misc
         student: The network that comes of it, with a second output for its variance: ``"mlp"``,
             or a function as above.
         distillation: How the student is trained; None is as for `distill`.
-        random_state: The seed.
+        random_state: The seed; None draws one.
         device: Where networks are trained: ``"cpu"``, ``"cuda"``, ``"auto"``.
         progress: As in `run`.
         callbacks: As in `run`.
@@ -339,15 +414,79 @@ def _scales(inputs: Array) -> Array:
     return np.where(constant, 1.0, std)
 
 
-def _build(model: Any, num_inputs: int, likelihood: Likelihood) -> Any:
-    if isinstance(model, str):
+def _build(role: str, model: Any, num_inputs: int, likelihood: Likelihood) -> Any:
+    if model == "mlp":
         return Network.mlp(num_inputs, likelihood).build
+    if isinstance(model, str):
+        raise TrainingError(no_such(role, model, ["mlp"]))
     if not callable(model):
         raise TrainingError(
-            f"model {model!r} is neither a name, an estimator, nor a function "
+            f"{role} {model!r} is neither a name, an estimator, nor a function "
             "(number of inputs, number of outputs) -> torch module"
         )
     return partial(model, num_inputs, likelihood.num_outputs)
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Begin what is wrong with some rows with whose they are, in one line."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{place}: {' '.join(str(error).split())}") from error
+
+
+def _finite(inputs: Array) -> Array:
+    wrong = np.flatnonzero(~np.isfinite(inputs).reshape(len(inputs), -1).all(1))
+    if len(wrong):
+        raise InputError(
+            f"row {wrong[0]} has a missing or infinite value (NaN or inf); impute first"
+        )
+    return inputs
+
+
+def _compare_labels(rows: _Rows) -> None:
+    """Refuse labels of several types; warn of classes that no site has."""
+    by_place = {f"site {name!r} has": y for name, (_, y) in rows.sites.items()}
+    known = np.concatenate(list(by_place.values()))
+    own = known[:0] if rows.labelled is None else rows.labelled[1]
+    _refuse_mixed(by_place if rows.labelled is None else by_place | {f"{_REFERENCE} have": own})
+    for label in np.setdiff1d(own, known).tolist():
+        warnings.warn(
+            f"only the reference rows have the class {label!r}; is it spelt as at the sites?",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_mixed(labels: Mapping[str, Any]) -> None:
+    kinds = {place: _kinds(values) for place, values in labels.items()}
+    if len(set().union(*kinds.values())) > 1:
+        told = ", ".join(f"{at} {' and '.join(sorted(of))}" for at, of in kinds.items())
+        raise InputError(f"labels are of mixed types: {told}; write them alike everywhere")
+
+
+def _kinds(labels: Any) -> set[str]:
+    """Whether labels are numbers, strings, or both."""
+    array = np.array(labels, dtype=object) if isinstance(labels, list) else np.asarray(labels)
+    types = set(map(type, array.ravel())) if array.dtype == object else {array.dtype}
+    return {_KINDS.get(np.dtype(of).kind, "objects") for of in types}
+
+
+def _read(folder: Path, estimator: str) -> EstimatorRecord:
+    path = folder / _ESTIMATOR_FILE
+    try:
+        record = EstimatorRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(
+            f"{folder} has no {_ESTIMATOR_FILE}; give a folder that an estimator was saved in, or "
+            "read a result with pb.load"
+        ) from None
+    except ValidationError as error:
+        raise DataError(f"{path} is not a saved estimator: {error.errors()[0]['msg']}") from error
+    if record.estimator != estimator:
+        raise DataError(f"{folder} holds a {record.estimator}, not a {estimator}")
+    return record
 
 
 def _reference_parts(reference: Any) -> tuple[Any, Any, Any, Any]:
@@ -362,11 +501,25 @@ def _reference_parts(reference: Any) -> tuple[Any, Any, Any, Any]:
     return reference[0], reference[1], reference[2] if len(reference) == 3 else None, None
 
 
-def _pair(name: Any, rows: Any) -> tuple[Any, Any]:
+def _pair(rows: Any) -> tuple[Any, Any]:
     if not isinstance(rows, tuple | list) or len(rows) != 2:
-        raise InputError(f"the rows of site {name!r} are no pair (X, y)")
+        raise InputError("its rows are no pair (X, y)")
     return rows[0], rows[1]
 
 
 def _plain(values: Any) -> Any:
+    """Tensors as arrays, the rest as it is; rows of unequal length are refused."""
+    if isinstance(values, list | tuple) and _ragged(values):
+        raise InputError(
+            "rows of unequal length; as sites give a dict name -> (X, y), as reference rows X or a "
+            "tuple (X, y)"
+        )
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _ragged(values: Any) -> bool:
+    try:
+        np.asarray(values)
+    except (ValueError, TypeError, RuntimeError):
+        return True
+    return False
