@@ -4,7 +4,8 @@
 
 One process with one thread imports what the command needs and forks a child for each run. It
 trains once undisturbed, then again in a new folder with as many kills as asked for, each at a
-moment drawn from how long training takes, and prints what it found as one line of JSON.
+moment drawn from how long training takes; every second one waits for a checkpoint first, however
+busy the machine is. It prints what it found as one line of JSON.
 """
 
 from __future__ import annotations
@@ -35,14 +36,17 @@ def main(folder: Path, num_kills: int) -> None:
     seconds = time.monotonic() - began
     drawn = random.Random(3)
     killed = checkpoints = 0
+    checkpoint = folder / "disturbed" / "home" / "checkpoint.safetensors"
     while killed < num_kills:
         child = _launch(folder, "disturbed")
+        if killed % 2:
+            _wait_for(checkpoint, seconds)
         time.sleep(drawn.uniform(0.05, 0.5) * seconds)
         os.kill(child, signal.SIGKILL)
         if _wait(child) != -signal.SIGKILL:
             break  # it was done before
         killed += 1
-        checkpoints += (folder / "disturbed" / "home" / "checkpoint.safetensors").exists()
+        checkpoints += checkpoint.exists()
     assert _wait(_launch(folder, "disturbed")) == 0, (folder / "log").read_text()
     one, two = (folder / name / f"{SITE}.safetensors" for name in ("straight", "disturbed"))
     left = sorted(path.name for path in (folder / "disturbed").rglob("*") if path.is_file())
@@ -67,6 +71,13 @@ def _launch(folder: Path, out: str) -> int:
 
     arguments = ["site", "train", "world/kit", "rows.csv", "--out", out]
     return launch(arguments, folder / "log", prepare)
+
+
+def _wait_for(path: Path, seconds: float) -> None:
+    """Until a file is there, but no longer than training takes."""
+    until = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _wait(child: int) -> int:
