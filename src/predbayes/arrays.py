@@ -6,6 +6,7 @@ int64; text is refused, because only `FederatedClassifier` numbers classes by it
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,19 @@ def as_rows(rows: Any) -> Any:
             f"not {type(rows).__name__}"
         )
     return as_inputs(rows[0]), as_targets(rows[1])
+
+
+def num_inputs(values: Any) -> int:
+    """Return how many numbers a row has, of anything with a shape."""
+    return math.prod(values.shape[1:])
+
+
+def require_finite(inputs: Tensor, what: str) -> None:
+    """Refuse inputs with NaN or infinity; ``what`` is the word for a row."""
+    finite = inputs.isfinite()
+    if not bool(finite.all()):
+        row = int(finite.logical_not().nonzero()[0, 0])
+        raise DataError(f"{what} {row}, counted from 0, is not finite; fill it in or leave it out")
 
 
 def _numbers(values: Any, what: str) -> np.ndarray[Any, Any]:

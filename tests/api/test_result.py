@@ -10,7 +10,12 @@ import pytest
 import torch
 
 import predbayes as pb
+from predbayes.api.scaling import Scaling
 from predbayes.learning.local import DeepEnsemble, SGDLearner
+from predbayes.methods.description import describe_pool
+from predbayes.pools.pool import PoolState
+from predbayes.predictive.selection import MIXTURE, CandidateScore, Choice, Complexity
+from predbayes.predictive.tuning import TunedPool
 from tests.contracts.test_methods import CASES, METHODS, SHORT, STUDENTS, world
 
 REFERENCE_ONLY = (
@@ -198,3 +203,109 @@ def test_an_ensemble_of_the_method_is_distilled_alike():
     )
     low, high = result.predict(reference.inputs).interval(0.5)
     assert bool((low < high).all())
+
+
+class TestTheSummary:
+    ACCOUNT = pb.run(
+        METHODS["mixture"](pb.Categorical), *world(pb.Categorical, num_sites=1)
+    ).account  # fmt: skip
+
+    def line(self, start, **changes):
+        said = pb.Result(None, self.ACCOUNT.model_copy(update=changes)).summary()
+        return next(line for line in said.splitlines() if line.startswith(start))
+
+    def test_rows_without_a_label_are_told_from_an_unknown_nll(self):
+        assert self.line("NLL", nll=None).split(maxsplit=1)[1] == "unknown"
+        assert "none of 50 reference rows has a label" in self.line(
+            "NLL", nll=None, num_labels=0, num_reference=50
+        )
+
+    @pytest.mark.parametrize(
+        ("gap", "said"),
+        [
+            (3e-4, "NLL 0.0003 above the pool's"),
+            (-0.2, "NLL 0.2000 below the pool's"),
+            (-1e-9, "NLL equal to the pool's"),
+        ],
+    )
+    def test_a_student_is_compared_in_words(self, gap, said):
+        assert self.line("student", gap=-1e-9, nll_gap=gap) == (
+            f"student 0.0000 nats from the pool, {said}"
+        )
+
+    @pytest.mark.parametrize("name", ["auto", "auto, too few labels"])
+    def test_it_has_one_nll(self, name):
+        sites, reference = world(pb.Categorical)
+        summary = pb.run(METHODS[name](pb.Categorical), sites, reference).summary()
+        assert summary.count("NLL") == 1
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"), [((1.0, 0.0), "untuned"), ((0.4, 0.6), "with a few weights")]
+)
+def test_a_chosen_pool_is_described_without_its_nll(shares, said):
+    scores = tuple(
+        CandidateScore(level.name, level, 0, 1.0, 0.0, 0.1, share)
+        for level, share in zip((Complexity.UNTUNED, Complexity.FEW_WEIGHTS), shares, strict=True)
+    )
+    tuned = TunedPool({"mixture": 1.0}, 1.0, 30, {})
+    choice = Choice(MIXTURE, tuned, scores, "cross-validated NLL 1.0000 with no weights")
+    described = describe_pool(PoolState(choice=choice))
+    assert described == f"{choice.name}: chosen by cross-validation, {said}"
+
+
+class TestNewRows:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def result(cls):
+        sites, reference = world(pb.Categorical, num_sites=1)
+        return pb.run(METHODS["fedavg"](pb.Categorical), sites, reference)
+
+    @pytest.mark.parametrize("scaling", [Scaling(), Scaling((0.0, 0.0), (1.0, 1.0))])
+    def test_of_another_width_are_refused(self, result, scaling):
+        with pytest.raises(pb.DataError, match=r"^rows have 4 inputs, the model was trained on 2$"):
+            result.scaled_by(scaling).predict(np.zeros((3, 4)))
+
+    def test_that_are_not_finite_are_refused(self, result):
+        rows = torch.zeros(3, 2)
+        rows[1, 0] = torch.inf
+        with pytest.raises(pb.DataError, match=r"^row 1, counted from 0, is not finite"):
+            result.predict(rows)
+
+    def test_may_be_none(self, result):
+        assert len(result.predict(torch.zeros(0, 2))) == 0
+
+
+class TestWhatRunTakes:
+    def run(self, method="mixture", sites=None, reference=None, **options):
+        theirs, rows = world(pb.Categorical, num_sites=1)
+        made = METHODS[method](pb.Categorical) if isinstance(method, str) else method
+        return pb.run(made, sites or theirs, reference or rows, **options)
+
+    def test_a_pair_is_reference_rows(self):
+        _sites, rows = world(pb.Categorical)
+        pair = (rows.inputs[rows.labelled], rows.targets)
+        plain = self.run(reference=pb.ReferenceRows.of(pair)).predictive
+        assert torch.equal(self.run(reference=pair).predictive.log_probs, plain.log_probs)
+
+    def test_a_pool_alone_is_no_method(self):
+        with pytest.raises(
+            pb.TrainingError, match=r"^BetaPool is a pool; wrap it: pb\.Pooled\(lea"
+        ):
+            self.run(pb.BetaPool())
+
+    def test_a_list_is_no_sites(self):
+        sites, _rows = world(pb.Categorical)
+        with pytest.raises(pb.DataError, match=r"^sites are a dict .* not a list$"):
+            self.run(sites=list(sites.values()))
+
+    @pytest.mark.parametrize("method", ["mixture", "distilled beta"])
+    def test_a_pool_needs_one_round(self, method):
+        with pytest.raises(pb.TrainingError, match=r"^a pool needs one round; .*num_rounds=3$"):
+            self.run(method, num_rounds=3)
+
+
+@pytest.mark.parametrize("build", [torch.nn.Linear(2, 3), "mlp"])
+def test_a_network_needs_a_function_that_builds_it(build):
+    with pytest.raises(pb.TrainingError, match=r"give a function: pb\.Network\(lambda: \.\.\., "):
+        pb.Network(build, pb.Softmax(3))

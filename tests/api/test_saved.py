@@ -144,3 +144,41 @@ def test_a_damaged_predictive_is_refused(tmp_path):
     (tmp_path / "weights.safetensors").write_bytes(b"x")
     with pytest.raises(pb.UploadError, match="not a safetensors file"):
         pb.load(tmp_path)
+
+
+class TestAResultOfDamagedWords:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def saved(cls, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("damaged")
+        sites, reference = world(pb.Gaussian, num_sites=1)
+        pb.run(pb.FedAvg(pb.SGDLearner(STUDENTS[pb.Gaussian], SHORT)), sites, reference).save(
+            folder
+        )
+        return folder, json.loads((folder / "result.json").read_text())
+
+    def load(self, saved, part, **changes):
+        folder, record = saved
+        changed = record | {part: record[part] | changes}
+        (folder / "result.json").write_text(json.dumps(changed))
+        return pb.load(folder)
+
+    @pytest.mark.parametrize(
+        ("part", "changes", "said"),
+        [
+            ("network", {"arguments": ["two"]}, "describes a mlp"),
+            ("network", {"arguments": [2, -3, [8]]}, "describes a mlp"),
+            ("network", {"options": {"depth": 3}}, "describes a mlp"),
+            ("network", {"likelihood_options": {"loud": True}}, "describes a LearnedNoise"),
+            ("scaling", {"unit": 3.0}, "describes a Scaling"),
+        ],
+    )
+    def test_it_is_refused_in_one_line(self, saved, part, changes, said):
+        with pytest.raises(pb.DataError, match=rf"^result\.json {said} that cannot be: [^\n]+$"):
+            self.load(saved, part, **changes)
+
+    def test_one_of_an_earlier_version_does_not_know_its_width(self, saved):
+        result = self.load(saved, "account", num_inputs=None)
+        assert len(result.predict(torch.zeros(3, 2))) == 3
+        with pytest.raises(pb.DataError, match=r"trained on 2$"):
+            self.load(saved, "account").predict(torch.zeros(3, 4))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.errors import DataError, TrainingError
 from predbayes.exchange.federation import InProcess, Task, require_federation
@@ -60,6 +62,30 @@ def test_what_cannot_reach_sites_is_no_federation(other):
 
 
 def test_a_federation_needs_sites():
-    for bad in ({}, [(torch.zeros(3, 1), torch.zeros(3))]):
-        with pytest.raises(DataError, match="at least one site"):
-            InProcess(bad)
+    with pytest.raises(DataError, match="there is no site"):
+        InProcess({})
+    with pytest.raises(DataError, match=r"dict name -> \(inputs, targets\), not a list"):
+        InProcess([(torch.zeros(3, 1), torch.zeros(3))])
+
+
+@pytest.mark.parametrize("given", [torch.zeros(3, 4), np.zeros((3, 2, 2))])
+def test_a_site_of_another_width_is_refused_before_any_trains(given):
+    class Untouched:
+        def learn(self, state, rows, inputs, *, rng):
+            raise AssertionError("a site was trained")
+
+    sites = {"A": (torch.zeros(3, 13), torch.zeros(3)), "B": (given, torch.zeros(3))}
+    message = "^site 'B' has 4 inputs per row, the reference rows 13$"
+    with pytest.raises(DataError, match=message):
+        next(InProcess(sites).collect(Task(Untouched(), 0.0, torch.zeros(1, 13))))
+
+
+def test_loaders_are_not_read_for_their_width():
+    loader = DataLoader(TensorDataset(torch.zeros(3, 4), torch.zeros(3)))
+
+    class Count:
+        def learn(self, state, rows, inputs, *, rng):
+            assert rows is loader
+            return Upload.of_predictions(Gaussian(torch.zeros(1), torch.ones(1)), num_rows=3)
+
+    assert next(InProcess({"A": loader}).collect(Task(Count(), 0.0, torch.zeros(1, 13))))

@@ -36,3 +36,25 @@ def test_counts_must_fit():
         ReferenceRows.of((torch.zeros(2, 1), torch.zeros(2)), unlabelled=torch.zeros(2, 3))
     with pytest.raises(DataError, match="2 labelled inputs with 1 labels"):
         ReferenceRows.of((torch.zeros(2, 1), torch.zeros(1)))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_rows_that_are_not_finite_are_refused(bad):
+    inputs = torch.zeros(9, 2)
+    inputs[7, 1] = bad
+    with pytest.raises(DataError, match=r"^reference row 7, counted from 0, is not finite[^\n]*$"):
+        ReferenceRows(inputs, torch.zeros(2))
+
+
+def test_a_pair_is_given_as_labelled_rows():
+    x, y = torch.zeros(2, 1), torch.zeros(2)
+    rows = ReferenceRows.given((x, y))
+    assert torch.equal(rows.inputs, x)
+    assert torch.equal(rows.targets, y)
+    assert ReferenceRows.given(rows) is rows
+
+
+@pytest.mark.parametrize("bad", [torch.zeros(2, 1), (torch.zeros(2, 1),), None])
+def test_what_else_is_given_is_told_how(bad):
+    with pytest.raises(DataError, match=r"pb\.ReferenceRows\.of\(.*not \w+$"):
+        ReferenceRows.given(bad)

@@ -26,7 +26,7 @@ from predbayes.experiments.methods import (
 from predbayes.experiments.run import plan, run_methods
 from predbayes.experiments.world import make_world
 from predbayes.learning.likelihood import LearnedNoise
-from predbayes.learning.local import Network, SGHMCLearner
+from predbayes.learning.local import Network, SGDLearner, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
@@ -455,7 +455,7 @@ class TestMethods:
         )
         experiment = load_experiment(str(config))
         entry, settings = experiment.method({}, "half"), experiment.settings({}, "half")
-        spec, learner = find_method("halved:halved"), object()
+        spec, learner = find_method("halved:halved"), SGDLearner(None)
         assert method_options(spec, entry, settings) == {"send": "predictions", "scale": 0.25}
         expected = Pooled(learner, BetaPool(beta=0.25), send="predictions")
         assert build_method(spec, entry, settings, learner) == expected
@@ -465,7 +465,7 @@ class TestMethods:
             str(config), assignments=["options.own=none", "options.send=weights"]
         )
         entry, settings = experiment.method({}, "beta"), experiment.settings({}, "beta")
-        learner = object()
+        learner = SGDLearner(None)
         expected = Pooled(learner, AutoPool(), send="weights", own="none")
         assert build_method(find_method("auto"), entry, settings, learner) == expected
         with pytest.raises(TrainingError, match="BetaPool takes no own model"):

@@ -63,8 +63,8 @@ class Known:
         return NetworkPredictor(self.network, self.results[len(rows[0])])
 
 
-def rows_of(num):
-    return torch.zeros(num, 1), torch.zeros(num)
+def rows_of(num, width=1):
+    return torch.zeros(num, width), torch.zeros(num)
 
 
 SITES = {"one": rows_of(1), "three": rows_of(3)}
@@ -401,7 +401,7 @@ def class_world(rng):
         evaluate=torch.randn(4, 2, generator=rng),
     )
     results = {n: class_samples(rng) for n in (1, 3, 4)}
-    return Known(results, CLASSES), {str(n): rows_of(n) for n in results}, reference
+    return Known(results, CLASSES), {str(n): rows_of(n, 2) for n in results}, reference
 
 
 class TestOneShot:
@@ -545,7 +545,7 @@ class TestControls:
         _learner, _sites, reference = class_world(rng)
         same = class_samples(rng)
         learner = Known({1: same, 3: same}, CLASSES)
-        sites = {"zurich": rows_of(1), "basel": rows_of(3)}
+        sites = {"zurich": rows_of(1, 2), "basel": rows_of(3, 2)}
         assert run_on(Pooled(learner, BestSite()), sites, reference).site == "basel"
 
     def test_a_site_without_finite_predictions_is_not_the_best(self, rng):

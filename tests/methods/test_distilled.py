@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from predbayes.api.run import run
-from predbayes.errors import UploadError
+from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import LearnedNoise, Softmax
@@ -17,6 +17,7 @@ from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
+from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
@@ -128,3 +129,12 @@ def test_a_teacher_who_is_not_calibrated_is_no_reason_to_distil_for_longer(world
     assert "distil for more steps" not in caplog.text
     distilled(world, STILL)
     assert "distil for more steps" in caplog.text
+
+
+def test_a_pool_or_a_class_is_no_method():
+    with pytest.raises(
+        TrainingError, match=r"^AutoPool is a pool; wrap it: pb\.Pooled\(learner, A"
+    ):
+        Distilled(AutoPool(), NETWORK)
+    with pytest.raises(TrainingError, match=r"^Pooled is a class; give an instance of it$"):
+        Distilled(Pooled, NETWORK)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
+from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.pool import PoolState
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator, split
@@ -121,10 +124,79 @@ def test_misspelt_choices_of_a_pool_are_refused(bad):
         BetaPool(**bad)
 
 
-@pytest.mark.parametrize("wrong", [BetaPool, LEARNER, "beta"])
-def test_what_is_no_pool_is_refused(wrong):
-    with pytest.raises(TrainingError, match="is no pool"):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (LEARNER, "is no pool"),
+        ("beta", "is no pool"),
+        (BetaPool, r"^BetaPool is a class; write BetaPool\(\)$"),
+    ],
+)
+def test_what_is_no_pool_is_refused(wrong, said):
+    with pytest.raises(TrainingError, match=said):
         Pooled(LEARNER, wrong)
+
+
+class Estimator:
+    """As far as an estimator of scikit-learn can be told by its parts."""
+
+    def fit(self, x, y):
+        return self
+
+    def get_params(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (SGDLearner, "^SGDLearner is a class; give an instance"),
+        (Estimator(), "^Estimator is an estimator; wrap it in pb.SklearnClassifier or"),
+        (NETWORK, "^Network is no learner; a learner has fit"),
+    ],
+)
+def test_what_is_no_learner_is_refused(wrong, said):
+    with pytest.raises(TrainingError, match=said):
+        Pooled(wrong, BetaPool())
+    with pytest.raises(TrainingError, match=said):
+        Pooled(LEARNER, AutoPool(), own=wrong)
+
+
+class Careless(BetaPool):
+    """A pool that returns whatever it is told to."""
+
+    def returns(self, what):
+        object.__setattr__(self, "what", what)
+        return self
+
+    def finish(self, state, total, reference, *, rng):
+        return self.what
+
+
+def certain(num_rows, value=0.0):
+    return Categorical(torch.full((num_rows, 1), value))
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (certain(30), r"Careless\.finish returned a Categorical without a predictive"),
+        (None, r"Careless\.finish returned a NoneType without a predictive"),
+        (PoolState(), r"Careless\.finish returned a PoolState without a predictive"),
+        (PoolState(pooled=certain(29)), "Careless pooled 29 rows; there are 30 reference rows"),
+        (PoolState(pooled=certain(30, math.nan)), "Careless gave a predictive that is not finite"),
+    ],
+)
+def test_what_a_pool_must_not_return_is_refused(world, returned, said):
+    method = Pooled(LEARNER, Careless().returns(returned))
+    with pytest.raises(PoolError, match=f"^{said}"):
+        method.finish(PoolState(), None, world[1], rng=generator(0))
+
+
+def test_a_pool_may_hold_a_class_for_impossible(world):
+    sure = PoolState(pooled=Categorical.from_moments(torch.tensor([[0.0, 1.0]]).expand(30, 2)))
+    method = Pooled(LEARNER, Careless().returns(sure))
+    assert method.finish(PoolState(), None, world[1], rng=generator(0)) is sure
 
 
 def test_a_pool_without_a_part_for_an_own_model_takes_none():
@@ -255,7 +327,7 @@ def test_rounds_repeat_the_method(world):
             rounds.append((task.round, task.state.pooled is not None))
             return super().collect(task)
 
-    run(Pooled(LEARNER, mixture()), Counting(sites), reference, seed=0, num_rounds=3)
+    run(FedAvg(LEARNER), Counting(sites), reference, seed=0, num_rounds=3)
     assert rounds == [(0, False), (1, True), (2, True)]
 
 

@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import torch
+
 from predbayes.api.scaling import UNSCALED, Scaling
-from predbayes.errors import PoolError
+from predbayes.arrays import as_inputs, num_inputs, require_finite
+from predbayes.errors import DataError, PoolError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.strict import Strict
 from predbayes.learning.local import Predictor
@@ -46,6 +49,7 @@ class Account(Strict):
     gap: float | None = None
     nll_gap: float | None = None
     temperature: float | None = None
+    num_inputs: int | None = None  # of a row; unknown in results of earlier versions
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,7 +77,14 @@ class Result(Generic[State]):
                 f"{self.account.method} has predictions on the reference rows only; to predict new "
                 "inputs, run pb.Distilled(method, student=network)"
             )
-        return self.scaling.restored(self.model.predict(self.scaling.scaled(inputs)))
+        given = as_inputs(inputs, torch.float64 if self.scaling.input_mean else None)
+        expected = self.account.num_inputs
+        if expected is not None and num_inputs(given) != expected:
+            raise DataError(
+                f"rows have {num_inputs(given)} inputs, the model was trained on {expected}"
+            )
+        require_finite(given, "row")
+        return self.scaling.restored(self.model.predict(self.scaling.scaled(given)))
 
     @property
     def predictive(self) -> Predictive:
@@ -88,7 +99,10 @@ class Result(Generic[State]):
 
     @property
     def choice(self) -> Any:
-        """The pool that was chosen from several, and why; None where none was chosen."""
+        """The pool that was chosen from several, and why; None where none was chosen.
+
+        None in a loaded result; the summary has the words.
+        """
         return getattr(pool_of(self.state), "choice", None)
 
     @property
@@ -145,6 +159,7 @@ def account_of(
         gap=_number(getattr(state, "gap", None)),
         nll_gap=_number(getattr(state, "nll_gap", None)),
         temperature=None if student is None else 1 / student.inverse_temperature,
+        num_inputs=num_inputs(reference.inputs),
     )
 
 
@@ -199,8 +214,10 @@ def _sites(sites: Mapping[str, int]) -> str:
 
 
 def _rests_on(account: Account) -> str:
-    if account.nll is None:
+    if not account.num_labels:
         return f"unknown: none of {account.num_reference:,} reference rows has a label"
+    if account.nll is None:
+        return "unknown"
     how = (
         "each under weights tuned without it"
         if account.held_out
@@ -210,9 +227,16 @@ def _rests_on(account: Account) -> str:
 
 
 def _student(account: Account) -> str:
-    parts = [f"{account.gap:.4f} nats from the pool"]
+    parts = [f"{abs(account.gap or 0):.4f} nats from the pool"]  # rounding can bring it below 0
     if account.nll_gap is not None:
-        parts.append(f"NLL {account.nll_gap:+.4f}")
+        parts.append(f"NLL {_beside(account.nll_gap)} the pool's")
     if account.temperature is not None and account.temperature != 1:
         parts.append(f"temperature {account.temperature:.3f}")
     return ", ".join(parts)
+
+
+def _beside(difference: float) -> str:
+    size = f"{abs(difference):.4f}"
+    if not float(size):
+        return "equal to"
+    return f"{size} {'above' if difference > 0 else 'below'}"

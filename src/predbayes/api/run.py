@@ -19,7 +19,8 @@ from predbayes.exchange.federation import Federation, InProcess, Task, require_f
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.methods.description import describe_pool, pool_of
-from predbayes.methods.method import HasModel, Method
+from predbayes.methods.method import HasModel, Method, require_method
+from predbayes.methods.pooled import Pooled
 from predbayes.progress import Callback, Event, listening, tell
 from predbayes.seeding import generator
 from predbayes.summand import Summand, fold
@@ -34,7 +35,7 @@ _FAR_OFF = 10.0  # mean or spread of targets, or its inverse, that no setting he
 def run(
     method: Method[State, Total],
     sites: Mapping[str, Any] | Federation,
-    reference: ReferenceRows,
+    reference: ReferenceRows | tuple[Any, Any],
     *,
     seed: int = 0,
     num_rounds: int = 1,
@@ -46,18 +47,18 @@ def run(
     Args:
         method: Such as ``Distilled(Pooled(learner), student=network)``.
         sites: Rows by site, or a `Federation` that reaches the sites.
-        reference: The reference rows.
+        reference: The reference rows; a pair (inputs, labels) if all of them have labels.
         seed: Of everything random in the run.
         num_rounds: For methods that average weights; a pool needs one.
         progress: Whether to draw a bar on stderr; None is yes where stderr is a terminal.
         callbacks: Functions that are told of every `Event`: an epoch with its loss, a site's
             upload, the pool chosen, the student distilled.
     """
-    _require_method(method)
-    federation = InProcess(sites) if isinstance(sites, Mapping) else sites
+    require_method(method)
+    federation: Any = InProcess(sites) if isinstance(sites, Mapping | list | tuple) else sites
     require_federation(federation)
-    if num_rounds < 1:
-        raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
+    _require_rounds(method, num_rounds)
+    reference = ReferenceRows.given(reference)
     _warn_of_scale(reference)
     num_rows: dict[str, int] = {}
     with listening(callbacks, bar=progress):
@@ -83,16 +84,11 @@ def _noted(uploads: Iterator[Upload], index: int, num_rows: dict[str, int]) -> I
         yield upload
 
 
-def _require_method(method: object) -> None:
-    """Refuse what is no method before any site trains."""
-    if isinstance(method, type):
-        raise TrainingError(f"{method.__name__} is a class; give an instance of it")
-    for part in ("families", "streams", "init", "learn", "lift", "finish"):
-        if not hasattr(method, part):
-            raise TrainingError(
-                f"{type(method).__name__} has no {part}; a method has families, streams, init, "
-                "learn, lift and finish"
-            )
+def _require_rounds(method: object, num_rounds: int) -> None:
+    if num_rounds < 1:
+        raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
+    if num_rounds > 1 and isinstance(getattr(method, "method", method), Pooled):
+        raise TrainingError(f"a pool needs one round; leave out num_rounds={num_rounds}")
 
 
 def _warn_of_scale(reference: ReferenceRows) -> None:

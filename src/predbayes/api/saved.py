@@ -16,7 +16,7 @@ import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -33,6 +33,9 @@ from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.learning.nets import cnn, mlp
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.seeding import isolated
+
+Made = TypeVar("Made")
 
 RESULT_FILE, WEIGHTS_FILE, REFERENCE_FILE = (
     "result.json",
@@ -104,7 +107,7 @@ def load(
     """
     folder = Path(folder)
     record = _read(folder)
-    scaling = Scaling(**{n: _tuple(value) for n, value in record.scaling.items()})  # type: ignore[arg-type]
+    scaling = _made(Scaling, **{n: _tuple(value) for n, value in record.scaling.items()})
     model = None
     if record.network is not None:
         model = NetworkPredictor(
@@ -163,11 +166,13 @@ def _network(record: NetworkRecord, given: Any, *, trust: bool) -> Network:
         return given
     if record.likelihood not in _LIKELIHOODS:
         raise DataError("the result's network has a likelihood of its own; give load a pb.Network")
-    likelihood: Likelihood = _LIKELIHOODS[record.likelihood](**record.likelihood_options)
+    likelihood: Likelihood = _made(_LIKELIHOODS[record.likelihood], **record.likelihood_options)
     if given is not None:
         return Network(given, likelihood)
     if record.build in _BUILT_IN:
         built_in = partial(_BUILT_IN[record.build], *record.arguments, **record.options)
+        with isolated(torch.Generator()):
+            _made(built_in)
         return Network(built_in, likelihood)
     if not record.build or not trust:
         known = f", or trust=True to import {record.build}" if record.build else ""
@@ -176,6 +181,16 @@ def _network(record: NetworkRecord, given: Any, *, trust: bool) -> Network:
             "the torch module"
         )
     return Network(_imported(record.build), likelihood)
+
+
+def _made(build: Callable[..., Made], **options: Any) -> Made:
+    """Return what a description builds; refuse one that a damaged file has made senseless."""
+    try:
+        return build(**options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        name = getattr(getattr(build, "func", build), "__name__", "")
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{RESULT_FILE} describes a {name} that cannot be: {reason}") from error
 
 
 def _imported(reference: str) -> Callable[[], nn.Module]:

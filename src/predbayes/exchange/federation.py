@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from predbayes.arrays import as_rows
+from predbayes.arrays import as_rows, num_inputs
 from predbayes.errors import DataError, PredbayesError, TrainingError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.training import Rows
@@ -71,13 +71,28 @@ class InProcess:
     sites: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sites, Mapping) or not self.sites:
-            raise DataError("sites are a dict from names to rows, with at least one site")
+        if not isinstance(self.sites, Mapping):
+            kind = type(self.sites).__name__
+            raise DataError(f"sites are a dict name -> (inputs, targets), not a {kind}")
+        if not self.sites:
+            raise DataError("there is no site; sites are a dict name -> (inputs, targets)")
 
     def collect(self, task: Task) -> Iterator[Upload]:
         """Train and yield one site at a time; nothing is kept."""
+        for name, rows in self.sites.items():  # all of them, before the first one trains
+            _require_width(name, rows, task.inputs)
         for name, rows in self.sites.items():
             yield _learn_at(name, rows, task)
+
+
+def _require_width(name: str, rows: Any, reference: Tensor) -> None:
+    """Refuse a site whose inputs are not those of the reference rows; loaders are not read."""
+    inputs = rows[0] if isinstance(rows, tuple | list) and len(rows) == 2 else None
+    if hasattr(inputs, "shape") and num_inputs(inputs) != num_inputs(reference):
+        raise DataError(
+            f"site {name!r} has {num_inputs(inputs)} inputs per row, the reference rows "
+            f"{num_inputs(reference)}"
+        )
 
 
 def _learn_at(name: str, rows: Any, task: Task) -> Upload:

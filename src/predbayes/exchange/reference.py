@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbayes.arrays import as_inputs, as_targets
+from predbayes.arrays import as_inputs, as_targets, require_finite
 from predbayes.errors import DataError
 
 
@@ -35,6 +35,7 @@ class ReferenceRows:
                 f"{len(self.inputs)} reference inputs cannot hold {len(self.targets)} labelled "
                 f"and {self.num_evaluate} evaluation rows"
             )
+        require_finite(self.inputs, "reference row")
 
     @classmethod
     def of(
@@ -50,6 +51,18 @@ class ReferenceRows:
             shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts)
             raise DataError(f"reference inputs must have one shape, not {shapes}")
         return cls(torch.cat(parts), targets, 0 if evaluate is None else len(evaluate))
+
+    @classmethod
+    def given(cls, reference: Any) -> ReferenceRows:
+        """Return reference rows as they are, and a pair (inputs, labels) as labelled ones."""
+        if isinstance(reference, ReferenceRows):
+            return reference
+        if isinstance(reference, tuple) and len(reference) == 2:
+            return cls.of(reference)
+        raise DataError(
+            "reference rows are a pair (inputs, labels) or pb.ReferenceRows.of((inputs, labels), "
+            f"unlabelled=inputs), not {type(reference).__name__}"
+        )
 
     @property
     def labelled(self) -> slice:

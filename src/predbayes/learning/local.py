@@ -64,6 +64,13 @@ class Network:
     build: Callable[[], nn.Module]
     likelihood: Likelihood
 
+    def __post_init__(self) -> None:
+        if isinstance(self.build, nn.Module) or not callable(self.build):
+            raise TrainingError(
+                f"a network is built anew for each fit, so {type(self.build).__name__} cannot be "
+                "its build; give a function: pb.Network(lambda: ..., ...)"
+            )
+
     @classmethod
     def mlp(
         cls, num_inputs: int, likelihood: Likelihood, hidden: Sequence[int] = (100, 100)
@@ -162,6 +169,19 @@ class NetworkLearner(Protocol):
         self, rows: Rows, *, rng: torch.Generator, start: WeightSamples | None = None
     ) -> NetworkPredictor:
         """Learn from a site's rows, from random weights or from the last sample of ``start``."""
+
+
+def require_learner(learner: object) -> None:
+    """Refuse what cannot fit a site's rows."""
+    if isinstance(learner, type):
+        raise TrainingError(f"{learner.__name__} is a class; give an instance of it as the learner")
+    name = type(learner).__name__
+    if hasattr(learner, "get_params"):
+        raise TrainingError(
+            f"{name} is an estimator; wrap it in pb.SklearnClassifier or pb.SklearnRegressor"
+        )
+    if not callable(getattr(learner, "fit", None)):
+        raise TrainingError(f"{name} is no learner; a learner has fit(rows, *, rng)")
 
 
 def check_targets(learner: object, targets: Tensor) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from predbayes.predictive.selection import Choice
+
 
 def pool_of(state: Any) -> Any:
     """Return the state of the pool, also where it has been distilled."""
@@ -15,7 +17,7 @@ def describe_pool(pool: Any) -> str:
     """Say in words what was tuned or chosen."""
     choice, tuned = getattr(pool, "choice", None), getattr(pool, "tuned", None)
     if choice is not None:
-        return f"{choice.name}: {choice.reason}"
+        return f"{choice.name}: {_how_chosen(choice)}"
     beta = getattr(pool, "beta", math.nan)
     if tuned is not None and "beta" in tuned.profiles:
         low, high = tuned.profiles["beta"].interval
@@ -23,3 +25,12 @@ def describe_pool(pool: Any) -> str:
     if math.isfinite(beta):
         return {0.0: "mixture", 1.0: "product"}.get(beta, f"beta {beta:.3f}")
     return f"site {pool.site}" if getattr(pool, "site", "") else ""
+
+
+def _how_chosen(choice: Choice) -> str:
+    """The reason without its NLL, which is in the units of the network, not of the user."""
+    if not choice.scores:
+        return choice.reason
+    top = max(score.complexity for score in choice.scores if score.share)
+    tuned = f"with {top.readable}" if top else "untuned"
+    return f"chosen by cross-validation, {tuned}"

@@ -24,7 +24,7 @@ from predbayes.learning.distill import DISTILLATION, distill, recalibrated
 from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
 from predbayes.methods.description import describe_pool
-from predbayes.methods.method import Method
+from predbayes.methods.method import Method, require_method
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll
@@ -89,6 +89,9 @@ class Distilled(Generic[T, Total]):
     device: str = "cpu"
     recalibrate: bool = True
     start: WeightSamples | None = None
+
+    def __post_init__(self) -> None:
+        require_method(self.method)
 
     @property
     def families(self) -> frozenset[type[Predictive]]:

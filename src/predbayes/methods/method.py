@@ -17,12 +17,15 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
+from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import Predictor
 from predbayes.learning.training import Rows
 from predbayes.predictive.families import Predictive
 from predbayes.summand import Summand
+
+_PARTS = ("families", "streams", "init", "learn", "lift", "finish")
 
 State = TypeVar("State")
 Total = TypeVar("Total", bound=Summand)
@@ -60,3 +63,18 @@ class HasModel(Protocol):
 
     def model(self, state: Any) -> Predictor:
         """What predicts, read off the state after the last round."""
+
+
+def require_method(method: object) -> None:
+    """Refuse what is no method before any site trains."""
+    if isinstance(method, type):
+        raise TrainingError(f"{method.__name__} is a class; give an instance of it")
+    name = type(method).__name__
+    missing = [part for part in _PARTS if not hasattr(method, part)]
+    if missing == ["learn"]:  # all that a pool lacks
+        raise TrainingError(f"{name} is a pool; wrap it: pb.Pooled(learner, {name}())")
+    if missing:
+        raise TrainingError(
+            f"{name} has no {missing[0]}; a method has families, streams, init, learn, lift and "
+            "finish"
+        )

@@ -21,12 +21,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from predbayes.errors import TrainingError
+from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.local import LocalLearner, Predictor, check_targets
+from predbayes.learning.local import LocalLearner, Predictor, check_targets, require_learner
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.pool import Contribution, CountsClasses, Pool, PoolState, TakesOwnModel
@@ -54,18 +54,16 @@ class Pooled:
     own: LocalLearner | Literal["same", "none"] = "same"
 
     def __post_init__(self) -> None:
+        require_learner(self.learner)
+        _require_pool(self.pool)
         if self.send not in get_args(Send):
             raise TrainingError(f"send must be 'weights' or 'predictions', not {self.send!r}")
         if isinstance(self.own, str) and self.own not in ("same", "none"):
             raise TrainingError(f"own must be 'same', 'none' or a learner, not {self.own!r}")
+        if not isinstance(self.own, str):
+            require_learner(self.own)
         if self.own != "same" and not isinstance(self.pool, TakesOwnModel):
             raise TrainingError(f"{type(self.pool).__name__} takes no own model; leave own out")
-        for part in ("families", "streams", "init", "lift", "finish"):
-            if isinstance(self.pool, type) or not hasattr(self.pool, part):
-                raise TrainingError(
-                    f"{self.pool!r} is no pool; a pool is an object with families, streams, init, "
-                    "lift and finish"
-                )
 
     @property
     def families(self) -> frozenset[type[Predictive]]:
@@ -100,7 +98,9 @@ class Pooled:
         self, state: PoolState, total: Any, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
         """Pool on all rows, with the coordinator's own model where the pool takes one."""
-        return self._pool().finish(state, total, reference, rng=rng)
+        after = self._pool().finish(state, total, reference, rng=rng)
+        _require_pooled(type(self.pool).__name__, after, len(reference.inputs))
+        return after
 
     def _pool(self) -> Pool[Any]:
         pool: Pool[Any] = self.pool
@@ -109,6 +109,31 @@ class Pooled:
             learner: Any = self.learner if self.own == "same" else self.own
             pool = replace(self.pool, own=partial(cross_fitted, learner))  # type: ignore[type-var]
         return pool
+
+
+def _require_pool(pool: object) -> None:
+    if isinstance(pool, type):
+        raise TrainingError(f"{pool.__name__} is a class; write {pool.__name__}()")
+    if not all(hasattr(pool, part) for part in ("families", "streams", "init", "lift", "finish")):
+        raise TrainingError(
+            f"{pool!r} is no pool; a pool is an object with families, streams, init, lift and "
+            "finish"
+        )
+
+
+def _require_pooled(name: str, state: object, num_rows: int) -> None:
+    """Refuse what a pool, such as one of the user's own, must not return."""
+    pooled = getattr(state, "pooled", None)
+    if not isinstance(pooled, Categorical | Gaussian):
+        raise PoolError(
+            f"{name}.finish returned a {type(state).__name__} without a predictive; return "
+            "PoolState(pooled=...) with a Categorical or a Gaussian"
+        )
+    if len(pooled) != num_rows:
+        raise PoolError(f"{name} pooled {len(pooled)} rows; there are {num_rows} reference rows")
+    # A probability may be zero: its logarithm is not finite, its moments are.
+    if not bool(pooled.moments().isfinite().all()):
+        raise PoolError(f"{name} gave a predictive that is not finite")
 
 
 def contribution(upload: Upload, predictive: Predictive) -> Contribution:
