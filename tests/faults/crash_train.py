@@ -41,7 +41,9 @@ def main(folder: Path, num_kills: int) -> None:
         child = _launch(folder, "disturbed")
         if killed % 2:
             _wait_for(checkpoint, seconds)
-        time.sleep(drawn.uniform(0.05, 0.5) * seconds)
+            time.sleep(drawn.uniform(0, 0.1) * seconds)
+        else:
+            time.sleep(drawn.uniform(0.05, 0.4) * seconds)
         os.kill(child, signal.SIGKILL)
         if _wait(child) != -signal.SIGKILL:
             break  # it was done before
