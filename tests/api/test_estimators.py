@@ -126,6 +126,14 @@ class TestRegressor:
         assert torch.equal(again.predictive.mean, model.result_.predictive.mean)
         assert float(again.predictive.mean.mean()) > 1000
 
+    def test_networks_fit_small_sites_whose_targets_are_nearly_exact(self):
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(600, 3))
+        y = x @ [1, 2, 3] + 0.1 * rng.normal(size=600)
+        sites = {f"site {k}": (x[k * 100 :][:100], y[k * 100 :][:100]) for k in range(3)}
+        model = pb.FederatedRegressor("mlp", pool="mixture", distillation=QUICK)
+        assert model.fit(sites, x[300:400]).score(x[400:], y[400:]) > 0.97
+
     def test_targets_are_not_warned_of(self, measured, caplog):
         x, _, y = rows(100)
         model = pb.FederatedRegressor("linear-regression", pool="mixture", distillation=QUICK)
