@@ -95,7 +95,10 @@ class Deployment:
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # they start each other by name
             _MARK: self.mark,
         }
-        return {**os.environ, **_QUIET, **own}
+        # Coverage looks at sys.path from every thread; where it changed (Flower adds the app's
+        # folder), it takes modules out of sys.modules that another thread is importing.
+        untraced = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+        return {**untraced, **_QUIET, **own}
 
     def start_superlink(self) -> Process:
         started = self.start(
