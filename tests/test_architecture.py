@@ -69,6 +69,7 @@ def test_importing_the_package_imports_nothing_heavy():
 @pytest.mark.parametrize(
     "module",
     [
+        "exchange.coordinator",
         "exchange.header",
         "exchange.signing",
         "exchange.strict",

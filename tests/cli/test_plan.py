@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from predbayes.cli.plan import app
+from predbayes.cli.study import app as study_app
 from predbayes.errors import DataError, PlanError
+from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
 from predbayes.study.kit import review
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Plan
@@ -123,6 +125,47 @@ class TestFreeze:
         assert f"fingerprint: {kit.fingerprint}" in result.output
         assert "kit-labels.json: labels, to be kept here; a site must not have" in result.output
         assert "next: predbayes study init kit --labels kit-labels.json" in result.output
+
+    def test_the_fingerprint_covers_the_coordinators_keys(self, folder):
+        new()
+        fill_in(folder / "plan.toml")
+        study = CliRunner().invoke(study_app, ["key"])
+        assert study.exit_code == 0, study.output
+        public = CoordinatorPublicKey.load(folder / "coordinator.pub")
+        assert CoordinatorKey.load(folder / "coordinator.key").public == public
+        result = run("freeze", "plan.toml", "--out", "kit", "--key", "coordinator.pub")
+        assert result.exit_code == 0, result.output
+        kit = Kit.load(folder / "kit")
+        assert kit.plan.coordinator == public
+        for said in (study.output, result.output, run("check", "kit").output):
+            assert public.fingerprint in said
+        path = folder / "kit" / "plan.toml"
+        path.write_text(path.read_text().replace(public.encryption, "ab" * 32))
+        assert Plan.load(path).fingerprint != kit.fingerprint
+
+    def test_without_a_key_it_says_that_nothing_is_signed(self, folder):
+        new()
+        fill_in(folder / "plan.toml")
+        result = run("freeze", "plan.toml", "--out", "kit")
+        assert "key: none: nothing of the coordinator's is signed" in result.output
+        assert Kit.load(folder / "kit").plan.coordinator is None
+
+    @pytest.mark.parametrize(
+        ("keys", "why"),
+        [
+            ('signing_key = "ab"', "64 hexadecimal digits"),
+            (f'signing_key = "{"0" * 64}"\nencryption_key = "{"ab" * 32}"', "anybody could sign"),
+            (f'encryption_key = "{"ab" * 32}"', "64 hexadecimal digits"),
+        ],
+    )
+    def test_a_plan_with_half_a_key_is_refused(self, folder, keys, why):
+        new()
+        fill_in(folder / "plan.toml")
+        run("freeze", "plan.toml", "--out", "kit")
+        path = folder / "kit" / "plan.toml"
+        path.write_text(path.read_text().rstrip() + f"\n{keys}\n")
+        with pytest.raises(PlanError, match=why):
+            Plan.load(path)
 
     def test_labels_go_where_they_are_told(self, folder):
         new()

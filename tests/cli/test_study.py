@@ -15,7 +15,7 @@ from predbayes.study.coordinator.study import Study
 from predbayes.study.result.model import CalibratedModel
 from tests.study.world import SITES, make_world
 
-COMMANDS = ("init", "admit", "add", "withdraw", "status", "finish", "verify")
+COMMANDS = ("key", "init", "admit", "add", "withdraw", "status", "finish", "verify")
 
 
 class Done(NamedTuple):
@@ -312,7 +312,7 @@ class TestErrors:
         key = SigningKey.generate()
         key.save(tmp_path / "zeta.pem")
         line = refused(predbayes("study", "admit", "Zeta", tmp_path / "zeta.pem"))
-        assert "is a private key, which stays at the site; send the file .pub" in line
+        assert "is a private key, which stays with its owner; give the file .pub" in line
         assert "Zeta" not in study.state().keys
 
     def test_a_file_that_is_no_key(self, predbayes, study, tmp_path):

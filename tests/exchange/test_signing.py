@@ -1,7 +1,9 @@
 """Keys and signatures: who sent an upload."""
 
+import itertools
 import os
 import stat
+from typing import get_args
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -15,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import KeyFileError
-from predbayes.exchange.signing import _SMALL_ORDER, PublicKey, SigningKey, fingerprint
+from predbayes.exchange.signing import _SMALL_ORDER, PublicKey, Signed, SigningKey, fingerprint
 
 DIGEST = "ab" * 32
+THING = ("upload", DIGEST.encode())
 KEY = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 PRIME = 2**255 - 19  # of the field; the curve is -x² + y² = 1 + d x² y²
 D = -121665 * pow(121666, -1, PRIME) % PRIME
@@ -56,28 +59,35 @@ def roots(square):
 
 class TestSignatures:
     def test_a_signature_is_of_its_key_and_digest(self):
-        signature = KEY.sign(DIGEST)
-        assert KEY.public.verifies(DIGEST, signature)
-        assert not KEY.public.verifies("ac" * 32, signature)
-        assert not SigningKey.generate().public.verifies(DIGEST, signature)
+        signature = KEY.sign(*THING)
+        assert KEY.public.verifies(*THING, signature)
+        assert not KEY.public.verifies("upload", b"ac" * 32, signature)
+        assert not SigningKey.generate().public.verifies(*THING, signature)
 
     @given(position=st.integers(0, 511))
     def test_any_flipped_bit_ends_it(self, position):
-        signature = bytearray.fromhex(KEY.sign(DIGEST))
+        signature = bytearray.fromhex(KEY.sign(*THING))
         signature[position // 8] ^= 1 << position % 8
-        assert not KEY.public.verifies(DIGEST, signature.hex())
+        assert not KEY.public.verifies(*THING, signature.hex())
 
     @pytest.mark.parametrize("text", ["", "00" * 63, "00" * 65, "zz" * 64, "AB" * 64, "é" * 128])
     def test_what_is_no_signature_verifies_nothing(self, text):
-        assert not KEY.public.verifies(DIGEST, text)
+        assert not KEY.public.verifies(*THING, text)
 
     def test_it_is_of_an_upload_and_of_nothing_else(self):
         """A signature of the bare digest, made for another purpose, does not count."""
         bare = KEY.private.sign(DIGEST.encode()).hex()
-        assert not KEY.public.verifies(DIGEST, bare)
+        assert not KEY.public.verifies(*THING, bare)
+
+    def test_it_is_of_one_kind_of_thing(self):
+        kinds = get_args(Signed)
+        assert len(kinds) == 8
+        for kind, other in itertools.product(kinds, kinds):
+            signature = KEY.sign(kind, DIGEST.encode())
+            assert KEY.public.verifies(other, DIGEST.encode(), signature) == (kind == other)
 
     def test_signing_again_gives_the_same(self):
-        assert KEY.sign(DIGEST) == KEY.sign(DIGEST)
+        assert KEY.sign(*THING) == KEY.sign(*THING)
 
 
 class TestPublicKeys:
@@ -102,8 +112,8 @@ class TestPublicKeys:
         off_curve = [y for y in range(2, 40) if not is_point(y)]
         assert len(off_curve) > 10  # half of all numbers are no y of a point
         for y in off_curve:
-            assert not PublicKey(encoded(y)).verifies(DIGEST, KEY.sign(DIGEST))
-            assert not PublicKey(encoded(y)).verifies(DIGEST, encoded(1) + "00" * 32)
+            assert not PublicKey(encoded(y)).verifies(*THING, KEY.sign(*THING))
+            assert not PublicKey(encoded(y)).verifies(*THING, encoded(1) + "00" * 32)
 
     @given(seed=st.binary(min_size=32, max_size=32))
     def test_every_made_key_is_sound(self, seed):
@@ -144,7 +154,7 @@ class TestFiles:
 
     def test_a_private_key_is_not_taken_for_a_public_one(self, tmp_path):
         KEY.save(tmp_path / "site.key")
-        with pytest.raises(KeyFileError, match="stays at the site"):
+        with pytest.raises(KeyFileError, match="stays with its owner"):
             PublicKey.load(tmp_path / "site.key")
 
     @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Draft:
         return content.hexdigest()
 
     def signature(self, key: SigningKey) -> dict[str, str]:
-        return {"key": key.public.hex, "signature": key.sign(self.digest())}
+        return {"key": key.public.hex, "signature": key.sign("upload", self.digest().encode())}
 
     def header(self, signature: dict[str, Any] | None) -> dict[str, Any]:
         metadata = {"predbayes": self.text}

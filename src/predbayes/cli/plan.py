@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ import predbayes.study
 from predbayes.cli.show import show_findings
 from predbayes.errors import PlanError
 from predbayes.study.wording import bytes_readable, counted, quoted
+
+if TYPE_CHECKING:
+    from predbayes.study.kit.kit import Kit
 
 app = typer.Typer(
     help="Draft, check and freeze a study's plan.", no_args_is_help=True, suggest_commands=False
@@ -73,7 +76,7 @@ def check_plan(plan: PlanFile) -> None:
     if kit is None:
         typer.echo(f"next: predbayes plan freeze {quoted(path)} --out KIT")
     else:
-        typer.echo(f"fingerprint: {kit.fingerprint}")
+        _read_out(kit)
 
 
 @app.command("freeze")
@@ -86,23 +89,37 @@ def freeze_plan(
             metavar="FILE", help="File for the labels, not for sites. Default: KIT-labels.json."
         ),
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your coordinator.pub, as `study key` wrote it."),
+    ] = None,
 ) -> None:
     """Write the kit for the sites, and the labels for you alone."""
+    from predbayes.exchange.coordinator import CoordinatorPublicKey
     from predbayes.study.kit.kit import freeze, labels_path
     from predbayes.study.kit.review import UnsoundPlanError
 
     path = _plan_file(plan)
     labels = labels_path(out) if labels is None else labels
     try:
-        kit = freeze(path, out, labels)
+        public = None if key is None else CoordinatorPublicKey.load(key)
+        kit = freeze(path, out, labels, key=public)
     except UnsoundPlanError as unsound:
         show_findings(unsound.errors)
         num_errors = counted(len(unsound.errors), "error")
         raise PlanError(f"{path} has {num_errors}; nothing was written") from unsound
     typer.echo(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
     typer.echo(f"wrote {labels}: labels, to be kept here; a site must not have them")
-    typer.echo(f"fingerprint: {kit.fingerprint}")
+    _read_out(kit)
     typer.echo(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
+
+
+def _read_out(kit: Kit) -> None:
+    """Print the words that people read to each other, the plan's last."""
+    key = kit.plan.coordinator
+    words = "none: nothing of the coordinator's is signed" if key is None else key.fingerprint
+    typer.echo(f"coordinator's key: {words}")
+    typer.echo(f"fingerprint: {kit.fingerprint}")
 
 
 def _plan_file(path: Path) -> Path:

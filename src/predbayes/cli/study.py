@@ -29,6 +29,24 @@ Folder = Annotated[
 _DEFAULT = Path("study")
 
 
+@app.command("key")
+def make_key(
+    out: Annotated[
+        Path, typer.Option(metavar="NAME", help="Where the two files go: NAME.key, NAME.pub.")
+    ] = Path("coordinator"),
+) -> None:
+    """Make your key, which stays here, and its public half for plans."""
+    from predbayes.exchange.coordinator import CoordinatorKey
+
+    private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))
+    key = CoordinatorKey.generate()
+    key.save(private)
+    key.public.save(public)
+    typer.echo(f"{private}: keep it here; whoever has it can sign as the coordinator")
+    typer.echo(f"{public}: for predbayes plan freeze --key")
+    typer.echo(f"read out with the plan's fingerprint: {key.public.fingerprint}")
+
+
 @app.command("init")
 def init(
     kit: Annotated[Path, typer.Argument(help="The kit that `plan freeze` wrote.")],

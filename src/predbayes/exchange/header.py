@@ -88,7 +88,7 @@ class Signature(Strict):
     def verifies(self, digest: str) -> bool:
         """Return whether it is that key's signature of this digest."""
         try:
-            return PublicKey(self.key).verifies(digest, self.signature)
+            return PublicKey(self.key).verifies("upload", digest.encode(), self.signature)
         except KeyFileError:
             return False  # no key at all
 

@@ -1,28 +1,39 @@
-"""Who sent it: Ed25519 keys of sites, and fingerprints that people read to each other.
+"""Who said it: Ed25519 keys, and fingerprints that people read to each other.
 
 A site signs the digest of its upload's content, which has the plan's digest and the site's name in
 it: a signature is good for one upload of one site in one study. The coordinator has the public key
-from the site itself, and both compare its fingerprint by telephone. A signature says who sent an
-upload, not that what is in it is right, and it hides nothing.
+from the site itself, and both compare its fingerprint by telephone. The coordinator signs what he
+says with a key that the plan names (`predbayes.exchange.coordinator`). A signature says who made
+something, not that it is right, and it hides nothing.
 
-The private key stays at the site in a PEM file that only its owner may read.
+What is signed begins with the kind of thing that it is: "predbayes KIND, format 1" and a line end.
+So a signature under one kind of thing is never one under another.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from predbayes.errors import KeyFileError
+from predbayes.exchange.keyfiles import (
+    Passphrase,
+    read_private,
+    read_public,
+    write_private,
+    write_public,
+)
 from predbayes.optional import require
 
+Signed = Literal[
+    "upload", "kit", "receipt", "ledger head", "result", "model", "approval", "deletion"
+]
+"""The kinds of things that are signed."""
+
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
-_PUBLIC_PREFIX = "predbayes-ed25519 "
-_MESSAGE_PREFIX = b"predbayes upload, format 1\n"
-_MAX_KEY_BYTES = 4096
+_KINDS = ("ed25519",)
 
 _SMALL_ORDER = frozenset(
     {
@@ -65,12 +76,12 @@ def fingerprint(digest: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A site's public key, 32 bytes as hexadecimal digits."""
+    """A public key, 32 bytes as hexadecimal digits."""
 
     hex: str
 
     def __post_init__(self) -> None:
-        if not _is_hex(self.hex, 64):
+        if not is_hex(self.hex, 64):
             raise KeyFileError("a public key is 64 hexadecimal digits")
         if self.hex in _SMALL_ORDER:
             raise KeyFileError("this public key is of no private key: anybody could sign for it")
@@ -80,41 +91,31 @@ class PublicKey:
         """The words that the two ends compare by telephone."""
         return fingerprint(hashlib.sha256(bytes.fromhex(self.hex)).hexdigest())
 
-    def verifies(self, digest: str, signature: str) -> bool:
-        """Return whether this key signed an upload with this digest."""
-        if not _is_hex(signature, 128):
+    def verifies(self, kind: Signed, content: bytes, signature: str) -> bool:
+        """Return whether this key signed this content as a thing of this kind."""
+        if not is_hex(signature, 128):
             return False
         key = _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.hex))
         invalid = require("cryptography.exceptions", "study").InvalidSignature
         try:
-            key.verify(bytes.fromhex(signature), _message(digest))
+            key.verify(bytes.fromhex(signature), _message(kind, content))
         except invalid:
             return False
         return True
 
     def save(self, path: Path) -> None:
         """Write the one line that goes to the coordinator."""
-        try:
-            path.write_text(f"{_PUBLIC_PREFIX}{self.hex}\n")
-        except OSError as error:
-            raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
+        write_public(path, dict.fromkeys(_KINDS, self.hex))
 
     @classmethod
     def load(cls, path: Path) -> PublicKey:
         """Read a file that a site's `save` wrote."""
-        text = _read(path).decode("ascii", errors="replace").strip()
-        if "PRIVATE KEY" in text:
-            raise KeyFileError(
-                f"{path.name} is a private key, which stays at the site; send the file .pub"
-            )
-        if not text.startswith(_PUBLIC_PREFIX) or not _is_hex(text[len(_PUBLIC_PREFIX) :], 64):
-            raise KeyFileError(f"{path.name} is not a public key of predbayes")
-        return cls(text[len(_PUBLIC_PREFIX) :])
+        return cls(*read_public(path, _KINDS))
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A site's private key."""
+    """A private key."""
 
     private: Any
 
@@ -123,64 +124,45 @@ class SigningKey:
         """Make a new key, from the operating system's randomness."""
         return cls(_ed25519().Ed25519PrivateKey.generate())
 
-    @property
-    def public(self) -> PublicKey:
-        """The key that the coordinator gets."""
-        return PublicKey(self.private.public_key().public_bytes_raw().hex())
-
-    def sign(self, digest: str) -> str:
-        """Return the signature of an upload with this digest, as hexadecimal digits."""
-        signature: bytes = self.private.sign(_message(digest))
-        return signature.hex()
-
-    def save(self, path: Path) -> None:
-        """Write the key so that only its owner may read it; an existing file is not replaced."""
-        formats = require("cryptography.hazmat.primitives.serialization", "study")
-        content: bytes = self.private.private_bytes(
-            formats.Encoding.PEM, formats.PrivateFormat.PKCS8, formats.NoEncryption()
-        )
-        try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-        except FileExistsError as error:
-            raise KeyFileError(f"{path.name} exists; a key is never overwritten") from error
-        except OSError as error:
-            raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
-
     @classmethod
-    def load(cls, path: Path) -> SigningKey:
-        """Read a file that `save` wrote."""
-        formats = require("cryptography.hazmat.primitives.serialization", "study")
-        unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
-        try:
-            private = formats.load_pem_private_key(_read(path), password=None)
-        except (ValueError, TypeError, unsupported) as error:
-            raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
+    def of(cls, private: Any, path: Path) -> SigningKey:
+        """Take a key that was read from a file; one of another kind is refused."""
         if not isinstance(private, _ed25519().Ed25519PrivateKey):
             raise KeyFileError(f"{path.name} is a private key, but not an Ed25519 key")
         return cls(private)
 
+    @property
+    def public(self) -> PublicKey:
+        """The key that the other end gets."""
+        return PublicKey(self.private.public_key().public_bytes_raw().hex())
 
-def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise KeyFileError(f"{path.name} is not a file")  # a pipe would be waited for
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_KEY_BYTES)
-    except OSError as error:
-        raise KeyFileError(f"cannot read {path}: {error.strerror}") from error
+    def sign(self, kind: Signed, content: bytes) -> str:
+        """Return the signature of a thing of this kind, as hexadecimal digits."""
+        signature: bytes = self.private.sign(_message(kind, content))
+        return signature.hex()
+
+    def save(self, path: Path, passphrase: bytes | None = None) -> None:
+        """Write the key so that only its owner may read it; an existing file stays."""
+        write_private(path, [self.private], passphrase)
+
+    @classmethod
+    def load(cls, path: Path, passphrase: Passphrase | None = None) -> SigningKey:
+        """Read a file that `save` wrote."""
+        (private,) = read_private(path, 1, passphrase)
+        return cls.of(private, path)
 
 
-def _message(digest: str) -> bytes:
-    return _MESSAGE_PREFIX + digest.encode()
+def is_hex(text: str, length: int) -> bool:
+    """Return whether a text is so many hexadecimal digits, in small letters."""
+    return len(text) == length and all(character in "0123456789abcdef" for character in text)
+
+
+def _message(kind: Signed, content: bytes) -> bytes:
+    return f"predbayes {kind}, format 1\n".encode() + content
 
 
 def _ed25519() -> Any:
     return require("cryptography.hazmat.primitives.asymmetric.ed25519", "study")
-
-
-def _is_hex(text: str, length: int) -> bool:
-    return len(text) == length and all(character in "0123456789abcdef" for character in text)
 
 
 def _word(bits: int) -> str:

@@ -121,7 +121,8 @@ class Upload:
     def save(self, path: Path, key: SigningKey | Signature | None = None) -> None:
         """Write one safetensors file, signed if a key is given, or a signature made elsewhere."""
         if isinstance(key, SigningKey):
-            key = Signature(key=key.public.hex, signature=key.sign(self.digest()))
+            signed = key.sign("upload", self.digest().encode())
+            key = Signature(key=key.public.hex, signature=signed)
         arrays = {name: array.cpu().contiguous() for name, array in self.arrays.items()}
         save_file(arrays, path, metadata=to_metadata(self.info, key))
         sort_metadata(path)

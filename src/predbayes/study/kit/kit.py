@@ -36,6 +36,7 @@ from torch import Tensor
 
 import predbayes
 from predbayes.errors import DataError, PlanError
+from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
@@ -149,7 +150,12 @@ class Labels:
 
 
 def freeze(
-    plan_path: Path, out: Path, labels_out: Path | None = None, *, salt: bytes | None = None
+    plan_path: Path,
+    out: Path,
+    labels_out: Path | None = None,
+    *,
+    key: CoordinatorPublicKey | None = None,
+    salt: bytes | None = None,
 ) -> Kit:
     """Make a kit of a plan and its reference rows.
 
@@ -157,6 +163,7 @@ def freeze(
         plan_path: A plan that has no errors left.
         out: The kit; a folder that does not exist.
         labels_out: Where roles and labels go, outside the kit; beside it by default.
+        key: The coordinator's, by which everything that he says of the study is signed.
         salt: 32 secret bytes; drawn if None. The same ones give the same kit.
     """
     labels_out = labels_path(out) if labels_out is None else labels_out
@@ -173,7 +180,7 @@ def freeze(
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
     inputs = frame.iloc[roles.kit.tolist()]
     codes = code_table(plan, inputs)
-    plan = _sealed(plan, codes, contents)
+    plan = _sealed(plan, codes, contents, key)
     return _write(plan, _table(plan, inputs, codes), contents, out, labels_out)
 
 
@@ -284,12 +291,16 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _sealed(plan: Plan, codes: Tensor, contents: _Contents) -> Plan:
+def _sealed(
+    plan: Plan, codes: Tensor, contents: _Contents, key: CoordinatorPublicKey | None
+) -> Plan:
     frozen = Frozen(
         inputs_digest=inputs_digest(plan, codes),
         labels_digest=contents.digest(),
         version=predbayes.__version__,
         module_digest=source_digest(plan.model.module) if plan.model.module else "",
+        signing_key="" if key is None else key.signing.hex,
+        encryption_key="" if key is None else key.encryption,
     )
     reference = plan.reference.model_copy(update={"file": ""})
     return plan.model_copy(update={"reference": reference, "frozen": frozen})

@@ -8,7 +8,8 @@
     [upload]      what they send
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
-    [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels
+    [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
+                  the coordinator's keys
 
 A plan is a draft until it is frozen. Freezing fills in centres and scales as numbers, so that no
 second round is needed to normalise, and adds the digests. A plan's own digest is that of its parsed
@@ -29,8 +30,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from predbayes.errors import PlanError, no_such
-from predbayes.exchange.signing import fingerprint
+from predbayes.errors import KeyFileError, PlanError, no_such
+from predbayes.exchange.coordinator import CoordinatorPublicKey
+from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
 
 
@@ -209,6 +211,23 @@ class Frozen(Section):
     labels_digest: str  # of the labels, salted: it says nothing about them
     version: str  # of predbayes
     module_digest: str = ""  # of the source of `model.module`
+    signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
+    encryption_key: str = ""  # and his X25519 key
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.coordinator  # noqa: B018  # sound, or refused
+        except KeyFileError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def coordinator(self) -> CoordinatorPublicKey | None:
+        """The coordinator's keys, if he has any."""
+        if not self.signing_key and not self.encryption_key:
+            return None
+        return CoordinatorPublicKey(PublicKey(self.signing_key), self.encryption_key)
 
 
 class Plan(Section):
@@ -237,6 +256,11 @@ class Plan(Section):
         if self.frozen is not None:
             _require_frozen(self)
         return self
+
+    @property
+    def coordinator(self) -> CoordinatorPublicKey | None:
+        """The keys of the coordinator, if the plan was frozen with any."""
+        return None if self.frozen is None else self.frozen.coordinator
 
     @property
     def classification(self) -> bool:

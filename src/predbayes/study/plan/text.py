@@ -26,6 +26,10 @@ with resources.files(__package__).joinpath("comments.toml").open("rb") as _file:
 
 _COMMENT_FROM = 30  # comments of a section stand below each other, unless its lines are longer
 _COMMENT_UP_TO = 48
+_QUIET = {
+    "reference.file", "frozen.module_digest", "frozen.signing_key", "frozen.encryption_key",
+}  # fmt: skip
+"""Keys that are noise where they are empty."""
 
 
 def dump(plan: Plan) -> str:
@@ -51,10 +55,7 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     values = dict(section)
     if name == "target" and values["task"] == "classification":
         del values["unit"], values["transform"]  # a class has neither
-    quiet = {"reference": "file", "frozen": "module_digest"}.get(name)
-    if quiet is not None and not values.get(quiet, ""):
-        values.pop(quiet, None)
-    return values
+    return {k: v for k, v in values.items() if v or f"{name}.{k}" not in _QUIET}
 
 
 def _lines(prefix: str, values: dict[str, Any]) -> list[str]:

@@ -1,0 +1,97 @@
+"""Files of keys: PEM for what stays with its owner, a few lines of text for what is handed out.
+
+    NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten
+    NAME.pub   one line for each public key, "predbayes-KIND HEX"
+
+A private file may be under a passphrase; whoever reads it says where the passphrase comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from predbayes.errors import KeyFileError
+from predbayes.optional import require
+
+Passphrase = Callable[[Path], bytes]
+"""Returns the passphrase of a file; called only for a file that has one."""
+
+_MAX_BYTES = 4096
+_BLOCK = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
+_LINE = re.compile(r"predbayes-(\w+) ([0-9a-f]{64})")
+
+
+def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = None) -> None:
+    """Write private keys so that only their owner may read them; an existing file stays."""
+    formats = _formats()
+    hidden = (
+        formats.NoEncryption()
+        if passphrase is None
+        else formats.BestAvailableEncryption(passphrase)
+    )
+    form = formats.Encoding.PEM, formats.PrivateFormat.PKCS8, hidden
+    content = b"".join(key.private_bytes(*form) for key in keys)
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError as error:
+        raise KeyFileError(f"{path.name} exists; a key is never overwritten") from error
+    except OSError as error:
+        raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_private(path: Path, count: int, passphrase: Passphrase | None = None) -> list[Any]:
+    """Read the private keys of a file; one with more or fewer of them is refused."""
+    content = _read(path)
+    blocks = _BLOCK.findall(content)
+    if len(blocks) != count:
+        raise KeyFileError(f"{path.name} is not a private key of predbayes")
+    secret = None
+    if passphrase is not None and any(b"ENCRYPTED" in block for block in blocks):
+        secret = passphrase(path)
+    unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
+    try:
+        return [_formats().load_pem_private_key(block, password=secret) for block in blocks]
+    except (ValueError, TypeError, unsupported) as error:
+        raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
+
+
+def write_public(path: Path, keys: Mapping[str, str]) -> None:
+    """Write public keys by kind, to be handed out."""
+    lines = [f"predbayes-{kind} {key}\n" for kind, key in keys.items()]
+    try:
+        path.write_bytes("".join(lines).encode())
+    except OSError as error:
+        raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_public(path: Path, kinds: Sequence[str]) -> list[str]:
+    """Read the public keys of these kinds, in this order; any other file is refused."""
+    text = _read(path).decode("ascii", errors="replace").strip()
+    if "PRIVATE KEY" in text:
+        raise KeyFileError(
+            f"{path.name} is a private key, which stays with its owner; give the file .pub"
+        )
+    found = [_LINE.fullmatch(line) for line in text.splitlines()]
+    keys = [match.groups() for match in found if match is not None]
+    if len(keys) < len(found) or [kind for kind, _ in keys] != list(kinds):
+        raise KeyFileError(f"{path.name} is not a public key of predbayes for this use")
+    return [key for _, key in keys]
+
+
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise KeyFileError(f"{path.name} is not a file")  # a pipe would be waited for
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES)
+    except OSError as error:
+        raise KeyFileError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _formats() -> Any:
+    return require("cryptography.hazmat.primitives.serialization", "study")

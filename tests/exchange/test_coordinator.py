@@ -1,0 +1,92 @@
+"""The coordinator's two keys, and their files."""
+
+import stat
+
+import pytest
+
+from predbayes.errors import KeyFileError
+from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
+from predbayes.exchange.signing import PublicKey, SigningKey
+
+KEY = CoordinatorKey.generate()
+CONTENT = b"head"
+
+
+@pytest.fixture
+def files(tmp_path):
+    KEY.save(tmp_path / "coordinator.key")
+    KEY.public.save(tmp_path / "coordinator.pub")
+    return tmp_path
+
+
+def test_both_keys_come_back(files):
+    key = CoordinatorKey.load(files / "coordinator.key")
+    public = CoordinatorPublicKey.load(files / "coordinator.pub")
+    assert key.public == public == KEY.public
+    signature = key.signing.sign("receipt", CONTENT)
+    assert public.signing.verifies("receipt", CONTENT, signature)
+    assert key.encryption.private_bytes_raw() == KEY.encryption.private_bytes_raw()
+
+
+def test_the_private_file_is_its_owners_alone_and_never_replaced(files):
+    path = files / "coordinator.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_bytes()
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        CoordinatorKey.generate().save(path)
+    assert path.read_bytes() == before
+
+
+def test_the_public_file_is_two_lines(files):
+    assert (files / "coordinator.pub").read_text() == (
+        f"predbayes-ed25519 {KEY.public.signing.hex}\npredbayes-x25519 {KEY.public.encryption}\n"
+    )
+
+
+def test_a_passphrase_is_asked_for_only_where_there_is_one(files):
+    def unwanted(path):
+        raise AssertionError(path)
+
+    assert CoordinatorKey.load(files / "coordinator.key", unwanted).public == KEY.public
+    path = files / "locked.key"
+    KEY.save(path, b"open sesame")
+    assert b"ENCRYPTED" in path.read_bytes()
+    assert CoordinatorKey.load(path, lambda _: b"open sesame").public == KEY.public
+    for ask in (None, lambda _: b"open barley"):
+        with pytest.raises(KeyFileError, match=r"^locked.key is not a private key"):
+            CoordinatorKey.load(path, ask)
+
+
+def test_a_sites_key_and_the_coordinators_are_not_taken_for_each_other(files):
+    site = SigningKey.generate()
+    site.save(files / "site.key")
+    site.public.save(files / "site.pub")
+    for load, name in (
+        (CoordinatorKey.load, "site.key"),
+        (SigningKey.load, "coordinator.key"),
+        (CoordinatorPublicKey.load, "site.pub"),
+        (PublicKey.load, "coordinator.pub"),
+        (CoordinatorPublicKey.load, "coordinator.key"),
+    ):
+        with pytest.raises(KeyFileError, match=r"^[^\n]+$"):
+            load(files / name)
+
+
+def test_the_two_keys_of_a_file_have_an_order(files):
+    path = files / "coordinator.pub"
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    with pytest.raises(KeyFileError, match="not a public key"):
+        CoordinatorPublicKey.load(path)
+    blocks = (files / "coordinator.key").read_bytes().split(b"-----BEGIN")
+    turned = files / "turned.key"
+    turned.write_bytes(b"-----BEGIN".join([b"", blocks[2], blocks[1]]))
+    with pytest.raises(KeyFileError, match="not a coordinator's private key"):
+        CoordinatorKey.load(turned)
+
+
+def test_the_words_are_of_both_keys():
+    other = CoordinatorKey.generate().public
+    mixed = CoordinatorPublicKey(KEY.public.signing, other.encryption)
+    assert len({KEY.public.fingerprint, other.fingerprint, mixed.fingerprint}) == 3
+    with pytest.raises(KeyFileError, match="64 hexadecimal digits"):
+        CoordinatorPublicKey(KEY.public.signing, "")
