@@ -130,7 +130,8 @@ class TestAdd:
         done = predbayes("study", "add", good[0], cut, text, missing, good[1])
         assert done.code == 2
         assert done.out == (
-            "Alpha.safetensors: Alpha, 105 rows, in\nBeta.safetensors: Beta, 104 rows, in\n"
+            "Alpha.safetensors: Alpha, 105 rows (stated, not agreed), in\n"
+            "Beta.safetensors: Beta, 104 rows (stated, not agreed), in\n"
         )
         *lines, last = done.err.splitlines()
         assert last == "predbayes: 3 of 5 files were refused"
@@ -148,7 +149,7 @@ class TestAdd:
         assert done.code == 0
         assert done.out.splitlines() == [
             "Alpha.safetensors: in already",
-            "Beta.safetensors: Beta, 104 rows, in",
+            "Beta.safetensors: Beta, 104 rows (stated, not agreed), in",
         ]
 
     def test_a_site_that_is_not_admitted_is_named(self, predbayes, world, study):
@@ -156,6 +157,36 @@ class TestAdd:
         done = predbayes("study", "add", path)
         assert done.code == 2
         assert "no admitted site 'Betta'; did you mean 'Beta'?" in done.err
+
+
+class TestAgreedRows:
+    def test_they_are_agreed_at_admission_and_shown(self, predbayes, world, study, tmp_path):
+        key = world.key("Alpha").public
+        key.save(tmp_path / "Alpha.pub")
+        done = predbayes("study", "admit", "Alpha", tmp_path / "Alpha.pub", "--rows", 110)
+        assert done.out.startswith("Alpha is admitted, 110 rows agreed\n")
+        assert " 110 agreed " in predbayes("study", "status").out
+        done = predbayes("study", "add", world.file("Alpha"), world.file("Beta"))
+        assert done.out == (
+            "Alpha.safetensors: Alpha, 105 rows (110 agreed), in\n"
+            "Beta.safetensors: Beta, 104 rows (stated, not agreed), in\n"
+        )
+        said = predbayes("study", "status").out
+        assert " 105 agreed " in said
+        assert " 104 stated " in said
+        assert "stated: by the site, not agreed with it" in said
+
+    def test_other_rows_are_refused_with_both_figures_and_the_way_out(
+        self, predbayes, world, study
+    ):
+        study.admit("Alpha", world.key("Alpha").public, rows=1000)
+        done = predbayes("study", "add", world.file("Alpha"))
+        assert done.code == 2
+        assert (
+            "it states 105 rows; 1,000 were agreed with Alpha (give or take 100). Ask the site; "
+            "if it is right, admit it again with --rows 105"
+        ) in done.err
+        assert not study.state().uploads
 
 
 class TestWithdraw:

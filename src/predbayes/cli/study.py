@@ -64,14 +64,20 @@ def init(
 def admit(
     name: Annotated[str, typer.Argument(help="The site's name.")],
     key: Annotated[Path, typer.Argument(help="The site's public key, NAME.pub.")],
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows that it trains on, as agreed; others in its upload are refused."),
+    ] = None,
     study: Folder = _DEFAULT,
 ) -> None:
-    """Record a site's public key; admitting again replaces it."""
+    """Record a site's public key and the rows agreed with it; admitting again replaces them."""
     from predbayes.exchange.signing import PublicKey
 
     public = PublicKey.load(key)
-    new = predbayes.study.Study(study).admit(name, public)
-    typer.echo(f"{name} is admitted" if new else f"{name} was admitted with this key before")
+    new = predbayes.study.Study(study).admit(name, public, rows)
+    agreed = "" if rows is None else f", {rows:,} rows agreed"
+    known = "is admitted" if new else "was admitted with this key before"
+    typer.echo(f"{name} {known}{agreed}")
     typer.echo(f"compare by telephone: {public.fingerprint}")
 
 
@@ -89,7 +95,7 @@ def add(
         elif accepted is None:
             typer.echo(f"{path.name}: in already")
         else:
-            typer.echo(f"{path.name}: {accepted.site}, {accepted.num_rows:,} rows, in")
+            typer.echo(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
     if refused:
         raise StudyError(f"{refused} of {len(files)} files were refused")
 
@@ -186,6 +192,8 @@ def _show(found: Status) -> None:
     if found.sites:
         columns = ("site", "state", "rows", "bytes", "since", "key")
         show_table(columns, [_line(site) for site in found.sites])
+        if any(site.num_rows is not None and site.agreed_rows is None for site in found.sites):
+            typer.echo("stated: by the site, not agreed with it (predbayes study admit --rows)")
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
         left, names = f"{found.run.seconds_left:.0f} s", ", ".join(awaited) or "nobody"
@@ -198,8 +206,14 @@ def _show(found: Status) -> None:
 
 
 def _line(site: SiteStatus) -> tuple[str, ...]:
-    counts = (site.num_rows, site.num_bytes)
-    rows, size = ("" if number is None else f"{number:,}" for number in counts)
+    size = "" if site.num_bytes is None else f"{site.num_bytes:,}"
     words = "" if site.key is None else "-".join(site.key.split("-")[:3]) + "-…"
     day = (site.since or "")[:10]  # the whole time would not fit into 80 columns
-    return site.site, site.state, rows, size, day, words
+    return site.site, site.state, _rows(site), size, day, words
+
+
+def _rows(site: SiteStatus) -> str:
+    """What it states, and whether that was agreed; before its upload what was agreed."""
+    if site.num_rows is None:
+        return "" if site.agreed_rows is None else f"{site.agreed_rows:,} agreed"
+    return f"{site.num_rows:,} {'stated' if site.agreed_rows is None else 'agreed'}"

@@ -218,6 +218,48 @@ class TestKeys:
             study.admit(name, SigningKey.generate().public)
 
 
+class TestAgreedRows:
+    """The site's upload states 105 rows."""
+
+    @pytest.mark.parametrize(
+        ("agreed", "taken"), [(96, True), (116, True), (95, False), (117, False)]
+    )
+    def test_an_upload_may_differ_by_a_tenth(self, world, study, agreed, taken):
+        study.admit("Alpha", world.key("Alpha").public, rows=agreed)
+        if taken:
+            assert study.add(world.file("Alpha")).agreed_rows == agreed
+        else:
+            with pytest.raises(UploadError, match=f"105 rows; {agreed} were agreed"):
+                study.add(world.file("Alpha"))
+
+    def test_they_can_be_agreed_anew_with_the_same_key(self, world, study):
+        key = world.key("Alpha").public
+        assert study.admit("Alpha", key, rows=50)
+        assert not study.admit("Alpha", key, rows=50)
+        assert not study.admit("Alpha", key)  # nothing new is agreed
+        assert study.admit("Alpha", key, rows=105)
+        assert study.add(world.file("Alpha")).agreed_rows == 105
+
+    def test_not_once_the_upload_is_in(self, world, study):
+        key = world.key("Alpha").public
+        study.add(world.file("Alpha"))
+        with pytest.raises(StudyError, match=r"Alpha is in, with 105 rows; .* withdraw"):
+            study.admit("Alpha", key, rows=105)
+
+    def test_a_new_key_keeps_what_was_agreed_and_a_withdrawal_ends_it(self, world, study):
+        study.admit("Alpha", world.key("Alpha").public, rows=105)
+        study.admit("Alpha", SigningKey.generate().public)
+        assert study.state().agreed == {"Alpha": 105}
+        study.add(world.file("Beta"))
+        study.withdraw("Beta")
+        assert "Beta" not in study.state().agreed
+
+    @pytest.mark.parametrize("rows", [0, -1, 10**9 + 1])
+    def test_they_are_a_number_of_rows(self, world, study, rows):
+        with pytest.raises(StudyError, match="agree on 1 to"):
+            study.admit("Alpha", world.key("Alpha").public, rows=rows)
+
+
 class TestVerify:
     def test_an_untouched_study_is_as_its_ledger_says(self, finished):
         assert finished.verify(rebuild=True) == []

@@ -25,6 +25,8 @@ from predbayes.study.result.evaluation import check_evaluation
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
 MAX_ROWS = 10**9
+ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
+LEAST_TOLERANCE = 5  # rows, likewise
 _MAX_WEIGHT = 1e4
 _MAX_STANDARD = 1e4  # of a mean, in standard deviations of the target
 
@@ -162,6 +164,16 @@ class Intake:
         upload.predictive()  # refuses what is no distribution
         if not self.plan.classification and _largest(upload) > _MAX_STANDARD:
             raise UploadError("means or variances are beyond any plausible target")
+
+
+def require_agreed(site: str, stated: int, agreed: int) -> None:
+    """Refuse an upload of other rows than were agreed when the site was admitted."""
+    allowed = max(ROWS_TOLERANCE * agreed, LEAST_TOLERANCE)
+    if abs(stated - agreed) > allowed:
+        raise UploadError(
+            f"it states {stated:,} rows; {agreed:,} were agreed with {site} (give or take "
+            f"{int(allowed):,}). Ask the site; if it is right, admit it again with --rows {stated}"
+        )
 
 
 def _largest(upload: Upload) -> float:

@@ -1,7 +1,7 @@
 """What a study is at a point in time, read from its ledger and nothing else.
 
     init      the plan, its files and the labels' digest
-    admit     a site and its key; admitting again is a new key
+    admit     a site, its key and perhaps the rows agreed; admitting again replaces them
     add       a site's upload, by its digest
     evaluate  how a result's model does on a site's own rows; a newer one takes its place
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
@@ -61,6 +61,7 @@ class State:
     plan_digest: str = ""
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
     keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
+    agreed: dict[str, int] = field(default_factory=dict)  # rows, of sites that were asked
     uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
     evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
     # site and model
@@ -88,8 +89,11 @@ class State:
             case "init":
                 self.plan_digest, self.files = data["plan"], dict(data["files"])
             case "admit":
-                self._retire(data["site"])
+                if self.keys.get(data["site"]) != data["key"]:
+                    self._retire(data["site"])
                 self.keys[data["site"]] = data["key"]
+                if "rows" in data:
+                    self.agreed[data["site"]] = data["rows"]
             case "add":
                 self.uploads[data["site"]] = AcceptedUpload(**data, at=entry.at)
             case "evaluate":
@@ -102,6 +106,7 @@ class State:
                     if site == data["site"]:
                         self._forget(site, model)
                 self._retire(data["site"])
+                self.agreed.pop(data["site"], None)
                 self.withdrawn[data["digest"]] = data["site"]
             case "finish":
                 shown = tuple(data.get("evaluations", ()))

@@ -20,7 +20,8 @@ class SiteStatus:
     site: str
     state: Literal["admitted", "in", "withdrawn"]
     key: str | None  # fingerprint; None after it withdrew
-    num_rows: int | None
+    num_rows: int | None  # that its upload states
+    agreed_rows: int | None  # at admission; None where nothing was agreed
     num_bytes: int | None
     since: str | None  # when its upload came
 
@@ -86,9 +87,11 @@ def _sites(state: State) -> tuple[SiteStatus, ...]:
         key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
         upload = state.uploads.get(site)
         if upload is not None:
-            line = SiteStatus(site, "in", key, upload.num_rows, upload.num_bytes, upload.at)
+            stated = upload.num_rows, upload.agreed_rows
+            line = SiteStatus(site, "in", key, *stated, upload.num_bytes, upload.at)
         else:
-            line = SiteStatus(site, "admitted" if key else "withdrawn", key, None, None, None)
+            known, agreed = "admitted" if key else "withdrawn", state.agreed.get(site)
+            line = SiteStatus(site, known, key, None, agreed, None, None)
         found.append(line)
     return tuple(found)
 

@@ -23,7 +23,7 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
 from predbayes.study.coordinator.folder import RESULTS, UPLOADS, StudyFolder
-from predbayes.study.coordinator.intake import Intake
+from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
 from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import PLAN_FILE
 from predbayes.study.plan.schema import Plan, read_text
@@ -67,17 +67,25 @@ class Step:
             folder / RESULTS, lambda name: name == unfinished or name.startswith(TEMPORARY)
         )
 
-    def admit(self, site: str, key: PublicKey) -> bool:
-        """Record a site's key; False if it has that key already."""
+    def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
+        """Record a site's key and the rows agreed with it; False if that is all known already."""
         require_site_name(site)
-        if self.state.keys.get(site) == key.hex:
+        _require_countable(site, rows)
+        same_rows = rows is None or rows == self.state.agreed.get(site)
+        if self.state.keys.get(site) == key.hex and same_rows:
             return False
+        if not same_rows and site in self.state.uploads:
+            raise StudyError(
+                f"{site} is in, with {self.state.uploads[site].num_rows:,} rows; rows are agreed "
+                "before a site sends: withdraw its upload first"
+            )
         if key.hex in self.state.retired:
             raise StudyError(f"{site} needs a new key: this one was in use before")
-        owner = next((name for name, k in self.state.keys.items() if k == key.hex), None)
-        if owner is not None:
+        owner = next((name for name, k in self.state.keys.items() if k == key.hex), site)
+        if owner != site:
             raise StudyError(f"this is the key of {owner}; each site has a key of its own")
-        self.record("admit", {"site": site, "key": key.hex})
+        agreed = {} if rows is None else {"rows": rows}
+        self.record("admit", {"site": site, "key": key.hex, **agreed})
         return True
 
     def add(self, path: Path) -> Accepted | None:
@@ -110,7 +118,11 @@ class Step:
                 f"{site} has an upload in the study already; withdraw it first, and admit "
                 "the site again with a new key"
             )
-        self._keep("add", scratch, upload, num_bytes, kind=upload.info.kind)
+        agreed = self.state.agreed.get(site)
+        if agreed is not None:
+            require_agreed(site, upload.info.num_rows, agreed)
+        known = {} if agreed is None else {"agreed_rows": agreed}
+        self._keep("add", scratch, upload, num_bytes, kind=upload.info.kind, **known)
         return self.state.uploads[site]
 
     def _accept_evaluation(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
@@ -171,6 +183,11 @@ def begin_step(study: StudyFolder) -> Iterator[Step]:
 def _intake(plan: str) -> Intake:
     """The checks of a plan, which is the same from step to step."""
     return Intake.of(Plan.loads(plan, PLAN_FILE))
+
+
+def _require_countable(site: str, rows: int | None) -> None:
+    if rows is not None and not 0 < rows <= MAX_ROWS:
+        raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
 
 
 def _remove_from(folder: Path, unwanted: Callable[[str], bool]) -> None:

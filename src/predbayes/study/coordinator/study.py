@@ -49,10 +49,17 @@ class Study(StudyFolder):
             Ledger(scratch / LEDGER).append("init", {"plan": kit.digest, "files": files})
         return cls(folder)
 
-    def admit(self, site: str, key: PublicKey) -> bool:
-        """Record a site's key; False if it has that key already."""
+    def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
+        """Record a site's key; False if there is nothing new.
+
+        Args:
+            site: Its name.
+            key: By which its files are known.
+            rows: How many it trains on, as agreed with it. An upload of others is refused. Without
+                them the site's own word counts, and every page says so.
+        """
         with begin_step(self) as step:
-            return step.admit(site, key)
+            return step.admit(site, key, rows)
 
     def admit_all(self, keys: Mapping[str, PublicKey]) -> None:
         """Record the keys of several sites, as `admit` does; one lock for all."""

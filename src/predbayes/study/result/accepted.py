@@ -17,12 +17,24 @@ class Accepted:
     num_rows: int
     at: str
 
+    @property
+    def rows_in_words(self) -> str:
+        """The rows that it is of."""
+        return f"{self.num_rows:,} rows"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedUpload(Accepted):
     """What a site sent of its rows."""
 
     kind: Literal["predictions", "weights"]
+    agreed_rows: int | None = None  # at admission; None where the site's word is all there is
+
+    @property
+    def rows_in_words(self) -> str:
+        """The rows, and whether anybody but the site vouches for them."""
+        agreed = "stated, not" if self.agreed_rows is None else f"{self.agreed_rows:,}"
+        return f"{self.num_rows:,} rows ({agreed} agreed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
