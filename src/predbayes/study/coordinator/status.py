@@ -90,8 +90,10 @@ def _sites(state: State) -> tuple[SiteStatus, ...]:
             stated = upload.num_rows, upload.agreed_rows
             line = SiteStatus(site, "in", key, *stated, upload.num_bytes, upload.at)
         else:
-            known, agreed = "admitted" if key else "withdrawn", state.agreed.get(site)
-            line = SiteStatus(site, known, key, None, agreed, None, None)
+            agreed = state.agreed.get(site)
+            line = SiteStatus(
+                site, "admitted" if key else "withdrawn", key, None, agreed, None, None
+            )
         found.append(line)
     return tuple(found)
 
