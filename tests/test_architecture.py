@@ -96,6 +96,11 @@ class TestEverySource:
     def test_neither_prints_nor_pickles(self, path):
         assert not {"print", "pickle", "torch.save", "torch.load"} & names_used(path)
 
+    def test_says_everything_in_one_way(self, path):
+        """`cli.show.say` passes no escape sequence and no line break on to a terminal."""
+        if path.name != "show.py":
+            assert not {"typer.echo", "typer.secho", "click.echo"} & names_used(path)
+
     def test_draws_with_a_generator(self, path):
         """Every call of a random function of torch names its generator."""
         drawing = {"rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal_"}

@@ -12,6 +12,7 @@ is wrong and what to do. Anything else that escapes is a bug.
     ├── PoolError          predictives that cannot be combined
     │   └── ImproperPoolError  a pool that is not a distribution
     ├── StudyError         a step that the study's state does not allow, or files that were altered
+    ├── TextError          text that would not show what it is
     ├── TrainingError      settings that cannot work together
     │   └── DivergedError  a fit whose numbers left the finite
     └── UploadError        what a site sent is malformed, of another version, or not finite
@@ -55,6 +56,10 @@ class ImproperPoolError(PoolError):
 
 class StudyError(PredbayesError):
     """A step that the study's state does not allow, or files that were altered."""
+
+
+class TextError(PredbayesError, ValueError):
+    """Text that would not show what it is; a schema's validators may raise it."""
 
 
 class TrainingError(PredbayesError):

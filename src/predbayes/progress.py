@@ -21,6 +21,8 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from predbayes.text import printable
+
 STUDENT = "student"
 """Who trains when the student is distilled; sites go by their names."""
 
@@ -111,19 +113,28 @@ class Bar:
     @contextmanager
     def drawn(cls) -> Iterator[Bar]:
         """Draw on stderr inside the block."""
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             yield cls(progress, progress.add_task("", total=None))
 
     def __call__(self, event: Event) -> None:
         """Move on by an epoch, or say what is done."""
         if event.kind == "epoch":
-            said = f"{event.who or 'coordinator'}: loss {event.loss:.3f}"
+            said = printable(f"{event.who or 'coordinator'}: loss {event.loss:.3f}")
             self.progress.update(
-                self.task, description=said, completed=event.epoch, total=event.num_epochs
+                self.task,
+                description=said,
+                completed=event.epoch,
+                total=event.num_epochs,
             )
         else:
-            self.progress.console.print(_line(event), markup=False, highlight=False)
+            self.progress.console.print(
+                printable(_line(event), None), markup=False, highlight=False
+            )
 
 
 def _line(event: Event) -> str:

@@ -14,6 +14,7 @@ import typer.core
 
 import predbayes
 from predbayes.cli import data, demo, experiment, plan, predict, site, study
+from predbayes.cli.show import say
 from predbayes.errors import PredbayesError
 
 # Plain help appears in half the time. There is no public switch: with `rich_markup_mode=None` alone
@@ -40,7 +41,7 @@ app.add_typer(experiment.app, name="experiment")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"predbayes {predbayes.__version__}")
+        say(f"predbayes {predbayes.__version__}")
         raise typer.Exit
 
 
@@ -59,9 +60,9 @@ def main() -> None:
     try:
         app()
     except PredbayesError as error:
-        typer.echo(f"predbayes: {error}", err=True)
+        say(f"predbayes: {error}", err=True)
         sys.exit(2)
     except OSError as error:  # a path that cannot be written or read
         where = f"{error.filename}: " if error.filename else ""  # a full disk has no name
-        typer.echo(f"predbayes: {where}{error.strerror or error}", err=True)
+        say(f"predbayes: {where}{error.strerror or error}", err=True)
         sys.exit(2)

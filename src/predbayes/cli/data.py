@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from predbayes.cli.show import show_table
+from predbayes.cli.show import say, show_table
 from predbayes.errors import DataError
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ def list_datasets() -> None:
         rows = f"{count_rows(name, root):,}" if present else ""
         lines.append((name, spec.task, rows, "yes" if present else "no", spec.title))
     show_table(("name", "task", "rows", "present", "title"), lines)
-    typer.echo(f"{ROOT_VARIABLE} is {root}")
+    say(f"{ROOT_VARIABLE} is {root}")
 
 
 @app.command("fetch")
@@ -34,9 +34,9 @@ def fetch_dataset(name: str) -> None:
     from predbayes.data.registry import lookup
 
     for path in fetch(name, progress=True):
-        typer.echo(str(path))
+        say(str(path))
     spec = lookup(name)
-    typer.echo(f"{name} is complete; licence: {spec.licence}; cite: {spec.citation}")
+    say(f"{name} is complete; licence: {spec.licence}; cite: {spec.citation}")
 
 
 @app.command("check")
@@ -52,12 +52,12 @@ def check_dataset(name: str) -> None:
         for found in report.files
     ]
     show_table(("file", "bytes", "sha256"), lines)
-    typer.echo(f"folder: {data_root() / lookup(name).folder}")
+    say(f"folder: {data_root() / lookup(name).folder}")
     for note in report.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     if report.fingerprint is not None:
         for key, value in report.fingerprint.as_dict().items():
             if key != "note":
-                typer.echo(f"{key}: {value}")
+                say(f"{key}: {value}")
     if not report.ok:
         raise DataError(f"{name}: {report.problem}; run `predbayes data fetch {name}`")

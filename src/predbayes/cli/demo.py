@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from predbayes.cli.show import say
+
 
 def demo_command(
     out: Annotated[Path, typer.Option(help="A new folder for all files.")] = Path("demo"),
@@ -17,12 +19,10 @@ def demo_command(
     from predbayes.study.demo import run_demo
 
     began = time.monotonic()
-    folder, result = run_demo(
-        out, lambda line: typer.echo(f"[{time.monotonic() - began:4.0f} s] {line}")
-    )
-    typer.echo(result.verdict)
+    folder, result = run_demo(out, lambda line: say(f"[{time.monotonic() - began:4.0f} s] {line}"))
+    say(result.verdict)
     scores = result.student.scores
     assert scores is not None
     accuracy, nll = (scores.metrics[name].value for name in ("accuracy", "nll"))
-    typer.echo(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} rows set apart")
-    typer.echo(f"open {folder / 'report.html'}")
+    say(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} rows set apart")
+    say(f"open {folder / 'report.html'}")

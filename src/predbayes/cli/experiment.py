@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbayes.cli.show import show_table, stoppable
+from predbayes.cli.show import say, show_table, stoppable
 from predbayes.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def show_experiment(config: Source) -> None:
     """Print a config; copy it to make your own."""
     from predbayes.experiments.config import find_config
 
-    typer.echo(find_config(config).read_text(), nl=False)
+    say(*find_config(config).read_text().splitlines())
 
 
 @app.command("run")
@@ -128,7 +128,7 @@ def sweep_experiment(
             fits=fits,
             report=report,
         )
-    typer.echo(f"{len(records)} records in {folder}")
+    say(f"{len(records)} records in {folder}")
 
 
 @app.command("table")
@@ -210,15 +210,15 @@ def make_figure(
         figures.reliability_diagrams(found, out, methods)
     else:
         figures.lines(found, metrics.split(",") if metrics else None, x, out, methods)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")
 
 
 def _deliver(text: str, out: Path | None) -> None:
     if out is None:
-        typer.echo(text)
+        say(*text.split("\n"))
     else:
         out.write_text(text)
-        typer.echo(f"wrote {out}")
+        say(f"wrote {out}")
 
 
 def _load(config: str, assignments: list[str] | None, methods: list[str] | None) -> Experiment:
@@ -280,7 +280,7 @@ def _lines() -> Report:
         outcome = record.error or f"nll {record.scores['nll']:.4f}"
         left = (time.monotonic() - began) / fresh * (total - done)
         told = f"{done}/{total} {_describe(record)}: {outcome}, about {_duration(left)} left"
-        typer.echo(told, err=True)
+        say(told, err=True)
 
     return report
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import show_findings
+from predbayes.cli.show import say, show_findings
 from predbayes.errors import PlanError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
@@ -50,10 +50,10 @@ def new_plan(
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan
     what = f"{plan.num_outputs} classes" if plan.classification else "regression"
-    typer.echo(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
+    say(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
     for note in drafted.notes:
-        typer.echo(f"  - {note}")
-    typer.echo(f"next: edit it, then predbayes plan check {quoted(out)}")
+        say(f"  - {note}")
+    say(f"next: edit it, then predbayes plan check {quoted(out)}")
 
 
 @app.command("check")
@@ -69,12 +69,12 @@ def check_plan(plan: PlanFile) -> None:
     if errors := errors_of(findings):
         raise PlanError(f"{path} has {counted(len(errors), 'error')}")
     kit = None if read.frozen is None else predbayes.study.Kit.load(path.parent)
-    typer.echo(
+    say(
         f"{path}: no errors, {counted(len(findings), 'warning')}; one site sends about "
         f"{bytes_readable(upload_bytes(read), places=0)}"
     )
     if kit is None:
-        typer.echo(f"next: predbayes plan freeze {quoted(path)} --out KIT")
+        say(f"next: predbayes plan freeze {quoted(path)} --out KIT")
     else:
         _read_out(kit)
 
@@ -108,18 +108,18 @@ def freeze_plan(
         show_findings(unsound.errors)
         num_errors = counted(len(unsound.errors), "error")
         raise PlanError(f"{path} has {num_errors}; nothing was written") from unsound
-    typer.echo(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
-    typer.echo(f"wrote {labels}: labels, to be kept here; a site must not have them")
+    say(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
+    say(f"wrote {labels}: labels, to be kept here; a site must not have them")
     _read_out(kit)
-    typer.echo(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
+    say(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
 
 
 def _read_out(kit: Kit) -> None:
     """Print the words that people read to each other, the plan's last."""
     key = kit.plan.coordinator
     words = "none: nothing of the coordinator's is signed" if key is None else key.fingerprint
-    typer.echo(f"coordinator's key: {words}")
-    typer.echo(f"fingerprint: {kit.fingerprint}")
+    say(f"coordinator's key: {words}")
+    say(f"fingerprint: {kit.fingerprint}")
 
 
 def _plan_file(path: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import require_place
+from predbayes.cli.show import require_place, say
 from predbayes.errors import DataError
 from predbayes.study.wording import counted
 
@@ -54,7 +54,7 @@ def predict_command(
     # The model predicted them all the same, so whoever reads the predictions must know.
     odd = examine(calibrated.plan, frame, outside="clip").oddities
     note = f"; odd, but predicted: {'; '.join(map(str, odd))}" if odd else ""
-    typer.echo(f"wrote {counted(len(table), 'row')} to {out}{note}")
+    say(f"wrote {counted(len(table), 'row')} to {out}{note}")
 
 
 def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:

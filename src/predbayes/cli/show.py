@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from predbayes.errors import DataError
+from predbayes.text import printable
 
 if TYPE_CHECKING:
     from predbayes.study.tables.problem import Finding
@@ -21,28 +22,35 @@ SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The si
 _STOPPED = 130  # the exit code after Ctrl-C
 
 
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines; what came from a file or over a wire cannot move the cursor or add a line."""
+    for line in lines:
+        typer.echo(printable(line, None), err=err)
+
+
 def show_findings(findings: Iterable[Finding], *, show_values: bool = False) -> None:
     """Print each finding on its line; values only for those who asked."""
     hidden = False
     for finding in findings:
         colour = "red" if finding.severity == "error" else "yellow"
         typer.secho(f"{finding.severity}: ", fg=colour, nl=False)
-        typer.echo(finding.text)
+        say(finding.text)
         if finding.values and show_values:
-            typer.echo(f"  values: {', '.join(map(repr, finding.values))}")
+            say(f"  values: {', '.join(map(repr, finding.values))}")
         hidden |= bool(finding.values) and not show_values
     if hidden:
-        typer.echo("values are not shown; --show-values shows some of each, on this screen only")
+        say("values are not shown; --show-values shows some of each, on this screen only")
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], **style: Any) -> None:
     """Print a table that fits the terminal."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, **style)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell, None)) for cell in row))
     Console(soft_wrap=True, highlight=False).print(table)
 
 
@@ -60,5 +68,5 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
+        say("stopped; the same command goes on from here", err=True)
         raise typer.Exit(_STOPPED) from None

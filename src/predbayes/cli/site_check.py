@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import DataArgument, KitArgument, SiteOption, show_findings
+from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say, show_findings
 from predbayes.errors import DataError, PlanError, StudyError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
@@ -45,7 +45,7 @@ def check_command(
     loaded = predbayes.study.Kit.load(kit)
     problem = _module_problem(loaded.plan)
     for line in _asked(loaded, problem):
-        typer.echo(line)
+        say(line)
     arguments = f"{quoted(kit)} {quoted(data)}"
     again = f"predbayes site check {arguments}{site_option(site_file)}"
     if suggest:
@@ -63,7 +63,7 @@ def _show_next(kit: Kit, train: str, site_file: Path) -> None:
 
     may_train = Approvals(site_file.parent).may_train(kit)
     command = train if may_train else f"approve {quoted(kit.folder)} --by NAME"
-    typer.echo(f"next: predbayes site {command}{site_option(site_file)}")
+    say(f"next: predbayes site {command}{site_option(site_file)}")
 
 
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
@@ -77,23 +77,23 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
     require_site_name(name)
     drafted = suggest(plan, data, name)
     site_file.write_bytes(drafted.sitefile_text.encode())
-    typer.echo(f"wrote {site_file}: a draft; look at")
+    say(f"wrote {site_file}: a draft; look at")
     for note in drafted.notes:
-        typer.echo(f"  - {note}")
-    typer.echo(f"next: edit it, then {again}")
+        say(f"  - {note}")
+    say(f"next: edit it, then {again}")
 
 
 def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) -> None:
     for line in checked.summary:
-        typer.echo(line)
+        say(line)
     if problem:
-        typer.echo(f"error: {problem}")
+        say(f"error: {problem}")
     show_findings(checked.findings, show_values=show_values)
     num_errors = len(checked.errors) + bool(problem)
     warnings = counted(len(checked.warnings), "warning")
     if num_errors:
         raise DataError(f"{data.name} does not fit yet: {counted(num_errors, 'error')}, {warnings}")
-    typer.echo(f"{data.name} fits the plan: no errors, {warnings}")
+    say(f"{data.name} fits the plan: no errors, {warnings}")
 
 
 def _site(site_file: Path, again: str) -> SiteFile:
@@ -102,8 +102,8 @@ def _site(site_file: Path, again: str) -> SiteFile:
 
     if site_file.exists():
         return SiteFile.load(site_file)
-    typer.echo(f"there is no {site_file}, so your table must have the plan's names and units")
-    typer.echo(f"to have one drafted: {again} --suggest --name NAME")
+    say(f"there is no {site_file}, so your table must have the plan's names and units")
+    say(f"to have one drafted: {again} --suggest --name NAME")
     return SiteFile(format=1, name="site")
 
 

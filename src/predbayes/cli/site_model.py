@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import predbayes.study
-from predbayes.cli.show import DataArgument, SiteOption, require_place
+from predbayes.cli.show import DataArgument, SiteOption, require_place, say
 from predbayes.cli.site_check import DEFAULT_SITE
 from predbayes.cli.site_train import held_back, read_key, read_site
 from predbayes.errors import StudyError
@@ -62,12 +62,12 @@ def evaluate_command(
     predictive = tried.predictive(inputs)
     scores = score(plan, predictive, targets, rng=generator(plan.seed, "evaluate", own.name))
     assert scores is not None  # there are rows
-    typer.echo(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
+    say(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
     _show_scores(plan, [("model", scores)])
     if home is None and not everything:
-        typer.echo("whether these are the rows held out in training was not checked: give --home")
+        say("whether these are the rows held out in training was not checked: give --home")
     if out is None:
-        typer.echo("nothing has left this computer")
+        say("nothing has left this computer")
         return
     upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
     _hand_over(plan, own, upload, out, site)
@@ -93,14 +93,14 @@ def adopt_command(
     adoption = adopt(came, own.name, rows, _kept(home))
     adoption.save(out)
     found = adoption.comparison
-    typer.echo(_heading(came, own, rows, found.num_held_out, "held out"))
+    say(_heading(came, own, rows, found.num_held_out, "held out"))
     if found.scores:
         _show_scores(came.plan, found.scores.items())
     change = " ".join(with_interval(found.adopted_minus_global))
-    typer.echo(f"NLL of adopted minus global on all rows, cross-validated: {change}")
-    typer.echo(found.advice)
-    typer.echo(f"global model: {model}; adopted model, with this comparison: {out}")
-    typer.echo("nothing has left this computer")
+    say(f"NLL of adopted minus global on all rows, cross-validated: {change}")
+    say(found.advice)
+    say(f"global model: {model}; adopted model, with this comparison: {out}")
+    say("nothing has left this computer")
 
 
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
@@ -146,7 +146,7 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        typer.echo("  ".join(padded).rstrip())
+        say("  ".join(padded).rstrip())
 
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:
@@ -156,13 +156,13 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path)
     released = Approvals(own.folder).may_leave(plan, upload)
     key = read_key(own) if released else None
     path = write_upload(upload, key, out, out.with_name(_HELD_BACK + out.name))
-    typer.echo("all that it says, beside its signature:")
+    say("all that it says, beside its signature:")
     for line in _lines(upload.info.model_dump(mode="json")):
-        typer.echo(f"  {line}")
+        say(f"  {line}")
     if released:
-        typer.echo(f"hand over, if you want to: {path}")
+        say(f"hand over, if you want to: {path}")
     else:
-        typer.echo(held_back(path, site))
+        say(held_back(path, site))
 
 
 def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

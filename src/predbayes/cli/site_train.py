@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import predbayes.study
-from predbayes.cli.show import DataArgument, KitArgument, SiteOption, stoppable
+from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say, stoppable
 from predbayes.cli.site_check import DEFAULT_SITE, site_option
 from predbayes.errors import KeyFileError, StudyError
 from predbayes.study.wording import quoted
@@ -32,9 +32,9 @@ def key_command(
     key = SigningKey.generate()
     key.save(out / f"{name}.key")
     key.public.save(out / f"{name}.pub")
-    typer.echo(f"{out / f'{name}.key'}: keep it here; whoever has it can sign for {name}")
-    typer.echo(f"{out / f'{name}.pub'}: for the coordinator")
-    typer.echo(f"read out when you telephone: {key.public.fingerprint}")
+    say(f"{out / f'{name}.key'}: keep it here; whoever has it can sign for {name}")
+    say(f"{out / f'{name}.pub'}: for the coordinator")
+    say(f"read out when you telephone: {key.public.fingerprint}")
 
 
 def approve_command(
@@ -55,11 +55,11 @@ def approve_command(
     kit = predbayes.study.Kit
     digest = kit.load(what).digest if header is None else Upload.load(what, header).digest()
     new = Approvals(site.parent).record(kind, digest, by)
-    typer.echo(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
-    typer.echo(f"in words: {fingerprint(digest)}")
+    say(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
+    say(f"in words: {fingerprint(digest)}")
     if header is not None and header.signature is None:
         made_by = "evaluate" if header.info.kind == "evaluation" else "train"
-        typer.echo(f"next: the same predbayes site {made_by} again; it signs what was approved")
+        say(f"next: the same predbayes site {made_by} again; it signs what was approved")
 
 
 def train_command(
@@ -91,7 +91,7 @@ def train_command(
     rows = SiteRows.of(plan, read_site_table(plan, own, data))
     name = learner or "network"
     training = Training(loaded, own.name, read_key(own), approvals, out, name, device)
-    typer.echo(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
+    say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
     out.mkdir(parents=True, exist_ok=True)
     # A Flower node may be at work in the same folder, and holds the same lock.
     with stoppable(), locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
@@ -133,9 +133,9 @@ def held_back(path: Path, site: Path) -> str:
 
 def _say(trained: Trained, site: Path) -> None:
     if trained.again:
-        typer.echo("this was trained before; nothing was trained again")
-    typer.echo(f"read and sign: {trained.egress}")
+        say("this was trained before; nothing was trained again")
+    say(f"read and sign: {trained.egress}")
     if trained.released:
-        typer.echo(f"hand over: {trained.path}")
+        say(f"hand over: {trained.path}")
     else:
-        typer.echo(held_back(trained.path, site))
+        say(held_back(trained.path, site))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import show_table
+from predbayes.cli.show import say, show_table
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted
 
@@ -42,9 +42,9 @@ def make_key(
     key = CoordinatorKey.generate()
     key.save(private)
     key.public.save(public)
-    typer.echo(f"{private}: keep it here; whoever has it can sign as the coordinator")
-    typer.echo(f"{public}: for predbayes plan freeze --key")
-    typer.echo(f"read out with the plan's fingerprint: {key.public.fingerprint}")
+    say(f"{private}: keep it here; whoever has it can sign as the coordinator")
+    say(f"{public}: for predbayes plan freeze --key")
+    say(f"read out with the plan's fingerprint: {key.public.fingerprint}")
 
 
 @app.command("init")
@@ -55,9 +55,9 @@ def init(
 ) -> None:
     """Begin a study of a frozen plan."""
     begun = predbayes.study.Study.init(study, kit, labels)
-    typer.echo(f"{study}: a study of plan {begun.kit.plan.name!r}")
-    typer.echo(f"fingerprint: {begun.kit.fingerprint}")
-    typer.echo("next: predbayes study admit NAME KEY.pub, for each site")
+    say(f"{study}: a study of plan {begun.kit.plan.name!r}")
+    say(f"fingerprint: {begun.kit.fingerprint}")
+    say("next: predbayes study admit NAME KEY.pub, for each site")
 
 
 @app.command("admit")
@@ -77,8 +77,8 @@ def admit(
     new = predbayes.study.Study(study).admit(name, public, rows)
     agreed = "" if rows is None else f", {rows:,} rows agreed"
     known = "is admitted" if new else "was admitted with this key before"
-    typer.echo(f"{name} {known}{agreed}")
-    typer.echo(f"compare by telephone: {public.fingerprint}")
+    say(f"{name} {known}{agreed}")
+    say(f"compare by telephone: {public.fingerprint}")
 
 
 @app.command("add")
@@ -91,11 +91,11 @@ def add(
     for path, accepted in zip(files, answers, strict=True):
         if isinstance(accepted, UploadError):
             refused += 1
-            typer.echo(f"refused: {accepted}", err=True)
+            say(f"refused: {accepted}", err=True)
         elif accepted is None:
-            typer.echo(f"{path.name}: in already")
+            say(f"{path.name}: in already")
         else:
-            typer.echo(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
+            say(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
     if refused:
         raise StudyError(f"{refused} of {len(files)} files were refused")
 
@@ -107,10 +107,8 @@ def withdraw(
 ) -> None:
     """Delete a site's upload; only its digest stays in the ledger."""
     digest = predbayes.study.Study(study).withdraw(name)
-    typer.echo(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
-    typer.echo(
-        "earlier results contain it: tell everybody who has them, then run predbayes study finish"
-    )
+    say(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
+    say("earlier results contain it: tell everybody who has them, then run predbayes study finish")
 
 
 @app.command("status")
@@ -123,7 +121,7 @@ def status(
 
     found = status_of(predbayes.study.Study(study))
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=1))
+        say(*json.dumps(asdict(found), indent=1).split("\n"))
     else:
         _show(found)
 
@@ -149,19 +147,19 @@ def finish(
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     opened = predbayes.study.Study(study)
-    typer.echo("screening, pooling, distilling, scoring; it may take a minute or two")
+    say("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx, device=device)
     folder = opened.result_folder(recorded.number)
-    typer.echo(
+    say(
         f"result {recorded.number} of {len(recorded.uploads)} sites, outcome "
         f"{recorded.outcome[:12]}"
     )
     for site in result.sites:
         for finding in site.findings:
-            typer.echo(f"{site.site}{' (left out)' if site.left_out else ''}: {finding.text}")
-    typer.echo(result.verdict)
+            say(f"{site.site}{' (left out)' if site.left_out else ''}: {finding.text}")
+    say(result.verdict)
     for name in ("report.html", "report-public.html", "model-card.html", "model"):
-        typer.echo(str(folder / name))
+        say(str(folder / name))
 
 
 @app.command("verify")
@@ -175,34 +173,34 @@ def verify(
     opened = predbayes.study.Study(study)
     problems = opened.verify(rebuild=rebuild)
     for problem in problems:
-        typer.echo(problem, err=True)
+        say(problem, err=True)
     if problems:
         count = counted(len(problems), "problem")
         raise StudyError(f"{study} is not as its ledger says ({count})")
-    typer.echo(f"{study} is as its ledger says, up to {opened.state().last}")
+    say(f"{study} is as its ledger says, up to {opened.state().last}")
     if rebuild:
-        typer.echo("the last result was made again from the files, the same to the bit")
+        say("the last result was made again from the files, the same to the bit")
 
 
 def _show(found: Status) -> None:
-    typer.echo(f"{found.study}: {found.num_in} sites in, quorum {found.quorum}")
-    typer.echo(f"plan {found.fingerprint}")
+    say(f"{found.study}: {found.num_in} sites in, quorum {found.quorum}")
+    say(f"plan {found.fingerprint}")
     if found.deadline is not None:
-        typer.echo(f"deadline {found.deadline}{', which has passed' if found.late else ''}")
+        say(f"deadline {found.deadline}{', which has passed' if found.late else ''}")
     if found.sites:
         columns = ("site", "state", "rows", "bytes", "since", "key")
         show_table(columns, [_line(site) for site in found.sites])
         if any(site.num_rows is not None and site.agreed_rows is None for site in found.sites):
-            typer.echo("stated: by the site, not agreed with it (predbayes study admit --rows)")
+            say("stated: by the site, not agreed with it (predbayes study admit --rows)")
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
         left, names = f"{found.run.seconds_left:.0f} s", ", ".join(awaited) or "nobody"
-        typer.echo(f"a run is under way, {left} to its deadline; not in: {names}")
+        say(f"a run is under way, {left} to its deadline; not in: {names}")
     for result in found.results:
         score = "" if result.nll is None else f", NLL {result.nll:.3f}"
         note = "" if result.current else ", made before the last files came or went"
-        typer.echo(f"result {result.number}: {result.sites} sites{score}{note}")
-    typer.echo(f"next: {found.next}")
+        say(f"result {result.number}: {result.sites} sites{score}{note}")
+    say(f"next: {found.next}")
 
 
 def _line(site: SiteStatus) -> tuple[str, ...]:

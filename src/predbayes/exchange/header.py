@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.strict import SITE_PATTERN, Strict
+from predbayes.exchange.strict import Strict, valid_site_name
+from predbayes.text import printable
 
 _METADATA = "__metadata__"
 _INFO_KEY, _SIGNATURE_KEY = "predbayes", "signature"
 _MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
 _MAX_INFO_CHARACTERS = 100_000  # counts of ten thousand classes
 _MAX_DIMENSIONS = 16
-_MAX_SHOWN = 100
 # The last are counters of batch normalisation.
 _TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I64": "int64"}
 _ITEM_BYTES = {"float16": 2, "float32": 4}
@@ -66,7 +66,7 @@ class UploadInfo(Strict):
     kind: Literal["weights", "delta", "predictions", "counts", "evaluation"]
     num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
     class_rows: tuple[Amount, ...] | None = None
-    site: Annotated[str, Field(pattern=f"^$|{SITE_PATTERN}")] = ""
+    site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
     # Of kind `evaluation` alone; left out where there is none, so that old digests stay.
@@ -158,19 +158,6 @@ def sort_metadata(path: Path) -> None:
         length = int.from_bytes(file.read(8), "little")
         if len(text) <= length:  # as long as it was; a header is filled up with spaces
             file.write(text.ljust(length))
-
-
-def printable(text: str, most: int = _MAX_SHOWN) -> str:
-    r"""A stranger's text for one line of a message: nothing that moves a cursor, and not for ever.
-
-    Examples:
-        >>> printable("a\nb\x1b[31m")
-        'a?b?[31m'
-        >>> printable("abcdef", most=3)
-        'abc…'
-    """
-    line = "".join(c if c.isprintable() else "?" for c in text[:most])
-    return line if len(text) <= most else f"{line}…"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

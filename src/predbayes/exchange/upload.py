@@ -35,13 +35,13 @@ from predbayes.exchange.header import (
     Spec,
     UploadInfo,
     first_problem,
-    printable,
     sort_metadata,
     to_metadata,
 )
 from predbayes.exchange.signing import SigningKey
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.text import printable
 
 
 @dataclass(frozen=True, slots=True)

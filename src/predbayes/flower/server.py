@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
-from predbayes.exchange.header import Signature, from_metadata, printable
+from predbayes.exchange.header import Signature, from_metadata
 from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, events
 from predbayes.flower.post import Post
@@ -30,6 +30,7 @@ from predbayes.flower.wire import read_upload, read_words, words
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
 from predbayes.study.wording import counted
+from predbayes.text import printable
 
 _log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from predbayes.flower.round import SIMULATED, RoundSettings
 from predbayes.flower.server import run_study
 from predbayes.flower.simulation import study_folder
 from predbayes.optional import require
+from predbayes.text import OneLine
 
 _SECONDS = ("deadline", "poll", "retry", "report", "ack")
 
@@ -72,7 +73,7 @@ def settings_of(config: Mapping[str, Any]) -> RoundSettings:
 def log_lines(*, as_json: bool) -> None:
     """Let predbayes write its log to stderr, which Flower streams."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(message)s"))
+    handler.setFormatter(_JsonLines() if as_json else OneLine("%(message)s"))
     logger = logging.getLogger("predbayes")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)

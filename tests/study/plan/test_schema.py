@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbayes.errors import PlanError
+from predbayes.errors import PlanError, TextError
 from predbayes.study.plan.schema import (
     Category,
     Frozen,
@@ -25,6 +25,7 @@ from predbayes.study.plan.schema import (
     UploadRules,
 )
 from predbayes.study.plan.text import dump
+from predbayes.text import require_printable
 
 TEXT = """
 format = 1
@@ -50,10 +51,21 @@ finite = st.one_of(
 positive = st.floats(min_value=5e-324, allow_infinity=False)
 counts = st.integers(0, 10**20)
 some = st.integers(1, 10**9)
-awkward = st.sampled_from(['"', "'", "\\", "a.b", "#", "=", '"""', "\r\n", "\t", "\x00\x7f", "é"])
+awkward = st.sampled_from(['"', "'", "\\", "a.b", "#", "=", '"""', "\u00a0", "é"])
+
+
+def shows(text):
+    try:
+        return require_printable(text) == text
+    except TextError:
+        return False
+
+
+seen = st.characters(exclude_categories=["C", "Zl", "Zp"])
 texts = st.one_of(
-    st.text(max_size=8), st.lists(st.one_of(awkward, st.text()), max_size=4).map("".join)
-)
+    st.text(seen, max_size=8), st.lists(st.one_of(awkward, st.text(seen)), max_size=4).map("".join)
+).filter(shows)
+lines = st.lists(texts, max_size=3).map("\n".join)
 words = texts.filter(str.strip)
 
 
@@ -105,7 +117,7 @@ def plans(draw):
     return Plan(
         format=1,
         name=draw(st.text(string.ascii_letters + string.digits, min_size=1, max_size=64)),
-        description=draw(texts),
+        description=draw(lines),
         seed=draw(counts),
         target=target,
         columns=draw(

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
-from predbayes.exchange.header import Header, Spec, printable
+from predbayes.exchange.header import Header, Spec
 from predbayes.exchange.upload import Upload, spec_of
 from predbayes.posterior.samples import WeightSamples
 from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.evaluation import check_evaluation
+from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
 MAX_ROWS = 10**9

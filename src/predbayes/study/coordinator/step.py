@@ -17,7 +17,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
-from predbayes.exchange.header import printable
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
@@ -30,6 +29,7 @@ from predbayes.study.plan.schema import Plan, read_text
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.store.files import copy_bounded, locked
 from predbayes.study.store.ledger import Entry
+from predbayes.text import printable
 
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.safetensors|{re.escape(TEMPORARY)}.*")
 

@@ -21,9 +21,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from predbayes.errors import PlanError, no_such
+from predbayes.errors import PlanError, TextError, no_such
 from predbayes.study.plan.schema import Category, Missing, Number, Plan, Reference, Rules, Target
 from predbayes.study.tables.coding import as_texts, code_column
+from predbayes.text import require_printable
 
 MAX_CATEGORIES = 20
 """A text column of more different words is not taken for a category."""
@@ -174,6 +175,8 @@ def _guess(column: _Cells) -> Number | Category | str:
         return "it has no name"
     if len(distinct) < 2:
         return "the same in every row" if distinct else "it has no value"
+    if unseen := _unseen(column):
+        return unseen
     missing: Missing = "flag" if column.num_filled < len(column.words) else "impute"
     if column.is_number:
         codes = column.codes
@@ -191,6 +194,18 @@ def _guess(column: _Cells) -> Number | Category | str:
     return Category(type="category", categories=tuple(distinct), missing=missing)
 
 
+def _unseen(column: _Cells) -> str:
+    """Why a plan cannot have the column's name, or its words if they are categories."""
+    few = not column.is_number and len(column.distinct) <= MAX_CATEGORIES
+    try:
+        require_printable(column.name)
+        for word in column.distinct if few else ():
+            require_printable(word)
+    except TextError as error:
+        return f"its name, or a word in it, {error}"
+    return ""
+
+
 def _range(column: _Cells) -> tuple[float, float] | None:
     least, greatest = float(np.nanmin(column.numbers)), float(np.nanmax(column.numbers))
     return round_outward(least, greatest) if least < greatest else None
@@ -206,6 +221,8 @@ def _target(cells: _Cells) -> tuple[Target, list[str]]:
     if len(distinct) < 2:
         what = "is the same in every row" if distinct else "has no labels"
         raise PlanError(f"the target {cells.name!r} {what}")
+    if unseen := _unseen(cells):
+        raise PlanError(f"the target {cells.name!r}: {unseen}")
     few = cells.codes is not None and len(distinct) <= _MAX_NUMBER_CLASSES
     if cells.is_number and not few:
         doubt = _unreadable(cells)

@@ -23,9 +23,9 @@ import datetime
 import hashlib
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -233,6 +233,7 @@ class Frozen(Section):
 class Plan(Section):
     """A study agreed on beforehand."""
 
+    besides: ClassVar[Mapping[str, str]] = {"description": "\n"}
     format: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$")]
     description: str = ""

@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
-from predbayes.exchange.header import UploadInfo, printable
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.signing import fingerprint
 from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page
 from predbayes.study.wording import counted, decimals, plain
+from predbayes.text import printable
 
 MOST_ARRAYS = 12  # each with a line of its own on the first page
 MOST_LAYERS = 8  # there, if there are more arrays

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -190,7 +191,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise DataError(f"cannot read {path}: {error.strerror or 'damaged'}") from error
     require_names(path, [name.strip() for name in table.column_names])
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    frame.columns = frame.columns.str.strip()
+    frame.columns = frame.columns.str.strip().str.normalize("NFC")
     # Where they would lie in a CSV file.
     frame.index = pd.RangeIndex(2, len(frame) + 2, name=LINE)
     return frame
@@ -271,7 +272,7 @@ def as_texts(cells: pd.Series) -> list[str]:
     """Return cells as stripped text, empty where missing."""
     missing = cells.isna().to_numpy()
     pairs = zip(cells.astype(object).to_numpy(), missing, strict=True)
-    return ["" if gone else str(cell).strip() for cell, gone in pairs]
+    return ["" if gone else normalize("NFC", str(cell).strip()) for cell, gone in pairs]
 
 
 def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:

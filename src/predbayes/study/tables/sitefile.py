@@ -21,12 +21,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from predbayes.errors import PlanError, UploadError
-from predbayes.exchange.strict import require_site_name
+from predbayes.errors import PlanError
+from predbayes.exchange.strict import SiteName
 from predbayes.study.plan.schema import Finite, Plan, Section, decode, read_text
 
 SITE_FILE = "site.toml"
@@ -66,20 +66,13 @@ def _not_zero(value: float) -> float:
     return value
 
 
-def _site_name(name: str) -> str:
-    try:
-        require_site_name(name)
-    except UploadError as error:
-        raise ValueError(str(error)) from error
-    return name
-
-
 Codes = Annotated[tuple[str, ...], BeforeValidator(_codes)]
 
 
 class FileForm(Section):
     """How the site's program writes tables."""
 
+    besides: ClassVar[Mapping[str, str]] = {"delimiter": "\t"}
     delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] = ","
     decimal: Literal[".", ","] = "."
     encoding: Annotated[str, AfterValidator(_known_encoding)] = "utf-8"
@@ -105,7 +98,7 @@ class SiteFile(Section):
     """What a site says of its own table."""
 
     format: Literal[1]
-    name: Annotated[str, AfterValidator(_site_name)]
+    name: SiteName
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
     file: FileForm = FileForm()
     missing: MissingCodes = MissingCodes()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import unicodedata
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,7 @@ def _decoded(path: Path, encoding: str, remedies: Remedies) -> str:
         raise DataError(f"{path.name} is not {encoding} text: {remedies.encoding}") from error
     if "\0" in text:
         raise DataError(f"{path.name} is not text: save it as CSV {encoding}")
-    return text
+    return unicodedata.normalize("NFC", text)  # as plans are written, so that words are equal
 
 
 def _require_split(path: Path, header: Sequence[str], delimiter: str, remedies: Remedies) -> None:

@@ -1,0 +1,83 @@
+r"""Text that came from a file or over a wire: which is taken, and how it is shown.
+
+A terminal obeys some characters, others turn lines around or cannot be seen, and several spellings
+look alike. So whoever writes a name could show another one. `require_printable` refuses such text
+where it is read; `printable` writes it in escapes where it is shown, whether it was checked or not.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+
+from predbayes.errors import TextError
+
+_REFUSED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Control, format (zero-width and bidirectional), surrogate, private, unassigned, separators."""
+
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks of other categories that Unicode calls default ignorable."""
+
+_MAX_SHOWN = 100
+
+
+def require_printable(text: str, besides: str = "") -> str:
+    r"""Return a text that shows what it is; refuse any other.
+
+    Args:
+        text: From a file or over a wire.
+        besides: Characters that it may also have, such as a line break.
+
+    Examples:
+        >>> require_printable("Zürich, 5 µmol/l")
+        'Zürich, 5 µmol/l'
+        >>> require_printable("two\nlines", besides="\n")
+        'two\nlines'
+        >>> require_printable("\x1b[8m")
+        Traceback (most recent call last):
+        predbayes.errors.TextError: has U+001B, which cannot be seen or moves other text
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    for character in text:
+        if character not in besides and not _is_seen(character):
+            code = f"U+{ord(character):04X}"
+            raise TextError(f"has {code}, which cannot be seen or moves other text")
+    if not unicodedata.is_normalized("NFC", text):
+        raise TextError("is not in Unicode's normal form C; type it anew")
+    return text
+
+
+def printable(text: str, most: int | None = _MAX_SHOWN) -> str:
+    r"""Return a text for one line of a message, with escapes for what `require_printable` refuses.
+
+    Args:
+        text: Whatever it is.
+        most: Characters of it that are shown; None is all.
+
+    Examples:
+        >>> print(printable("a\nb\x1b[31m"))
+        a\nb\x1b[31m
+        >>> printable("abcdef", most=3)
+        'abc…'
+    """
+    if most is not None and len(text) > most:
+        return f"{printable(text[:most], None)}…"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if _is_seen(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+class OneLine(logging.Formatter):
+    """The message of a log record in one line that holds nothing raw."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message, in escapes where it must be."""
+        return printable(super().format(record), None)
+
+
+def _is_seen(character: str) -> bool:
+    return unicodedata.category(character) not in _REFUSED and not _INVISIBLE.match(character)
