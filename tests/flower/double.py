@@ -26,6 +26,7 @@ class DoubleGrid:
         self.faults: dict[tuple[int, str], list[int | None]] = {}  # codes of the next replies
         self.on_push: Callable[[int, str], None] | None = None
         self.altered: dict[tuple[int, str], Callable[[Any], None]] = {}  # what a reply holds
+        self.claims: dict[int, str] = {}  # which message a node says that it answers
         self._lock = threading.Lock()
 
     def get_node_ids(self) -> list[int]:
@@ -42,7 +43,8 @@ class DoubleGrid:
                 self.on_push(node, kind)
             reply = self._reply(node, kind, message)
             if reply is not None:
-                reply.metadata.__dict__["_reply_to_message_id"] = number
+                claimed = self.claims.get(node, number)
+                reply.metadata.__dict__["_reply_to_message_id"] = claimed
                 with self._lock:
                     self.replies[number] = reply
             pushed.append(number)

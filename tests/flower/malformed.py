@@ -62,6 +62,7 @@ MALFORMED: dict[str, Callable[[Any], None]] = {
     "Short": _with_arrays(lambda array: array[:-1]),
     "Scalar": _with_arrays(lambda array: array[:1, 0].reshape(())),
     "NaN": _with_arrays(lambda array: np.full_like(array, np.nan)),
+    "Large": _with_arrays(lambda array: np.zeros((500_000, 10), array.dtype)),
     "Text": _with_arrays(lambda array: array.astype(str)),
     "Bare": _without_arrays,
     "Renamed": _renamed,

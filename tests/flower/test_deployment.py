@@ -157,7 +157,7 @@ def states(told):
 @slow
 def test_nodes_that_are_wrong_each_in_its_way_stop_nobody(world, nodes, federation):
     root = world.root / "wrong-nodes"
-    names = ("Reluctant", "Foreign", "Broken", "Raising", "Short", "Truncated", "Stranger")
+    names = ("Reluctant", "Foreign", "Broken", "Raising", "Large", "Truncated", "Stranger")
     wrong = {name: make_node(world, root, name, approve=name != "Reluctant") for name in names}
     study = world.begin("wrong", sites=(*nodes, *wrong))
     (root / "Foreign" / "Foreign.key").unlink()
@@ -174,7 +174,7 @@ def test_nodes_that_are_wrong_each_in_its_way_stop_nobody(world, nodes, federati
     expected = (
         "in: Alpha, Beta, Gamma",
         "not approved: Reluctant",
-        "refused: Foreign, Short, Truncated",
+        "refused: Foreign, Large, Truncated",
         "failed: Broken, Raising",
         "not there: Stranger",
     )

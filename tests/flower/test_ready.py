@@ -16,6 +16,7 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, UPLOAD, outbox
+from predbayes.flower.bounds import SMALL_BYTES
 from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.outbox import Outbox, greeting
@@ -50,7 +51,7 @@ def ready(config, plan_digest):
     """What a node brings with its hello."""
     content = greeting(Outbox(config), plan_digest, may_bring=True)
     brings = read_words(content).get("status") == "upload"
-    return unpack_upload(content) if brings else None
+    return unpack_upload(content, SMALL_BYTES) if brings else None
 
 
 def asked(grid, kind):
@@ -79,7 +80,7 @@ class TestRound:
     @pytest.mark.parametrize(("spare", "num_asked"), [(0, 0), (-1, 1)])
     def test_one_above_the_bound_is_asked_for(self, world, nodes, monkeypatch, spare, num_asked):
         size = train(nodes[11]).path.stat().st_size
-        monkeypatch.setattr(outbox, "_SMALL_BYTES", size + spare)
+        monkeypatch.setattr(outbox, "SMALL_BYTES", size + spare)
         grid = DoubleGrid(app, {11: nodes[11]})
         assert Round(grid, world.begin(sites=("Alpha",)), QUICK).run() == {"Alpha": "in"}
         assert len(asked(grid, UPLOAD)) == num_asked
@@ -245,7 +246,7 @@ def test_whatever_is_sent_for_an_upload_is_refused_and_stops_nobody(
     for config in wrong.values():
         train(config)
     if kind == UPLOAD:
-        monkeypatch.setattr(outbox, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(outbox, "SMALL_BYTES", 0)
     study = world.begin(sites=(*SITES[:3], *MALFORMED))
     grid = DoubleGrid(app, {**nodes, **wrong})
     grid.altered = {(number, kind): MALFORMED[site] for number, site in sites.items()}

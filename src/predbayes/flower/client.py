@@ -18,6 +18,7 @@ from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.simulation import node_config
 from predbayes.flower.wire import read_words, upload_record, words
 from predbayes.optional import require
+from predbayes.text import printable
 
 if TYPE_CHECKING:
     from predbayes.flower.node import Node
@@ -51,7 +52,8 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
     @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
     @_replying
     def ack(message: Any, _context: Any) -> Any:
-        _log.info("the coordinator says: %s", read_words(message.content).get("state", ""))
+        told = str(read_words(message.content).get("state", ""))
+        _log.info("the coordinator says: %s", printable(told))
         return words(state="noted")
 
     return app

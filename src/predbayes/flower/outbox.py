@@ -21,13 +21,13 @@ import predbayes
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import Strict
 from predbayes.files import file_digest, write_bytes
+from predbayes.flower.bounds import SMALL_BYTES
 from predbayes.flower.wire import upload_record, words
 from predbayes.study.site.release import Approvals
 from predbayes.study.tables.sitefile import SiteFile
 
 _NEEDED = ("site", "data", "kit", "out")
 _CHOICES = ("site", "data", "kit", "learner", "device")
-_SMALL_BYTES = 1 << 20
 
 
 class _Noted(Strict):
@@ -91,11 +91,13 @@ class Outbox:
 
 
 def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
-    """Return who a node is and which plans it approved, with its upload if ready and small."""
+    """Return who a node is and whether it approved a plan, with its upload if ready and small.
+
+    Of the other plans that the site approved nothing is told.
+    """
     own = SiteFile.load(outbox.path("site"))
-    approved = list(Approvals(own.folder).plans())
-    may_bring &= plan_digest in approved
-    path = outbox.ready(plan_digest, _SMALL_BYTES) if may_bring else None
-    told: dict[str, Any] = {"site": own.name, "version": predbayes.__version__}
+    approved = Approvals(own.folder).given("plan", plan_digest)
+    path = outbox.ready(plan_digest, SMALL_BYTES) if may_bring and approved else None
+    told: dict[str, str | bool] = {"site": own.name, "version": predbayes.__version__}
     told["approved"] = approved
     return words(**told) if path is None else upload_record(path, **told)

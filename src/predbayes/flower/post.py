@@ -1,7 +1,9 @@
 """Messages to nodes and their replies: a few threads that pull, and a queue between.
 
 Over a network a pull waits for a reply that is still on its way, so each thread pulls its own
-messages and holds up nobody else. Replies that nobody has time for wait where they are.
+messages and holds up nobody else. Replies that nobody has time for wait where they are. Of a reply
+no more is pulled than a message of its kind may be answered with (`flower.bounds`), and what it
+answers is what was asked for: a reply's own word for it is its node's.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from predbayes.errors import UploadError
+from predbayes.flower.bounds import Bounds, pull
 from predbayes.flower.events import Send
 from predbayes.flower.round import RoundSettings
 from predbayes.optional import require
@@ -34,9 +38,10 @@ class Post:
 
     grid: Any
     settings: RoundSettings
+    bounds: Bounds
     _sent: dict[str, Send] = field(default_factory=dict)  # by message, without a reply yet
     _wanted: queue.Queue[str] = field(default_factory=queue.Queue)
-    _ready: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(MOST_READY))
+    _ready: queue.Queue[tuple[str, Any]] = field(default_factory=lambda: queue.Queue(MOST_READY))
     _stop: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -69,46 +74,58 @@ class Post:
         return failed
 
     def replies(self, seconds: float) -> Iterator[tuple[Send, Any]]:
-        """Yield the replies that come within a moment of the first, which is waited for."""
+        """Yield the replies that come within a moment of the first, which is waited for.
+
+        In the place of a reply that was refused before all of it was here stands the reason.
+        """
         with suppress(queue.Empty):
-            reply = self._ready.get(timeout=seconds)
+            message, reply = self._ready.get(timeout=seconds)
             # Handled together: each time the study's lock is taken and its ledger read.
             end = time.monotonic() + _GATHER_SECONDS
             while True:
-                sent = self._sent.pop(reply.metadata.reply_to_message_id, None)
+                sent = self._sent.pop(message, None)
                 if sent is not None:
                     yield sent, reply
-                reply = self._ready.get(timeout=max(0.0, end - time.monotonic()))
+                message, reply = self._ready.get(timeout=max(0.0, end - time.monotonic()))
 
     def _pull(self) -> None:
         while not self._stop.is_set():
             wanted = _several(self._wanted, self.settings.num_per_pull)
-            replies = self._pull_once(wanted) if wanted else []
-            for reply in replies:
-                wanted.remove(reply.metadata.reply_to_message_id)
-                self._hand_over(reply)
+            replies = self._pull_once(wanted) if wanted else {}
+            for answered in replies.items():
+                self._hand_over(answered)
             for message in wanted:
-                self._wanted.put(message)
+                if message not in replies:
+                    self._wanted.put(message)
             if not replies:
                 # All messages are looked at once in a while, however many there are; but in a
                 # simulation whoever looks takes the time of those who work.
                 pause = self.settings.poll_seconds / (1 + self._wanted.qsize())
                 self._stop.wait(max(pause, _LEAST_PAUSE_SECONDS))
 
-    def _pull_once(self, wanted: list[str]) -> list[Any]:
+    def _pull_once(self, wanted: list[str]) -> dict[str, Any]:
+        """Return the replies that are there, by the messages that they answer."""
+        kinds = {self._sent[message].kind for message in wanted}
+        most = max(self.bounds.most_bytes(kind) for kind in kinds)
         try:
-            return list(self.grid.pull_messages(wanted))
+            replies = pull(self.grid, wanted, most)
+        except UploadError as refusal:
+            return dict.fromkeys(wanted, refusal)
         except Exception as error:
             # A thread that ended would pull no more. Whether there still is a run to go on with
             # is seen where nodes are looked for, in the thread that can end it.
             _log.warning("a reply could not be pulled: %s", type(error).__name__)
-            return []
+            return {}
+        if len(wanted) == 1:
+            return dict(zip(wanted, replies, strict=False))
+        told = {reply.metadata.reply_to_message_id: reply for reply in replies}
+        return {message: told[message] for message in wanted if message in told}
 
-    def _hand_over(self, reply: Any) -> None:
+    def _hand_over(self, answered: tuple[str, Any]) -> None:
         """Give a reply to the thread that handles them, when it has time."""
         while not self._stop.is_set():
             with suppress(queue.Full):
-                self._ready.put(reply, timeout=0.5)
+                self._ready.put(answered, timeout=0.5)
                 return
 
 

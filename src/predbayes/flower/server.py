@@ -24,9 +24,11 @@ from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.header import Signature, from_metadata
 from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, events
+from predbayes.flower.bounds import Bounds
 from predbayes.flower.post import Post
 from predbayes.flower.round import RoundSettings, RoundState
 from predbayes.flower.wire import read_upload, read_words, words
+from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
 from predbayes.study.wording import counted
@@ -52,17 +54,13 @@ class Round:
     _state: RoundState = field(init=False)
     _post: Post = field(init=False)
     _plan_digest: str = field(init=False)
+    _bounds: Bounds = field(init=False)
     _scratch: Path = field(init=False)
     _files: dict[Path, events.Take] = field(default_factory=dict)  # uploads not in the study yet
 
     def run(self) -> dict[str, events.SiteState]:
         """Ask, take, ask again; return the state of every site."""
-        self._plan_digest = self.study.plan.digest()
-        admitted = frozenset(self.study.state().keys)
-        self._state = RoundState(admitted, self.settings, time.monotonic())
-        self._post = Post(self.grid, self.settings)
-        self._notice()
-        self._save_status()
+        self._begin()
         with self._post.open(), tempfile.TemporaryDirectory() as scratch:
             self._scratch = Path(scratch)
             while self._goes_on():
@@ -75,6 +73,15 @@ class Round:
             self._report()
             self._acknowledge()
         return dict(self._state.sites)
+
+    def _begin(self) -> None:
+        self._plan_digest = self.study.plan.digest()
+        admitted = frozenset(self.study.state().keys)
+        self._state = RoundState(admitted, self.settings, time.monotonic())
+        self._bounds = Bounds(Intake.of(self.study.plan).max_bytes)
+        self._post = Post(self.grid, self.settings, self._bounds)
+        self._notice()
+        self._save_status()
 
     def _goes_on(self) -> bool:
         """Let time pass; False if the round has ended."""
@@ -106,6 +113,11 @@ class Round:
 
     def _event(self, sent: events.Send, reply: Any) -> events.Event:
         """Return what a reply says."""
+        if isinstance(reply, UploadError):
+            _log.warning("refused: %s: %s", sent.site or f"node {sent.node}", reply)
+            if sent.kind == HELLO:
+                return events.Introduced(sent.node)
+            return events.Answered(sent.node, "refused")
         if sent.kind == HELLO:
             return self._introduced(sent.node, reply)
         return events.Answered(sent.node, _outcome(sent.site, reply))
@@ -115,21 +127,23 @@ class Round:
             _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
             return events.Introduced(node)
         told = read_words(reply.content)
-        site, plans = str(told.get("site", "")), told.get("approved")
+        site = str(told.get("site", ""))
         if site not in self._state.admitted:
             said = printable(f"{site} {told.get('reason', '')}", 60)
             _log.warning("node %s is of no admitted site: %s", node, said)
             return events.Introduced(node)
-        approved = isinstance(plans, list) and self._plan_digest in plans
-        return events.Introduced(node, site, approved, told.get("status") == "upload")
+        brings = told.get("status") == "upload"
+        return events.Introduced(node, site, told.get("approved") is True, brings)
 
     def _keep(self, take: events.Take, reply: Any) -> None:
         """Write an upload as a file, for the study to check."""
         path = self._scratch / f"{len(self._files)}.safetensors"
         try:
-            upload, signature = unpack_upload(reply.content)
+            upload, signature = unpack_upload(reply.content, self._bounds.upload)
             if upload.info.site != take.site:
                 raise UploadError("its upload is in the name of another site")
+            if upload.info.kind == "evaluation":
+                raise UploadError("its answer is an evaluation and no upload")
             upload.save(path, signature)
         except OSError:
             raise  # our disk, not the site's doing
@@ -214,9 +228,9 @@ def run_study(
     return sites
 
 
-def unpack_upload(content: Any) -> tuple[Upload, Signature | None]:
+def unpack_upload(content: Any, most_bytes: int) -> tuple[Upload, Signature | None]:
     """Read an upload and its signature from a record, whoever sent it."""
-    metadata, arrays = read_upload(content)
+    metadata, arrays = read_upload(content, most_bytes)
     info, signature = from_metadata(metadata, "a node's answer")
     return Upload(info, {name: torch.from_numpy(a) for name, a in arrays.items()}), signature
 

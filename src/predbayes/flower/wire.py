@@ -1,7 +1,7 @@
 """What travels in Flower messages: an upload as named arrays, and short words beside it.
 
-    hello    query.hello    server asks; a node answers who it is and which plans it approved, with
-                            its upload at once if that is ready and small
+    hello    query.hello    server asks; a node answers who it is and whether it approved the plan,
+                            with its upload at once if that is ready and small
     upload   train.upload   server asks for a plan's upload; a node answers with it, or why not
     ack      query.ack      server says that the upload is in; a node may leave
 
@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from predbayes.errors import UploadError
 from predbayes.exchange.header import Header, to_metadata
 from predbayes.optional import require
 
 _ARRAYS, _METADATA, _WORDS = "arrays", "metadata", "words"
 
 
-def words(**fields: str | list[str]) -> Any:
+def words(**fields: str | bool) -> Any:
     """Make a record of short values."""
     app = require("flwr.app", "flower")
     return app.RecordDict({_WORDS: app.ConfigRecord(dict(fields))})
@@ -35,7 +36,7 @@ def read_words(content: Any) -> dict[str, Any]:
     return dict((content or {}).get(_WORDS) or {})
 
 
-def upload_record(path: Path, **told: str | list[str]) -> Any:
+def upload_record(path: Path, **told: str | bool) -> Any:
     """Return a signed file as it travels, with further words; the study checks it."""
     app, header = require("flwr.app", "flower"), Header.read(path)
     with safe_open(path, framework="numpy") as file:
@@ -46,8 +47,17 @@ def upload_record(path: Path, **told: str | list[str]) -> Any:
     return record
 
 
-def read_upload(content: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """Return the metadata and the arrays of a record as they came, whoever made it."""
+def read_upload(
+    content: Any, most_bytes: int
+) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """Return the metadata and the arrays of a record as they came, whoever made it.
+
+    Args:
+        content: The record.
+        most_bytes: More bytes in its arrays are refused before they are read.
+    """
     arrays = (content.get(_ARRAYS) or {}).items()
+    if sum(len(array.data) for _, array in arrays) > most_bytes:
+        raise UploadError("its answer is larger than any upload of this plan")
     metadata = dict(content.get(_METADATA) or {})
     return metadata, {str(name): np.array(array.numpy()) for name, array in arrays}
