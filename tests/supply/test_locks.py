@@ -1,0 +1,95 @@
+"""The lock files have all that pyproject.toml and constraints.txt ask for, each with a hash."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "lock"))
+PLATFORMS = SCRIPT["PLATFORMS"]
+MEND = "run scripts/lock"
+
+
+def locked(platform: str) -> dict[str, dict[str, tuple[str, list[str]]]]:
+    paths = sorted((ROOT / "locks" / platform).glob("*.txt"))
+    return {path.stem: SCRIPT["read"](path) for path in paths}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_every_requirement_is_locked_in_the_constraints_version_with_hashes(platform):
+    sets = locked(platform)
+    versions = SCRIPT["pinned"]()
+    for rows in sets.values():
+        assert {name: version for name, (version, _) in rows.items()} == {
+            name: versions[name] for name in rows
+        }, MEND
+        for _, hashes in rows.values():
+            assert hashes
+            assert len(set(hashes)) == len(hashes)
+            assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_each_set_has_all_that_it_needs(platform):
+    """By the metadata of what is installed here, with the markers of the platform."""
+    sets = locked(platform)
+    for name, members in SCRIPT["layers"](PLATFORMS[platform], SCRIPT["installed"]):
+        assert members <= set(sets[name]), MEND
+    assert "ray" not in sets["study"]
+    assert "pytest" not in {*sets["study"], *sets["flower"]}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_no_distribution_is_in_two_sets(platform):
+    """But torch for Linux, of which there are two builds: a file for each."""
+    names = [name for rows in locked(platform).values() for name in rows]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice == ({"torch"} if platform == "linux-x86_64" else set())
+
+
+def test_nothing_in_the_constraints_is_left_out():
+    sets = locked("linux-x86_64")
+    assert {name for rows in sets.values() for name in rows} == set(SCRIPT["pinned"]()), MEND
+    cpu, cuda = (set(sets[name]["torch"][1]) for name in ("cpu", "cuda"))
+    assert not cpu & cuda
+
+
+def test_a_version_that_a_requirement_forbids_is_found():
+    asks = {"predbayes": ["numpy>=99"]}
+    with pytest.raises(SystemExit, match="write a version of numpy>=99"):
+        SCRIPT["closure"](Requirement("predbayes"), {}, lambda name: asks.get(name, []))
+
+
+def test_markers_and_extras_are_followed():
+    windows = PLATFORMS["windows-amd64"].environment((3, 11))
+    asks = {
+        "predbayes": ["click", "rich; extra == 'study'", "uvloop; sys_platform != 'win32'"],
+        "click": ["colorama; platform_system == 'Windows'"],
+    }
+    found = [
+        SCRIPT["closure"](Requirement(root), windows, lambda name: asks.get(name, []))
+        for root in ("predbayes", "predbayes[study]")
+    ]
+    assert found[0] == {"predbayes", "click", "colorama"}
+    assert found[1] - found[0] == {"rich"}
+
+
+def test_written_locks_are_read_back(tmp_path):
+    hashed = {"numpy": ["a" * 64, "b" * 64], "click": ["c" * 64]}
+    (tmp_path / "lock.txt").write_text(SCRIPT["written"]("linux-x86_64", "study", hashed))
+    versions = SCRIPT["pinned"]()
+    assert SCRIPT["read"](tmp_path / "lock.txt") == {
+        name: (versions[name], hashes) for name, hashes in hashed.items()
+    }
+
+
+def test_the_backend_of_the_wheel_is_the_locked_one():
+    """Another version would write other bytes."""
+    (backend,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert backend == f"hatchling=={SCRIPT['pinned']()['hatchling']}"
