@@ -117,7 +117,7 @@ class TestAsked:
         ]
         assert "a model of your choice: network, logistic-regression" in lines[3]
         assert "20% of your rows, never trained on" in lines[4]
-        assert kit.plan.fingerprint in lines[5]
+        assert lines[-1] == f"fingerprint: {kit.plan.fingerprint}"
 
     @pytest.mark.parametrize(("written", "shown"), [(None, 25), (7, 7)])
     def test_epochs_are_those_of_the_plan_or_of_its_preset(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import say, show_findings
+from predbayes.cli.show import read_out, say, show_findings
 from predbayes.errors import PlanError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
 if TYPE_CHECKING:
-    from predbayes.study.kit.kit import Kit
+    pass
 
 app = typer.Typer(
     help="Draft, check and freeze a study's plan.", no_args_is_help=True, suggest_commands=False
@@ -76,7 +76,7 @@ def check_plan(plan: PlanFile) -> None:
     if kit is None:
         say(f"next: predbayes plan freeze {quoted(path)} --out KIT")
     else:
-        _read_out(kit)
+        read_out(kit)
 
 
 @app.command("freeze")
@@ -110,16 +110,8 @@ def freeze_plan(
         raise PlanError(f"{path} has {num_errors}; nothing was written") from unsound
     say(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
     say(f"wrote {labels}: labels, to be kept here; a site must not have them")
-    _read_out(kit)
     say(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
-
-
-def _read_out(kit: Kit) -> None:
-    """Print the words that people read to each other, the plan's last."""
-    key = kit.plan.coordinator
-    words = "none: nothing of the coordinator's is signed" if key is None else key.fingerprint
-    say(f"coordinator's key: {words}")
-    say(f"fingerprint: {kit.fingerprint}")
+    read_out(kit)
 
 
 def _plan_file(path: Path) -> Path:

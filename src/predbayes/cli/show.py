@@ -13,6 +13,7 @@ from predbayes.errors import DataError
 from predbayes.text import printable
 
 if TYPE_CHECKING:
+    from predbayes.study.kit.kit import Kit
     from predbayes.study.tables.problem import Finding
 
 KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")]
@@ -26,6 +27,14 @@ def say(*lines: str, err: bool = False) -> None:
     """Print lines; what came from a file or over a wire cannot move the cursor or add a line."""
     for line in lines:
         typer.echo(printable(line, None), err=err)
+
+
+def read_out(kit: Kit) -> None:
+    """Print the words that people read to each other: the last lines, with nothing below."""
+    key = kit.plan.coordinator
+    words = "none: nothing of the coordinator's is signed" if key is None else key.fingerprint
+    say(f"coordinator's key: {words}")
+    say(f"fingerprint: {kit.fingerprint}")
 
 
 def show_findings(findings: Iterable[Finding], *, show_values: bool = False) -> None:

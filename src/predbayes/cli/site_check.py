@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say, show_findings
+from predbayes.cli.show import DataArgument, KitArgument, SiteOption, read_out, say, show_findings
 from predbayes.errors import DataError, PlanError, StudyError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
@@ -48,13 +48,16 @@ def check_command(
         say(line)
     arguments = f"{quoted(kit)} {quoted(data)}"
     again = f"predbayes site check {arguments}{site_option(site_file)}"
-    if suggest:
-        _draft(loaded.plan, data, site_file, name, again)
-    else:
-        checked = site_problems(loaded.plan, _site(site_file, again), data)
-        _tell(checked, data, problem, show_values=show_values)
-        if site_file.exists():
-            _show_next(loaded, f"train {arguments} --out out", site_file)
+    try:
+        if suggest:
+            _draft(loaded.plan, data, site_file, name, again)
+        else:
+            checked = site_problems(loaded.plan, _site(site_file, again), data)
+            _tell(checked, data, problem, show_values=show_values)
+            if site_file.exists():
+                _show_next(loaded, f"train {arguments} --out out", site_file)
+    finally:
+        read_out(loaded)
 
 
 def _show_next(kit: Kit, train: str, site_file: Path) -> None:
@@ -127,7 +130,6 @@ def _asked(kit: Kit, problem: str) -> Iterator[str]:
         "trained": learner,
         "network": _module(plan, problem) if plan.model.module else "",
         "held out": f"{plan.learner.holdout:.0%} of your rows, never trained on",
-        "fingerprint": f"{kit.fingerprint}; compare it by telephone",
     }
     yield f"the study {plan.name!r} asks of this site:"
     for key, value in asked.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import say, show_table
+from predbayes.cli.show import read_out, say, show_table
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted
 
@@ -56,8 +56,8 @@ def init(
     """Begin a study of a frozen plan."""
     begun = predbayes.study.Study.init(study, kit, labels)
     say(f"{study}: a study of plan {begun.kit.plan.name!r}")
-    say(f"fingerprint: {begun.kit.fingerprint}")
     say("next: predbayes study admit NAME KEY.pub, for each site")
+    read_out(begun.kit)
 
 
 @app.command("admit")

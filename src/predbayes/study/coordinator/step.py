@@ -18,7 +18,7 @@ from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.strict import require_site_name
+from predbayes.exchange.strict import folded_name, require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
 from predbayes.study.coordinator.folder import RESULTS, UPLOADS, StudyFolder
@@ -70,6 +70,7 @@ class Step:
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key and the rows agreed with it; False if that is all known already."""
         require_site_name(site)
+        self._require_one_spelling(site)
         _require_countable(site, rows)
         same_rows = rows is None or rows == self.state.agreed.get(site)
         if self.state.keys.get(site) == key.hex and same_rows:
@@ -87,6 +88,12 @@ class Step:
         agreed = {} if rows is None else {"rows": rows}
         self.record("admit", {"site": site, "key": key.hex, **agreed})
         return True
+
+    def _require_one_spelling(self, site: str) -> None:
+        """Refuse a name that people or a file system would take for another site's."""
+        for name in {*self.state.keys, *self.state.uploads, *self.state.withdrawn.values()}:
+            if name != site and folded_name(name) == folded_name(site):
+                raise StudyError(f"{site} is too like {name}, which is in the study: one name each")
 
     def add(self, path: Path) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""

@@ -317,8 +317,7 @@ def _write(
         _write_text(kit_part / PLAN_FILE, dump(plan))
         _write_text(kit_part / REFERENCE_FILE, inputs.to_csv(index=False, lineterminator="\n"))
         for name in (FINGERPRINT_FILE, README_FILE):
-            text = resources.files(__package__).joinpath("texts", name).read_text("utf-8")
-            _write_text(kit_part / name, text.format(name=plan.name, words=plan.fingerprint))
+            _write_text(kit_part / name, _told(plan, name))
         Labels.load(labels_part, Kit.load(kit_part))  # what was written is what was meant
         sync_tree(kit_part)
         put(labels_part, labels_out)
@@ -354,10 +353,16 @@ def _require_new(out: Path, labels_out: Path) -> None:
             raise PlanError(f"there is no folder {path.absolute().parent}")
 
 
+def _told(plan: Plan, name: str) -> str:
+    """What a kit's text file says; that with the words never changes, as it is compared."""
+    text = resources.files(__package__).joinpath("texts", name).read_text("utf-8")
+    return text.format(name=plan.name, words=plan.fingerprint)
+
+
 def _require_fingerprint(kit: Kit) -> None:
-    """A file that is read out on the telephone must not be of another plan."""
-    path = kit.folder / FINGERPRINT_FILE
-    if path.is_file() and kit.fingerprint not in path.read_text(errors="replace"):
+    """A file that is read out on the telephone must say what we would write, and nothing else."""
+    path, told = kit.folder / FINGERPRINT_FILE, _told(kit.plan, FINGERPRINT_FILE).encode()
+    if path.is_file() and path.read_bytes().replace(b"\r\n", b"\n") != told:
         raise PlanError(f"{FINGERPRINT_FILE} is not the plan's, whose words are {kit.fingerprint}")
 
 

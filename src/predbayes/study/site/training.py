@@ -33,6 +33,7 @@ from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
@@ -126,6 +127,9 @@ class Training:
     out: Path  # the folder that it is written to
     learner: str = "network"  # a name that `predbayes.study.plan.models` knows
     device: str = "cpu"  # where a network is trained
+
+    def __post_init__(self) -> None:
+        require_site_name(self.site)  # before hours of training: files have its name
 
     def run(self, rows: SiteRows) -> Trained:
         """Train, or go on, or find that it is done; then release what may be released."""
