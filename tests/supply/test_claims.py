@@ -16,17 +16,15 @@ NAMED = re.compile(r"\btests/[\w/.-]+(?:::\w+)*")
 
 @cache
 def defined(path: Path) -> frozenset[str]:
-    """The names of a file's tests, those of a class with its name."""
-    tree = ast.parse(path.read_text())
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    inner = {f"{c.name}::{node.name}" for c in classes for node in c.body if hasattr(node, "name")}
-    return frozenset({node.name for node in tree.body if hasattr(node, "name")} | inner)
+    """The names of a file's classes and functions."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return frozenset(n.name for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef))
 
 
 def exists(named: str) -> bool:
-    file, _, name = named.partition("::")
+    file, *names = named.split("::")
     path = ROOT / file.rstrip(".")
-    return path.exists() and (not name or name in defined(path))
+    return path.exists() and (not names or defined(path) >= set(names))
 
 
 def rows(page: str) -> list[str]:
