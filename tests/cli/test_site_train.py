@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ from predbayes.errors import KeyFileError, StudyError
 from predbayes.exchange.header import Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.study.site.training import Training
+from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
 from tests.study.world import make_world
 
@@ -90,6 +92,49 @@ class TestNext:
         )
         said = done("site approve held.safetensors --by officer")
         assert said[-1].startswith("next: the same predbayes site evaluate again")
+
+
+class TestAudit:
+    def lines(self, folder):
+        found = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+        return [(line["act"], line["outcome"]) for line in found], found
+
+    def test_every_act_and_refusal_is_a_line(self, folder):
+        done("site key Basel")
+        done("site check kit rows.csv")
+        run(TRAIN)  # without an approval
+        done("site approve kit --by officer")
+        done(TRAIN)
+        acts, lines = self.lines(folder)
+        assert acts == [
+            ("key", "done"),
+            ("check", "done"),
+            ("train", "begun"),
+            ("train", "refused"),
+            ("approve", "done"),
+            ("train", "begun"),
+            ("train", "done"),
+        ]
+        assert lines[3]["what"]["reason"].startswith("the plan asks for an approval")
+        digest = Upload.load(folder / "out" / "held-back.safetensors").digest()
+        assert lines[-1]["what"]["upload"] == digest
+        assert lines[-1]["what"]["released"] is False
+        assert AuditLog.at(folder).problems() == []
+
+    def test_a_table_that_does_not_fit_is_told_without_a_cell(self, folder):
+        (folder / "rows.csv").write_text("x,y,kind\n1,2,Qanary\n")
+        assert run("site check kit rows.csv").exit_code
+        (act,), (line,) = self.lines(folder)
+        assert act == ("check", "refused")
+        assert "Qanary" not in json.dumps(line)
+
+    def test_site_toml_says_where_the_log_is(self, folder):
+        (folder / "logs").mkdir()
+        text = 'format = 1\nname = "Basel"\naudit = "logs/basel.jsonl"\n'
+        (folder / "site.toml").write_text(text)
+        done("site approve kit --by officer")
+        assert not (folder / "audit.jsonl").exists()
+        assert "officer" in (folder / "logs" / "basel.jsonl").read_text()
 
 
 class TestRefusals:

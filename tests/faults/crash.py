@@ -50,7 +50,10 @@ CUTS_MENDED = (40, -1)  # removed, and completed
 _SHARES = {"add": 0.44, "withdraw": 0.4, "finish": 0.16}  # of random kills; finish takes seconds
 _PATIENCE = 6  # attempts for each kill that finds its process alive
 _FIRST_FILE = "study/results/.partial-*/result.json"
-_CLOCKED = {"result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl"}
+_CLOCKED = {
+    "result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl",
+    "audit.jsonl",
+}  # fmt: skip
 _OPERATIONS = {
     "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.utime",
 }  # fmt: skip

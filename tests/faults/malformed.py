@@ -142,7 +142,7 @@ class Target:
         found: dict[str, object] = {"ledger": self.study.ledger.path.read_bytes()}
         found["beside"] = sorted(os.listdir(self.world.root))
         for folder, folders, names in os.walk(self.study.folder):
-            for name in names:
+            for name in sorted({*names} - {"audit.jsonl"}):  # which tells of refusals
                 state = os.stat(os.path.join(folder, name))
                 found[os.path.join(folder, name)] = (state.st_size, state.st_mtime_ns)
             found[folder] = sorted(folders)

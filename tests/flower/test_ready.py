@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from predbayes.errors import PlanError
 from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
+from predbayes.files import file_digest
 from predbayes.flower import ACK, HELLO, UPLOAD, outbox
 from predbayes.flower.bounds import SMALL_BYTES
 from predbayes.flower.client_app import app
@@ -300,3 +302,12 @@ def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):
     settings = dataclasses.replace(QUICK, num_at_once=1000)
     assert Round(grid, study, settings).run() == {"Alpha": "in"}
     assert MOST_READY <= waiting[0] <= MOST_READY + settings.num_threads
+
+
+def test_every_file_that_leaves_is_a_line_of_the_sites_audit_log(world, nodes):
+    Round(DoubleGrid(app, {11: nodes[11]}), world.begin(sites=("Alpha",)), QUICK).run()
+    log = Path(nodes[11]["site"]).parent / "audit.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    sent = [line["what"].get("file") for line in lines if line["act"] == "send"]
+    assert sent == [file_digest(train(nodes[11]).path)] * 2  # asked for once, then with a hello
+    assert ("train", "begun") in {(line["act"], line["outcome"]) for line in lines}

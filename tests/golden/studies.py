@@ -94,8 +94,13 @@ def digests(root: Path) -> dict[str, str]:
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(_content(path)).hexdigest()[:16]
         for path in sorted(root.rglob("*"))
-        if path.is_file() and not path.name.endswith(_PAGES) and not path.name.startswith(".lock")
+        if path.is_file() and not path.name.endswith(_PAGES) and not _is_of_the_day(path.name)
     }
+
+
+def _is_of_the_day(name: str) -> bool:
+    """Whether a file tells who ran what when."""
+    return name.startswith(".lock") or name == "audit.jsonl"
 
 
 def figures(root: Path) -> dict[str, float]:

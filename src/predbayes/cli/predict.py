@@ -10,6 +10,7 @@ import typer
 
 import predbayes.study
 from predbayes.cli.show import require_place, say
+from predbayes.cli.site_check import site_log
 from predbayes.errors import DataError
 from predbayes.study.wording import counted
 
@@ -51,6 +52,8 @@ def predict_command(
     predictions = calibrated.predict(frame, level)
     table = _beside(raw, keep or (), predictions)
     _write(table, out)
+    if site is not None:
+        site_log(site).note("predict", table=data.name, model=calibrated.weights_digest())
     # The model predicted them all the same, so whoever reads the predictions must know.
     odd = examine(calibrated.plan, frame, outside="clip").oddities
     note = f"; odd, but predicted: {'; '.join(map(str, odd))}" if odd else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from predbayes.study.wording import bytes_readable, counted, quoted
 if TYPE_CHECKING:
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.store.audit import AuditLog
     from predbayes.study.tables.check import SiteCheck
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -42,22 +44,36 @@ def check_command(
     """Say what the plan asks, and what in the table does not fit."""
     from predbayes.study.tables.check import site_problems
 
-    loaded = predbayes.study.Kit.load(kit)
-    problem = _module_problem(loaded.plan)
-    for line in _asked(loaded, problem):
-        say(line)
-    arguments = f"{quoted(kit)} {quoted(data)}"
-    again = f"predbayes site check {arguments}{site_option(site_file)}"
-    try:
-        if suggest:
-            _draft(loaded.plan, data, site_file, name, again)
-        else:
-            checked = site_problems(loaded.plan, _site(site_file, again), data)
-            _tell(checked, data, problem, show_values=show_values)
-            if site_file.exists():
-                _show_next(loaded, f"train {arguments} --out out", site_file)
-    finally:
-        read_out(loaded)
+    act = "suggest" if suggest else "check"
+    with site_log(site_file).during(act, table=data.name, values_shown=show_values) as what:
+        loaded = predbayes.study.Kit.load(kit)
+        what["plan"] = loaded.digest
+        problem = _module_problem(loaded.plan)
+        for line in _asked(loaded, problem):
+            say(line)
+        arguments = f"{quoted(kit)} {quoted(data)}"
+        again = f"predbayes site check {arguments}{site_option(site_file)}"
+        try:
+            if suggest:
+                _draft(loaded.plan, data, site_file, name, again)
+            else:
+                checked = site_problems(loaded.plan, _site(site_file, again), data)
+                _tell(checked, data, problem, show_values=show_values)
+                if site_file.exists():
+                    _show_next(loaded, f"train {arguments} --out out", site_file)
+        finally:
+            read_out(loaded)
+
+
+def site_log(site_file: Path) -> AuditLog:
+    """Return the site's audit log: where its site.toml says, or beside it."""
+    from predbayes.study.store.audit import AuditLog
+    from predbayes.study.tables.sitefile import SiteFile
+
+    named = ""
+    with suppress(PlanError):  # a file that cannot be read is for the command to refuse
+        named = SiteFile.load(site_file).audit
+    return AuditLog.at(site_file.parent, named)
 
 
 def _show_next(kit: Kit, train: str, site_file: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 
 import predbayes.study
 from predbayes.cli.show import DataArgument, SiteOption, require_place, say
-from predbayes.cli.site_check import DEFAULT_SITE
+from predbayes.cli.site_check import DEFAULT_SITE, site_log
 from predbayes.cli.site_train import held_back, read_key, read_site
 from predbayes.errors import StudyError
 
@@ -53,13 +53,15 @@ def evaluate_command(
 
     if out is not None and everything:
         raise StudyError("an evaluation is of held-out rows alone: leave --all or --out out")
-    tried, own, rows = _read(model, data, site)
-    plan = tried.plan
-    if out is not None:
-        require_as_it_came(tried)
-        require_place(out, data)
-    inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
-    predictive = tried.predictive(inputs)
+    with site_log(site).during("evaluate", long=True, table=data.name) as what:
+        tried, own, rows = _read(model, data, site)
+        plan = tried.plan
+        what |= {"site": own.name, "model": tried.weights_digest()}
+        if out is not None:
+            require_as_it_came(tried)
+            require_place(out, data)
+        inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
+        predictive = tried.predictive(inputs)
     scores = score(plan, predictive, targets, rng=generator(plan.seed, "evaluate", own.name))
     assert scores is not None  # there are rows
     say(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
@@ -89,9 +91,11 @@ def adopt_command(
 
     if out.exists() and out.resolve() == model_folder(model).resolve():
         raise StudyError("--out is the folder of the model; give it another one")
-    came, own, rows = _read(model, data, site)
-    adoption = adopt(came, own.name, rows, _kept(home))
-    adoption.save(out)
+    with site_log(site).during("adopt", long=True, table=data.name) as what:
+        came, own, rows = _read(model, data, site)
+        what |= {"site": own.name, "model": came.weights_digest()}
+        adoption = adopt(came, own.name, rows, _kept(home))
+        adoption.save(out)
     found = adoption.comparison
     say(_heading(came, own, rows, found.num_held_out, "held out"))
     if found.scores:
@@ -156,6 +160,7 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path)
     released = Approvals(own.folder).may_leave(plan, upload)
     key = read_key(own) if released else None
     path = write_upload(upload, key, out, out.with_name(_HELD_BACK + out.name))
+    site_log(site).note("release" if released else "hold back", upload=upload.digest())
     say("all that it says, beside its signature:")
     for line in _lines(upload.info.model_dump(mode="json")):
         say(f"  {line}")

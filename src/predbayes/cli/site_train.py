@@ -10,7 +10,7 @@ import typer
 
 import predbayes.study
 from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say, stoppable
-from predbayes.cli.site_check import DEFAULT_SITE, site_option
+from predbayes.cli.site_check import DEFAULT_SITE, site_log, site_option
 from predbayes.errors import KeyFileError, StudyError
 from predbayes.study.wording import quoted
 
@@ -27,11 +27,13 @@ def key_command(
     """Make NAME.key, which stays here, and NAME.pub to send."""
     from predbayes.exchange.signing import SigningKey
     from predbayes.exchange.strict import require_site_name
+    from predbayes.study.store.audit import AuditLog
 
     require_site_name(name)
     key = SigningKey.generate()
     key.save(out / f"{name}.key")
     key.public.save(out / f"{name}.pub")
+    AuditLog.at(out).note("key", site=name, key=key.public.fingerprint)
     say(f"{out / f'{name}.key'}: keep it here; whoever has it can sign for {name}")
     say(f"{out / f'{name}.pub'}: for the coordinator")
     say(f"read out when you telephone: {key.public.fingerprint}")
@@ -50,11 +52,13 @@ def approve_command(
     from predbayes.exchange.upload import Upload
     from predbayes.study.site.release import Approvals
 
-    header = None if what.is_dir() else Header.read(what)
-    kind: Literal["plan", "upload"] = "plan" if header is None else "upload"
-    kit = predbayes.study.Kit
-    digest = kit.load(what).digest if header is None else Upload.load(what, header).digest()
-    new = Approvals(site.parent).record(kind, digest, by)
+    with site_log(site).during("approve", by=by) as noted:
+        header = None if what.is_dir() else Header.read(what)
+        kind: Literal["plan", "upload"] = "plan" if header is None else "upload"
+        kit = predbayes.study.Kit
+        digest = kit.load(what).digest if header is None else Upload.load(what, header).digest()
+        noted[kind] = digest
+        new = Approvals(site.parent).record(kind, digest, by)
     say(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
     say(f"in words: {fingerprint(digest)}")
     if header is not None and header.signature is None:
@@ -84,18 +88,21 @@ def train_command(
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
 
-    loaded = predbayes.study.Kit.load(kit)
-    plan, own = loaded.plan, read_site(site)
-    approvals = Approvals(own.folder)
-    approvals.require_plan(loaded, site_option(site))
-    rows = SiteRows.of(plan, read_site_table(plan, own, data))
-    name = learner or "network"
-    training = Training(loaded, own.name, read_key(own), approvals, out, name, device)
-    say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
-    out.mkdir(parents=True, exist_ok=True)
-    # A Flower node may be at work in the same folder, and holds the same lock.
-    with stoppable(), locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
-        trained = training.run(rows)
+    with stoppable(), site_log(site).during("train", long=True, table=data.name) as what:
+        loaded = predbayes.study.Kit.load(kit)
+        plan, own = loaded.plan, read_site(site)
+        what |= {"plan": loaded.digest, "site": own.name}
+        approvals = Approvals(own.folder)
+        approvals.require_plan(loaded, site_option(site))
+        rows = SiteRows.of(plan, read_site_table(plan, own, data))
+        name = learner or "network"
+        training = Training(loaded, own.name, read_key(own), approvals, out, name, device)
+        say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
+        out.mkdir(parents=True, exist_ok=True)
+        # A Flower node may be at work in the same folder, and holds the same lock.
+        with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
+            trained = training.run(rows)
+        what |= trained.facts()
     _say(trained, site)
 
 

@@ -17,12 +17,14 @@ from typing import Any
 import pandas as pd
 
 from predbayes.exchange.signing import SigningKey
+from predbayes.files import file_digest
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.simulation import node_config
 from predbayes.study.kit.kit import PLAN_FILE, Kit
 from predbayes.study.plan.schema import Plan
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import SiteRows, Training
+from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
@@ -40,12 +42,14 @@ class Node:
         training: Plan, name, key, approvals, folder and learner.
         rows: Reads the site's rows; called only when there is something to train.
         made_of: The files that determine the upload; None where something else is read, too.
+        log: The site's audit log.
     """
 
     outbox: Outbox
     training: Training
     rows: Callable[[], SiteRows]
     made_of: tuple[Path, ...] | None
+    log: AuditLog
 
     @classmethod
     def of_context(cls, context: Any, read: Read = read_site_table) -> Node:
@@ -76,11 +80,24 @@ class Node:
         files = (kit.folder / PLAN_FILE, outbox.path("site"), own.key_path, data)
         made_of = files if read is read_site_table else None
         return cls(
-            outbox, training, lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)), made_of
+            outbox,
+            training,
+            lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)),
+            made_of,
+            AuditLog.at(own.folder, own.audit),
         )
 
     def answer(self, plan_digest: str) -> Path | str:
         """Return the signed file that answers a plan, or why there is none."""
+        with self.log.during("send", plan=plan_digest, asked_by="message") as what:
+            answer = self._answer(plan_digest)
+            if isinstance(answer, Path):
+                what["file"] = file_digest(answer)
+            else:
+                what["nothing sent"] = answer
+            return answer
+
+    def _answer(self, plan_digest: str) -> Path | str:
         training = self.training
         if plan_digest != training.kit.digest:
             return "no such plan"
@@ -94,7 +111,10 @@ class Node:
             return ready or self._train()
 
     def _train(self) -> Path | str:
-        trained = self.training.run(self.rows())
+        facts = {"plan": self.training.kit.digest, "site": self.training.site}
+        with self.log.during("train", long=True, asked_by="message", **facts) as what:
+            trained = self.training.run(self.rows())
+            what |= trained.facts()
         if not trained.released:
             return "awaiting release"
         if self.made_of is not None:

@@ -24,6 +24,7 @@ from predbayes.files import file_digest, write_bytes
 from predbayes.flower.bounds import SMALL_BYTES
 from predbayes.flower.wire import upload_record, words
 from predbayes.study.site.release import Approvals
+from predbayes.study.store.audit import AuditLog
 from predbayes.study.tables.sitefile import SiteFile
 
 _NEEDED = ("site", "data", "kit", "out")
@@ -98,6 +99,9 @@ def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
     own = SiteFile.load(outbox.path("site"))
     approved = Approvals(own.folder).given("plan", plan_digest)
     path = outbox.ready(plan_digest, SMALL_BYTES) if may_bring and approved else None
+    if path is not None:
+        log = AuditLog.at(own.folder, own.audit)
+        log.note("send", plan=plan_digest, asked_by="message", file=file_digest(path))
     told: dict[str, str | bool] = {"site": own.name, "version": predbayes.__version__}
     told["approved"] = approved
     return words(**told) if path is None else upload_record(path, **told)

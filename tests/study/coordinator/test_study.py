@@ -271,7 +271,7 @@ class TestVerify:
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     def test_a_flipped_bit_anywhere_is_found(self, finished, data):
-        files = sorted(p for p in finished.folder.rglob("*") if p.is_file() and p.name != ".lock")
+        files = sorted(p for p in finished.folder.rglob("*") if p.is_file() and p.stat().st_size)
         path = data.draw(st.sampled_from(files))
         content = path.read_bytes()
         position = data.draw(st.integers(0, len(content) - 1))
@@ -321,6 +321,37 @@ class TestVerify:
         path.write_bytes(path.read_bytes()[:-1] + b"\x01")
         with pytest.raises(StudyError, match="was altered"):
             study.finish()
+
+
+class TestAudit:
+    def test_every_step_and_refusal_is_a_line(self, world, study):
+        study.add(world.file("Alpha"))
+        study.add(world.file("Alpha"))
+        (odd := world.root / "odd\n{}.safetensors").write_bytes(b"no upload")
+        with pytest.raises(UploadError):
+            study.add(odd)
+        study.withdraw("Alpha")
+        with pytest.raises(StudyError):
+            study.finish()
+        lines = [json.loads(line) for line in study.audit.path.read_text().splitlines()]
+        told = [(line["act"], line["outcome"]) for line in lines[6:]]  # init, and five admitted
+        assert told == [
+            ("add", "done"),
+            ("add", "done"),
+            ("add", "refused"),
+            ("withdraw", "done"),
+            ("finish", "begun"),
+            ("finish", "refused"),
+        ]
+        assert lines[6]["what"]["upload"] == lines[9]["what"]["upload"]
+        assert lines[7]["what"]["again"] is True
+        assert lines[11]["what"]["reason"] == "0 sites are in; the plan's quorum is 2"
+        assert study.verify() == []
+
+    def test_verify_finds_a_line_that_is_gone(self, study):
+        lines = study.audit.path.read_bytes().splitlines(keepends=True)
+        study.audit.path.write_bytes(b"".join(lines[:2] + lines[3:]))
+        assert study.verify() == ["line 3 of audit.jsonl was altered, or one before it is gone"]
 
 
 class TestStatus:

@@ -4,6 +4,7 @@ study/
 kit/                    plan and reference inputs, as every site has them
 labels.json             the coordinator's labels and which rows they are of
 ledger.jsonl            every step (`predbayes.study.store.ledger`)
+audit.jsonl             who asked for what (`predbayes.study.store.audit`)
 uploads/DIGEST.safetensors
 results/N/              result.json, report.html, report-public.html, model-card.html, model/
 """
@@ -23,6 +24,7 @@ from predbayes.study.kit.kit import PLAN_FILE, Kit, Labels
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
+from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
 
 KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
@@ -67,6 +69,11 @@ class StudyFolder:
     def ledger(self) -> Ledger:
         """The record of every step."""
         return Ledger(self.folder / LEDGER)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The record of who asked for what, refusals included."""
+        return AuditLog.at(self.folder)
 
     def state(self) -> State:
         """Return what the ledger says."""

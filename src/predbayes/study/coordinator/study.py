@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from predbayes.optional import require
 from predbayes.study.coordinator.finish import digests, finish
 from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.state import FinishedResult
-from predbayes.study.coordinator.step import begin_step
+from predbayes.study.coordinator.step import Step, begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
+from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
 
 
@@ -47,6 +49,7 @@ class Study(StudyFolder):
             (scratch / RESULTS).mkdir()
             files = digests(scratch, [*(scratch / KIT).rglob("*"), scratch / LABELS])
             Ledger(scratch / LEDGER).append("init", {"plan": kit.digest, "files": files})
+            AuditLog.at(scratch).note("init", plan=kit.digest)
         return cls(folder)
 
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
@@ -58,19 +61,20 @@ class Study(StudyFolder):
             rows: How many it trains on, as agreed with it. An upload of others is refused. Without
                 them the site's own word counts, and every page says so.
         """
-        with begin_step(self) as step:
+        with self._noted_admission(site, key), begin_step(self) as step:
             return step.admit(site, key, rows)
 
     def admit_all(self, keys: Mapping[str, PublicKey]) -> None:
         """Record the keys of several sites, as `admit` does; one lock for all."""
         with begin_step(self) as step:
             for site, key in keys.items():
-                step.admit(site, key)
+                with self._noted_admission(site, key):
+                    step.admit(site, key)
 
     def add(self, path: str | Path) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
         with begin_step(self) as step:
-            return step.add(Path(path))
+            return self._add(step, Path(path))
 
     def add_all(self, paths: Iterable[str | Path]) -> Iterator[Accepted | UploadError | None]:
         """Take in several files, as `add` does; one lock for all.
@@ -80,14 +84,16 @@ class Study(StudyFolder):
         with begin_step(self) as step:
             for path in paths:
                 try:
-                    yield step.add(Path(path))
+                    yield self._add(step, Path(path))
                 except UploadError as error:
                     yield error
 
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""
-        with begin_step(self) as step:
-            return step.withdraw(site)
+        with self.audit.during("withdraw", site=site) as what, begin_step(self) as step:
+            digest = step.withdraw(site)
+            what["upload"] = digest
+            return digest
 
     def finish(
         self,
@@ -108,8 +114,10 @@ class Study(StudyFolder):
         """
         if onnx:
             require("onnxscript", "onnx")
-        with begin_step(self) as step:
-            return finish(step, frozenset(leave_out), warm=warm, onnx=onnx, device=device)
+        with self.audit.during("finish", long=True) as what, begin_step(self) as step:
+            made = finish(step, frozenset(leave_out), warm=warm, onnx=onnx, device=device)
+            what |= {"result": made[0].number, "outcome": made[0].outcome}
+            return made
 
     def verify(self, *, rebuild: bool = False) -> list[str]:
         """Return everything that is not as the ledger says, as one line each.
@@ -118,3 +126,15 @@ class Study(StudyFolder):
             rebuild: Also make the last result again from the files, and compare it.
         """
         return verify(self, rebuild=rebuild)
+
+    def _noted_admission(self, site: str, key: PublicKey) -> AbstractContextManager[object]:
+        return self.audit.during("admit", site=site, key=key.fingerprint)
+
+    def _add(self, step: Step, path: Path) -> Accepted | None:
+        with self.audit.during("add", file=path.name) as what:
+            accepted = step.add(path)
+            if accepted is None:
+                what["again"] = True
+            else:
+                what |= {"site": accepted.site, "upload": accepted.digest}
+            return accepted

@@ -9,15 +9,16 @@ from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.state import State
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
+from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
 
-_PASSING = {LEDGER, LOCK, RUN_LOCK, RUN_FILE}
+_PASSING = {LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK}
 """Files that no entry names."""
 
 
 def verify(study: StudyFolder, *, rebuild: bool = False) -> list[str]:
     """Return everything that is not as the ledger says: see `Study.verify`."""
-    problems = study.ledger.problems()
+    problems = study.ledger.problems() or study.audit.problems()
     if problems:
         return problems
     state = study.state()

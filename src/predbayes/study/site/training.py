@@ -115,6 +115,10 @@ class Trained:
     released: bool
     again: bool  # whether it was there already
 
+    def facts(self) -> dict[str, str | bool]:
+        """Return what the site's audit log is told."""
+        return {"upload": self.upload.digest(), "released": self.released, "again": self.again}
+
 
 @dataclass(frozen=True, slots=True)
 class Training:

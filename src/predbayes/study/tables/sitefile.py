@@ -2,6 +2,7 @@
 
     name = "Basel"                 as admitted to the study
     key = "Basel.key"              its private key, beside this file
+    audit = "audit.jsonl"          its audit log, beside this file or elsewhere
     [file]                         delimiter, decimal, encoding
     [missing]                      codes that mean "missing" in every column
     [columns]                      one line for each column of the plan that needs one
@@ -100,6 +101,7 @@ class SiteFile(Section):
     format: Literal[1]
     name: SiteName
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
+    audit: str = ""  # path of the audit log, relative to this file; empty is beside it
     file: FileForm = FileForm()
     missing: MissingCodes = MissingCodes()
     columns: dict[str, SiteColumn] = Field(default_factory=dict)

@@ -1,0 +1,182 @@
+"""The audit log: one line of JSON for each act, at a site and at the coordinator.
+
+    {"number":7,"time":"2026-11-16T08:20:01Z","act":"train","outcome":"done","user":"anna",
+     "what":{"plan":"...","upload":"..."},"previous":"...","digest":"..."}
+
+It is for the institution's own collector of logs. The ledger says what a study is; this says who
+asked for what on this computer, refusals included. An act that takes long has a line `begun`, so a
+process that was killed is seen. A line has digests, names and counts, never a value of a row. All
+of it is ASCII: whatever a stranger's text contains, it begins no second line and moves no cursor.
+
+The digest is the SHA-256 of the line without its last key, and `previous` that of the line before.
+A line that was changed, dropped or put elsewhere is found, unless all from there on were written
+anew or cut off. So a collector fetches lines as they come. Writers take turns. A line that a killed
+process left unfinished is removed by the next writer, which says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from predbayes.errors import KeyFileError, PredbayesError, StudyError, UploadError
+from predbayes.study.store.files import locked
+from predbayes.study.store.ledger import FIRST, now
+from predbayes.text import printable
+
+AUDIT_FILE = "audit.jsonl"
+AUDIT_LOCK = ".lock-audit"
+_MOST_CHARACTERS = 300  # of one fact
+_SEAL = 77  # bytes that a digest takes at the end of a line
+_TAIL = 1 << 12  # bytes that are looked at first for the last line
+
+Outcome = Literal["begun", "done", "refused", "stopped", "failed"]
+Fact = str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLog:
+    """A file of such lines."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, folder: Path, named: str = "") -> AuditLog:
+        """Return the log of a site or a study: in its folder, or where its own file says."""
+        return cls(folder / (named or AUDIT_FILE))
+
+    @contextmanager
+    def during(self, act: str, /, *, long: bool = False, **what: Fact) -> Iterator[dict[str, Fact]]:
+        """Note an act with its outcome when it ends, however that is.
+
+        Args:
+            act: What is done.
+            long: Whether to note also that it has begun.
+            what: What it is done with; what is learnt on the way is added to what is yielded.
+        """
+        if long:
+            self.note(act, "begun", **what)
+        try:
+            yield what
+        except PredbayesError as error:
+            self.note(act, "refused", **what, reason=_reason(error))
+            raise
+        except BaseException as error:
+            by_hand = isinstance(error, KeyboardInterrupt)
+            self.note(act, "stopped" if by_hand else "failed", **what, reason=type(error).__name__)
+            raise
+        self.note(act, "done", **what)
+
+    def note(self, act: str, outcome: Outcome = "done", /, **what: Fact) -> None:
+        """Add one line, on the disk when this returns."""
+        folder = self.path.parent
+        with locked(folder, AUDIT_LOCK, timeout=-1), _opened(self.path) as handle:
+            last, cut = _tail(handle)
+            if cut:
+                os.ftruncate(handle, os.fstat(handle).st_size - cut)
+                last = _append(handle, last, "mend", "done", {"bytes": cut})
+            _append(handle, last, act, outcome, what)
+
+    def problems(self) -> list[str]:
+        """List what is wrong with the file, one line each; a file that is not there is as it is."""
+        try:
+            *lines, cut = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        last = b""
+        for number, line in enumerate(lines, 1):
+            if _place(line) != (number, _digest(last)) or _sealed(line[:-_SEAL] + b"}") != line:
+                return [f"line {number} of {self.path.name} was altered, or one before it is gone"]
+            last = line
+        return [f"{self.path.name} ends in the middle of an entry"] if cut else []
+
+
+def _append(handle: int, last: bytes, act: str, outcome: Outcome, what: dict[str, Any]) -> bytes:
+    """Write the line after the last one in one piece, and return it."""
+    content = {
+        "number": (_place(last)[0] if last else 0) + 1,
+        "time": now(),
+        "act": act,
+        "outcome": outcome,
+        "user": _user(),
+        "what": {name: _bounded(value) for name, value in what.items() if value is not None},
+        "previous": _digest(last),
+    }
+    line = _sealed(json.dumps(content, separators=(",", ":")).encode())
+    _write(handle, line + b"\n")
+    return line
+
+
+def _write(handle: int, content: bytes) -> None:
+    os.write(handle, content)
+    os.fsync(handle)
+
+
+def _tail(handle: int) -> tuple[bytes, int]:
+    """Return the last whole line, and how many bytes come after it."""
+    size, length = os.fstat(handle).st_size, _TAIL
+    while True:
+        os.lseek(handle, max(0, size - length), os.SEEK_SET)
+        content = os.read(handle, length)
+        end = content.rfind(b"\n")
+        start = content.rfind(b"\n", 0, max(end, 0)) + 1
+        if start or length >= size:
+            return content[start : max(end, 0)], len(content) - end - 1
+        length *= 4
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _place(line: bytes) -> tuple[int, str]:
+    """Return the number of a line and the digest that it has of the one before."""
+    try:
+        content = json.loads(line)
+        return int(content["number"]), str(content["previous"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0, ""  # somebody wrote into the file
+
+
+def _sealed(content: bytes) -> bytes:
+    """Return an object with its digest as its last key."""
+    return content[:-1] + b',"digest":"%b"}' % hashlib.sha256(content).hexdigest().encode()
+
+
+def _digest(line: bytes) -> str:
+    return line[-66:-2].decode(errors="replace") if line else FIRST
+
+
+def _bounded(value: Any) -> Any:
+    return printable(value, _MOST_CHARACTERS) if isinstance(value, str) else value
+
+
+def _reason(error: PredbayesError) -> str:
+    """Say why; what is said about a table or a file of the site's own could quote a cell."""
+    quotes_nothing = isinstance(error, KeyFileError | StudyError | UploadError)
+    return str(error) if quotes_nothing else type(error).__name__
+
+
+def _user() -> str:
+    """Return who runs this, by the system's own word and not by an environment variable."""
+    if sys.platform == "win32":
+        return os.getlogin()
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container
+        return str(os.getuid())
