@@ -94,6 +94,27 @@ class TestNext:
         assert said[-1].startswith("next: the same predbayes site evaluate again")
 
 
+class TestPassphrase:
+    def test_it_is_asked_for_twice_and_then_needed(self, folder, monkeypatch):
+        typed = "correct horse battery\n"
+        line = shlex.split("site key Basel --passphrase")
+        result = CliRunner().invoke(app, line, input=typed + typed)
+        assert result.exit_code == 0, result.exception
+        assert b"ENCRYPTED" in (folder / "Basel.key").read_bytes()
+        assert typed.strip() not in result.output + (folder / "audit.jsonl").read_text()
+        done("site approve kit --by officer")
+        assert "Basel.key has a passphrase" in str(run(TRAIN).exception)
+        monkeypatch.setenv("PREDBAYES_PASSPHRASE", "wrong horse battery")
+        assert str(run(TRAIN).exception) == "that is not the passphrase of Basel.key"
+        monkeypatch.setenv("PREDBAYES_PASSPHRASE", typed.strip())
+        done(TRAIN)
+
+    def test_a_short_one_leaves_no_key(self, folder, monkeypatch):
+        monkeypatch.setenv("PREDBAYES_PASSPHRASE", "short")
+        assert isinstance(run("site key Basel --passphrase").exception, KeyFileError)
+        assert not (folder / "Basel.key").exists()
+
+
 class TestAudit:
     def lines(self, folder):
         found = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")]
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")]
 SiteOption = Annotated[Path, typer.Option("--site", metavar="FILE", help="The site's site.toml.")]
+
+PassphraseOption = Annotated[
+    bool,
+    typer.Option(
+        "--passphrase", help="Ask for a passphrase, without which nobody can use the key."
+    ),
+]
 
 _STOPPED = 130  # the exit code after Ctrl-C
 
@@ -69,6 +77,30 @@ def require_place(out: Path, data: Path) -> None:
         raise DataError(f"there is no folder {out.absolute().parent}")
     if out.is_dir() or (out.exists() and data.exists() and out.samefile(data)):
         raise DataError(f"--out would overwrite {out}; give it another name")
+
+
+def new_passphrase() -> bytes:
+    """Return a passphrase for a new key: the one of the environment, or one that is typed twice."""
+    from predbayes.exchange.passphrase import encode_passphrase, passphrase_in_store, require_long
+
+    found = passphrase_in_store()
+    if found is None:
+        typed = typer.prompt("passphrase", hide_input=True, confirmation_prompt=True, err=True)
+        found = encode_passphrase(typed)
+    return require_long(found)
+
+
+def ask_passphrase(path: Path) -> bytes:
+    """Return the passphrase of a key: the one of the environment, or one that is typed."""
+    from predbayes.exchange.passphrase import (
+        encode_passphrase,
+        passphrase_in_store,
+        stored_passphrase,
+    )
+
+    if passphrase_in_store() is not None or not sys.stdin.isatty():
+        return stored_passphrase(path)
+    return encode_passphrase(typer.prompt(f"passphrase of {path}", hide_input=True, err=True))
 
 
 @contextmanager

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import predbayes.study
-from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say, stoppable
+from predbayes.cli.show import (
+    DataArgument,
+    KitArgument,
+    PassphraseOption,
+    SiteOption,
+    ask_passphrase,
+    new_passphrase,
+    say,
+    stoppable,
+)
 from predbayes.cli.site_check import DEFAULT_SITE, site_log, site_option
 from predbayes.errors import KeyFileError, StudyError
 from predbayes.study.wording import quoted
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
 def key_command(
     name: Annotated[str, typer.Argument(help="The site's name in the study.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the two files.")] = Path(),
+    passphrase: PassphraseOption = False,
 ) -> None:
     """Make NAME.key, which stays here, and NAME.pub to send."""
     from predbayes.exchange.signing import SigningKey
@@ -31,7 +41,7 @@ def key_command(
 
     require_site_name(name)
     key = SigningKey.generate()
-    key.save(out / f"{name}.key")
+    key.save(out / f"{name}.key", new_passphrase() if passphrase else None)
     key.public.save(out / f"{name}.pub")
     AuditLog.at(out).note("key", site=name, key=key.public.fingerprint)
     say(f"{out / f'{name}.key'}: keep it here; whoever has it can sign for {name}")
@@ -127,7 +137,7 @@ def read_key(own: SiteFile) -> SigningKey:
             f"there is no {own.key_path}, which signs; make it with predbayes site key "
             f"{shlex.quote(own.name)}, and send the new .pub to the coordinator"
         )
-    return SigningKey.load(own.key_path)
+    return SigningKey.load(own.key_path, ask_passphrase)
 
 
 def held_back(path: Path, site: Path) -> str:

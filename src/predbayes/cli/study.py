@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import read_out, say, show_table
+from predbayes.cli.show import PassphraseOption, new_passphrase, read_out, say, show_table
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted
 
@@ -35,13 +35,14 @@ def make_key(
     out: Annotated[
         Path, typer.Option(metavar="NAME", help="Where the two files go: NAME.key, NAME.pub.")
     ] = Path("coordinator"),
+    passphrase: PassphraseOption = False,
 ) -> None:
     """Make your key, which stays here, and its public half for plans."""
     from predbayes.exchange.coordinator import CoordinatorKey
 
     private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))
     key = CoordinatorKey.generate()
-    key.save(private)
+    key.save(private, new_passphrase() if passphrase else None)
     key.public.save(public)
     say(f"{private}: keep it here; whoever has it can sign as the coordinator")
     say(f"{public}: for predbayes plan freeze --key")
@@ -71,7 +72,7 @@ def admit(
     ] = None,
     study: Folder = _DEFAULT,
 ) -> None:
-    """Record a site's public key and the rows agreed with it; admitting again replaces them."""
+    """Record a site's key and agreed rows; again replaces them."""
     from predbayes.exchange.signing import PublicKey
 
     public = PublicKey.load(key)

@@ -19,6 +19,7 @@ from predbayes.exchange.keyfiles import (
     write_private,
     write_public,
 )
+from predbayes.exchange.passphrase import stored_passphrase
 from predbayes.exchange.signing import PublicKey, SigningKey, fingerprint, is_hex
 from predbayes.optional import require
 
@@ -77,7 +78,7 @@ class CoordinatorKey:
         write_private(path, [self.signing.private, self.encryption], passphrase)
 
     @classmethod
-    def load(cls, path: Path, passphrase: Passphrase | None = None) -> CoordinatorKey:
+    def load(cls, path: Path, passphrase: Passphrase = stored_passphrase) -> CoordinatorKey:
         """Read a file that `save` wrote."""
         signing, encryption = read_private(path, 2, passphrase)
         if not isinstance(encryption, _x25519().X25519PrivateKey):

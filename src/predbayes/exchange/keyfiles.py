@@ -3,7 +3,8 @@
     NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten
     NAME.pub   one line for each public key, "predbayes-KIND HEX"
 
-A private file may be under a passphrase; whoever reads it says where the passphrase comes from.
+A private file may be under a passphrase (`predbayes.exchange.passphrase`); whoever reads it says
+where the passphrase comes from.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import KeyFileError
+from predbayes.exchange.passphrase import encrypted_pem, stored_passphrase
 from predbayes.optional import require
 
 Passphrase = Callable[[Path], bytes]
@@ -27,36 +29,39 @@ _LINE = re.compile(r"predbayes-(\w+) ([0-9a-f]{64})")
 
 def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = None) -> None:
     """Write private keys so that only their owner may read them; an existing file stays."""
-    formats = _formats()
-    hidden = (
-        formats.NoEncryption()
-        if passphrase is None
-        else formats.BestAvailableEncryption(passphrase)
-    )
-    form = formats.Encoding.PEM, formats.PrivateFormat.PKCS8, hidden
-    content = b"".join(key.private_bytes(*form) for key in keys)
+    content = b"".join(_pem(key, passphrase) for key in keys)
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
     except FileExistsError as error:
         raise KeyFileError(f"{path.name} exists; a key is never overwritten") from error
     except OSError as error:
         raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
 
 
-def read_private(path: Path, count: int, passphrase: Passphrase | None = None) -> list[Any]:
+def _pem(key: Any, passphrase: bytes | None) -> bytes:
+    formats = _formats()
+    encoding = formats.Encoding.PEM if passphrase is None else formats.Encoding.DER
+    plain: bytes = key.private_bytes(encoding, formats.PrivateFormat.PKCS8, formats.NoEncryption())
+    return plain if passphrase is None else encrypted_pem(plain, passphrase)
+
+
+def read_private(path: Path, count: int, passphrase: Passphrase = stored_passphrase) -> list[Any]:
     """Read the private keys of a file; one with more or fewer of them is refused."""
     content = _read(path)
     blocks = _BLOCK.findall(content)
     if len(blocks) != count:
         raise KeyFileError(f"{path.name} is not a private key of predbayes")
-    secret = None
-    if passphrase is not None and any(b"ENCRYPTED" in block for block in blocks):
-        secret = passphrase(path)
+    hidden = any(b"ENCRYPTED" in block for block in blocks)
+    secret = passphrase(path) if hidden else None
     unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
     try:
         return [_formats().load_pem_private_key(block, password=secret) for block in blocks]
     except (ValueError, TypeError, unsupported) as error:
+        if hidden:
+            raise KeyFileError(f"that is not the passphrase of {path.name}") from error
         raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
 
 

@@ -25,6 +25,7 @@ from predbayes.exchange.keyfiles import (
     write_private,
     write_public,
 )
+from predbayes.exchange.passphrase import stored_passphrase
 from predbayes.optional import require
 
 Signed = Literal[
@@ -146,7 +147,7 @@ class SigningKey:
         write_private(path, [self.private], passphrase)
 
     @classmethod
-    def load(cls, path: Path, passphrase: Passphrase | None = None) -> SigningKey:
+    def load(cls, path: Path, passphrase: Passphrase = stored_passphrase) -> SigningKey:
         """Read a file that `save` wrote."""
         (private,) = read_private(path, 1, passphrase)
         return cls.of(private, path)
