@@ -37,7 +37,8 @@ from predbayes.text import printable
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 60  # with a command that is at work on the study
-_CLIENT_RAISED = 2  # Flower's error code; all others mean that the message or its node was lost
+_CLIENT_RAISED = 2  # Flower's error code; most others mean that the message or its node was lost
+_NOT_TRUSTED = 7
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ class Round:
 
     def _introduced(self, node: int, reply: Any) -> events.Introduced:
         if reply.has_error():
-            _log.warning("node %s did not say who it is: error %s", node, reply.error.code)
+            _log.warning("node %s did not say who it is: %s", node, _error(reply))
             return events.Introduced(node)
         told = read_words(reply.content)
         site = str(told.get("site", ""))
@@ -238,7 +239,7 @@ def unpack_upload(content: Any, most_bytes: int) -> tuple[Upload, Signature | No
 def _outcome(site: str, reply: Any) -> events.Outcome:
     """Return what a site answered when it was asked for its upload."""
     if reply.has_error():
-        _log.warning("%s: error %s", site, reply.error.code)
+        _log.warning("%s: %s", site, _error(reply))
         return "failed" if reply.error.code == _CLIENT_RAISED else "lost"
     told = read_words(reply.content)
     status = told.get("status")
@@ -246,6 +247,11 @@ def _outcome(site: str, reply: Any) -> events.Outcome:
         return "upload"
     _log.info("%s: %s", site, printable(f"{status} {told.get('reason', '')}"))
     return status if status in ("not approved", "awaiting release") else "failed"
+
+
+def _error(reply: Any) -> str:
+    code = int(reply.error.code)
+    return "it does not trust this app" if code == _NOT_TRUSTED else f"error {code}"
 
 
 def _names(names: list[str]) -> str:
