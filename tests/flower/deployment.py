@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CERTIFICATES = ROOT / "scripts" / "flower-certificates"
 APP = ROOT / "deploy" / "flower-app"
-NGINX = ROOT / "deploy" / "nginx-flower.conf"
+NGINX, DOOR = ROOT / "deploy" / "nginx-flower.conf", ROOT / "deploy" / "nginx-node.conf"
 OWN_CODE = Path(__file__).parent / "own_code"
 QUICK = {"deadline-seconds": 480, "poll-seconds": 0.5, "report-seconds": 2, "ack-seconds": 5}
 
@@ -74,6 +74,8 @@ class Deployment:
     port: int = field(default_factory=lambda: free_port())
     nodes: dict[str, Process] = field(default_factory=dict)
     started: list[Process] = field(default_factory=list)
+    hub: str = ""  # where the SuperLink asks for apps; the internet's, which it does not reach
+    outside: int = 0  # the port that nginx opens
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -110,6 +112,7 @@ class Deployment:
             *("--ssl-keyfile", self.certificates / "server.key"),
             *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
             *("--database", self.root / "state.db"),
+            environment={"FLWR_SUPERGRID_API_URL": self.hub} if self.hub else {},
         )
         until(lambda: listens(self.port), 60, "the SuperLink listens", started)
         return started
@@ -127,28 +130,32 @@ class Deployment:
         self,
         name: str,
         config: Mapping[str, Any],
-        port: int | None = None,
+        door: int | None = None,
         *,
         own_code: bool = False,
+        trusted: Path | None = None,
     ) -> Process:
         """A SuperNode with its own configuration.
 
         Args:
             name: Of its key.
             config: What it knows of its site.
-            port: Of another door than the SuperLink's own.
+            door: The port of its own nginx, in place of the SuperLink's port.
             own_code: Whether it answers with code of its own, which sends what is malformed.
+            trusted: The file that says which apps it runs; any.
         """
         told = " ".join(f'{key}="{value}"' for key, value in config.items())
         paths = (OWN_CODE, ROOT, os.environ.get("PYTHONPATH", ""))
+        certificates = self.root / "loopback" if door else self.certificates
         self.nodes[name] = self.start(
             f"node-{name}",
             BIN / "flower-supernode",
-            *("--superlink", f"127.0.0.1:{port or self.port}"),
-            *("--root-certificates", self.certificates / "ca.crt"),
+            *("--superlink", f"127.0.0.1:{door or self.port}"),
+            *("--root-certificates", certificates / "ca.crt"),
             *("--auth-supernode-private-key", self.root / "keys" / name),
             *("--host", "127.0.0.1", "--port", free_port()),
             *("--node-config", told),
+            *(("--trusted-entities", trusted) if trusted else ()),
             environment={"PYTHONPATH": os.pathsep.join(map(str, paths))} if own_code else {},
         )
         return self.nodes[name]
@@ -169,28 +176,63 @@ class Deployment:
             os.kill(process, number)
         return len(found)
 
-    def start_run(self, study: Path, **settings: Any) -> Process:
+    def start_run(self, study: Path, app: object = None, **settings: Any) -> Process:
         """`flwr run`, with the log of the round in its own."""
         told = {**QUICK, **{name.replace("_", "-"): value for name, value in settings.items()}}
         config = " ".join(f"{key}={str(value).lower()}" for key, value in told.items())
         return self.start(
             "run",
             BIN / "flwr",
-            *("run", self.root / "app", "study", "--stream"),
+            *("run", app or self.root / "app", "study", "--stream"),
             *("--run-config", f'study="{study}" {config}'),
         )
 
-    def start_nginx(self) -> int:
-        """The configuration of `deploy/`, with this deployment's paths; the port that is open."""
-        port, folder = free_port(), self.root / "nginx"
-        folder.mkdir()
-        text = NGINX.read_text()
-        for documented, own in (
-            ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+    def start_nginx(self) -> Process:
+        """The coordinator's nginx; its port is then `outside`."""
+        self.outside = free_port()
+        return self._start_nginx(
+            "nginx",
+            NGINX,
+            self.outside,
+            ("listen 443 ssl", f"listen 127.0.0.1:{self.outside} ssl"),
             ("study.example.org", "localhost"),
             ("/etc/predbayes/certificates", str(self.certificates)),
             ("127.0.0.1:8000", f"127.0.0.1:{self.port}"),
-        ):
+        )
+
+    def certify(self, name: str) -> Path:
+        """A certificate of a site; the folder in which it is, with its key."""
+        folder = self.root / "clients" / name
+        run(CERTIFICATES, "request", folder, name)
+        self.sign(folder)
+        return folder
+
+    def sign(self, folder: Path) -> None:
+        run(CERTIFICATES, "sign", self.certificates, folder / "client.csr", folder / "client.pem")
+
+    def start_door(self, name: str) -> tuple[Process, int]:
+        """A site's own nginx, with a certificate; and its port."""
+        if not (self.root / "loopback").exists():
+            run(CERTIFICATES, "server", self.root / "loopback", "localhost", "127.0.0.1")
+        port, client = free_port(), self.certify(name)
+        shutil.copy(self.certificates / "ca.crt", client)
+        door = self._start_nginx(
+            f"door-{name}",
+            DOOR,
+            port,
+            ("listen 127.0.0.1:8443 ssl", f"listen 127.0.0.1:{port} ssl"),
+            ("https://study.example.org:443", f"https://127.0.0.1:{self.outside}"),
+            ("study.example.org", "localhost"),
+            ("/etc/predbayes/loopback", str(self.root / "loopback")),
+            ("/etc/predbayes/client", str(client)),
+        )
+        return door, port
+
+    def _start_nginx(self, name: str, path: Path, port: int, *replaced: tuple[str, str]) -> Process:
+        """A configuration of `deploy/`, with this deployment's paths."""
+        folder, text = self.root / name, path.read_text()
+        folder.mkdir()
+        for documented, own in replaced:
             assert documented in text
             text = text.replace(documented, own)
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -200,9 +242,9 @@ class Deployment:
         found = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
         assert found, "this test needs nginx: apt install nginx"
         options = ("-p", folder, "-c", folder / "nginx.conf", "-e", "stderr")
-        started = self.start("nginx", found, *options, "-g", "daemon off;")
-        until(lambda: listens(port), 20, "nginx listens", started)
-        return port
+        started = self.start(name, found, *options, "-g", "daemon off;")
+        until(lambda: listens(port), 20, f"{name} listens", started)
+        return started
 
     def connect(self, name: str, port: int) -> None:
         """Another door for `flwr`."""
@@ -280,11 +322,15 @@ def until(
 
 
 def run(
-    *command: object, env: dict[str, str] | None = None, check: bool = True
+    *command: object,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     done = subprocess.run(
         [str(part) for part in command],
+        cwd=cwd,
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,

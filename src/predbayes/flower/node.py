@@ -71,7 +71,7 @@ class Node:
             kit,
             own.name,
             SigningKey.load(own.key_path),
-            Approvals.of(own),
+            Approvals(own.folder),
             outbox.path("out"),
             str(config.get("learner", "network")),
             str(config.get("device", "cpu")),
@@ -107,9 +107,7 @@ class Node:
         # A message that was given up leaves its process at work, and the next one starts another:
         # it waits for the first, and then its upload is there.
         with locked(training.out, RUN_LOCK, timeout=-1):
-            ready = (
-                None if self.made_of is None else self.outbox.ready(plan_digest, training.approvals)
-            )
+            ready = None if self.made_of is None else self.outbox.ready(plan_digest)
             return ready or self._train()
 
     def _train(self) -> Path | str:
@@ -120,8 +118,7 @@ class Node:
         if not trained.released:
             return "awaiting release"
         if self.made_of is not None:
-            made_of, digest = list(self.made_of), trained.upload.digest()
-            self.outbox.keep(self.training.kit.digest, trained.path, made_of, digest)
+            self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
         return trained.path
 
 
