@@ -94,6 +94,25 @@ class TestNext:
         assert said[-1].startswith("next: the same predbayes site evaluate again")
 
 
+class TestOfficer:
+    def test_a_signed_yes_counts_until_it_is_revoked(self, folder):
+        done("site key Basel")
+        done("site key officer")
+        line = (folder / "officer.pub").read_text().strip()
+        (folder / "site.toml").write_text(f'format = 1\nname = "Basel"\nofficer = "{line}"\n')
+        assert "give --key" in str(run("site approve kit --by officer").exception)
+        done("site approve kit --by officer --key officer.key")
+        done(TRAIN)
+        held_back = "out/held-back.safetensors --by officer --key officer.key"
+        done(f"site approve {held_back}")
+        assert done(TRAIN)[-1] == "hand over: out/Basel.safetensors"
+        assert done("site revoke out/Basel.safetensors --by officer")[0].startswith("revoked: upl")
+        assert done(TRAIN)[-1].startswith("held back until it is approved")
+        assert not (folder / "out" / "Basel.safetensors").exists()
+        done("site revoke kit --by officer --key officer.key")
+        assert "was revoked; a new one" in str(run(TRAIN).exception)
+
+
 class TestPassphrase:
     def test_it_is_asked_for_twice_and_then_needed(self, folder, monkeypatch):
         typed = "correct horse battery\n"

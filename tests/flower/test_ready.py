@@ -311,3 +311,14 @@ def test_every_file_that_leaves_is_a_line_of_the_sites_audit_log(world, nodes):
     sent = [line["what"].get("file") for line in lines if line["act"] == "send"]
     assert sent == [file_digest(train(nodes[11]).path)] * 2  # asked for once, then with a hello
     assert ("train", "begun") in {(line["act"], line["outcome"]) for line in lines}
+
+
+@pytest.mark.parametrize("what", ["plan", "upload"])
+def test_what_was_revoked_is_not_sent_again(world, nodes, what):
+    config = {**nodes[11]}
+    digest = world.kit.digest if what == "plan" else train(config).upload.digest()
+    assert ready(config, world.kit.digest) is not None
+    Approvals(Path(config["site"]).parent).record(what, digest, "officer", act="revoke")
+    assert ready(config, world.kit.digest) is None
+    answer = Node.of_config(config).answer(world.kit.digest)
+    assert answer == ("not approved" if what == "plan" else "awaiting release")

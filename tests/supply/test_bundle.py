@@ -157,6 +157,14 @@ def test_an_added_or_missing_file_is_refused(unpacked, tmp_path):
     assert "2.0-py3-none-any.whl is not in SHA256SUMS" in install(unpacked, tmp_path / "env").stderr
 
 
+def test_a_module_put_beside_the_script_does_not_run(unpacked, tmp_path):
+    """Python looks first where a script lies, and `import json` comes before any check."""
+    for name in ("hashlib", "json", "subprocess", "venv", "pathlib"):
+        (unpacked / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert "hashlib.py is not in SHA256SUMS" in install(unpacked, tmp_path / "env").stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_pip_refuses_a_wheel_whose_sum_was_made_anew(unpacked, tmp_path):
     """Who alters a wheel and SHA256SUMS, and forgets requirements.txt, is stopped by pip."""
     wheel = make_wheel(tmp_path / "evil", "other", "Summary: evil")

@@ -14,6 +14,7 @@ app = typer.Typer(
 app.command("key")(site_train.key_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
+app.command("revoke")(site_train.revoke_command)
 app.command("train")(site_train.train_command)
 app.command("evaluate")(site_model.evaluate_command)
 app.command("adopt")(site_model.adopt_command)

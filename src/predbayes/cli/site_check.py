@@ -79,8 +79,9 @@ def site_log(site_file: Path) -> AuditLog:
 def _show_next(kit: Kit, train: str, site_file: Path) -> None:
     """Name the next command: training, or the approval that it waits for."""
     from predbayes.study.site.release import Approvals
+    from predbayes.study.tables.sitefile import SiteFile
 
-    may_train = Approvals(site_file.parent).may_train(kit)
+    may_train = Approvals.of(SiteFile.load(site_file)).may_train(kit)
     command = train if may_train else f"approve {quoted(kit.folder)} --by NAME"
     say(f"next: predbayes site {command}{site_option(site_file)}")
 

@@ -157,7 +157,7 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path)
     """Write the evaluation, signed if it is approved, else held back; print all of it."""
     from predbayes.study.site.release import Approvals, write_upload
 
-    released = Approvals(own.folder).may_leave(plan, upload)
+    released = Approvals.of(own).may_leave(plan, upload)
     key = read_key(own) if released else None
     path = write_upload(upload, key, out, out.with_name(_HELD_BACK + out.name))
     site_log(site).note("release" if released else "hold back", upload=upload.digest())

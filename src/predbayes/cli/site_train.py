@@ -24,6 +24,7 @@ from predbayes.errors import KeyFileError, StudyError
 from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
+    from predbayes.exchange.header import Header
     from predbayes.exchange.signing import SigningKey
     from predbayes.study.site.training import Trained
     from predbayes.study.tables.sitefile import SiteFile
@@ -49,31 +50,74 @@ def key_command(
     say(f"read out when you telephone: {key.public.fingerprint}")
 
 
+WhatArgument = Annotated[
+    Path, typer.Argument(metavar="KIT|UPLOAD", help="A kit, for its plan; or an upload.")
+]
+ByOption = Annotated[str, typer.Option(metavar="NAME", help="Who says so: name and office.")]
+OfficerOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Sign it with the officer's own key.")
+]
+
+
 def approve_command(
-    what: Annotated[
-        Path, typer.Argument(metavar="KIT|UPLOAD", help="A kit, to approve its plan; or an upload.")
-    ],
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who approves: name and office.")],
+    what: WhatArgument,
+    by: ByOption,
+    key: OfficerOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Record that somebody approved a plan, or one upload."""
-    from predbayes.exchange.header import Header
-    from predbayes.exchange.signing import fingerprint
-    from predbayes.exchange.upload import Upload
-    from predbayes.study.site.release import Approvals
-
-    with site_log(site).during("approve", by=by) as noted:
-        header = None if what.is_dir() else Header.read(what)
-        kind: Literal["plan", "upload"] = "plan" if header is None else "upload"
-        kit = predbayes.study.Kit
-        digest = kit.load(what).digest if header is None else Upload.load(what, header).digest()
-        noted[kind] = digest
-        new = Approvals(site.parent).record(kind, digest, by)
+    new, header, kind, digest = _record("approve", what, by, key, site)
     say(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
-    say(f"in words: {fingerprint(digest)}")
+    _say_words(digest)
     if header is not None and header.signature is None:
         made_by = "evaluate" if header.info.kind == "evaluation" else "train"
         say(f"next: the same predbayes site {made_by} again; it signs what was approved")
+
+
+def revoke_command(
+    what: WhatArgument,
+    by: ByOption,
+    key: OfficerOption = None,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Take an approval back: nothing more is trained or released."""
+    new, _, kind, digest = _record("revoke", what, by, key, site)
+    say(f"{'revoked' if new else 'was revoked before'}: {kind} {digest}")
+    _say_words(digest)
+    say("what has left already stays with the coordinator: ask for its withdrawal")
+
+
+def _record(
+    act: Literal["approve", "revoke"], what: Path, by: str, key: Path | None, site: Path
+) -> tuple[bool, Header | None, str, str]:
+    """Write down a yes or a no; whether it is new, and what it is of."""
+    from predbayes.exchange.header import Header
+    from predbayes.exchange.signing import SigningKey
+    from predbayes.exchange.upload import Upload
+    from predbayes.study.site.release import Approvals
+
+    with site_log(site).during(act, by=by) as noted:
+        header = None if what.is_dir() else Header.read(what)
+        kind: Literal["plan", "upload"] = "plan" if header is None else "upload"
+        if header is None:
+            kit = predbayes.study.Kit.load(what)
+            plan, digest = kit.plan, kit.digest
+            about = {"plan": digest, "kind": plan.upload.kind, "network": plan.model.module}
+        else:
+            digest = Upload.load(what, header).digest()
+            about = {"plan": header.info.plan, "kind": header.info.kind}
+        noted[kind] = digest
+        signer = None if key is None else SigningKey.load(key, ask_passphrase)
+        noted["key"] = None if signer is None else signer.public.fingerprint
+        approvals = Approvals.of(read_site(site)) if site.exists() else Approvals(site.parent)
+        new = approvals.record(kind, digest, by, act=act, key=signer, about=about)
+    return new, header, kind, digest
+
+
+def _say_words(digest: str) -> None:
+    from predbayes.exchange.signing import fingerprint
+
+    say(f"in words: {fingerprint(digest)}")
 
 
 def train_command(
@@ -102,7 +146,7 @@ def train_command(
         loaded = predbayes.study.Kit.load(kit)
         plan, own = loaded.plan, read_site(site)
         what |= {"plan": loaded.digest, "site": own.name}
-        approvals = Approvals(own.folder)
+        approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
         rows = SiteRows.of(plan, read_site_table(plan, own, data))
         name = learner or "network"

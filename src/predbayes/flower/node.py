@@ -71,7 +71,7 @@ class Node:
             kit,
             own.name,
             SigningKey.load(own.key_path),
-            Approvals(own.folder),
+            Approvals.of(own),
             outbox.path("out"),
             str(config.get("learner", "network")),
             str(config.get("device", "cpu")),
@@ -107,7 +107,9 @@ class Node:
         # A message that was given up leaves its process at work, and the next one starts another:
         # it waits for the first, and then its upload is there.
         with locked(training.out, RUN_LOCK, timeout=-1):
-            ready = None if self.made_of is None else self.outbox.ready(plan_digest)
+            ready = (
+                None if self.made_of is None else self.outbox.ready(plan_digest, training.approvals)
+            )
             return ready or self._train()
 
     def _train(self) -> Path | str:
@@ -118,7 +120,8 @@ class Node:
         if not trained.released:
             return "awaiting release"
         if self.made_of is not None:
-            self.outbox.keep(self.training.kit.digest, trained.path, list(self.made_of))
+            made_of, digest = list(self.made_of), trained.upload.digest()
+            self.outbox.keep(self.training.kit.digest, trained.path, made_of, digest)
         return trained.path
 
 

@@ -38,6 +38,7 @@ class _Noted(Strict):
     config: dict[str, str]
     version: str
     sent: str
+    upload: str  # digest of the content of what is sent
     files: dict[str, str]  # digests, the signed file's among them
 
 
@@ -56,25 +57,30 @@ class Outbox:
         """Return a path of the configuration."""
         return Path(str(self.config[name]))
 
-    def keep(self, plan_digest: str, sent: Path, made_of: list[Path]) -> None:
-        """Note that a signed file answers a plan, and what it was made of."""
+    def keep(self, plan_digest: str, sent: Path, made_of: list[Path], upload: str) -> None:
+        """Note that a signed file answers a plan, what it was made of, and its content's digest."""
         files = {str(path): file_digest(path) for path in (sent, *made_of)}
-        noted = _Noted(**self._terms(plan_digest), sent=str(sent), files=files)
+        noted = _Noted(**self._terms(plan_digest), sent=str(sent), files=files, upload=upload)
         write_bytes(self._path, noted.model_dump_json().encode())
 
-    def ready(self, plan_digest: str, most_bytes: float = math.inf) -> Path | None:
+    def ready(
+        self, plan_digest: str, approvals: Approvals, most_bytes: float = math.inf
+    ) -> Path | None:
         """Return the signed file that answers a plan, if all that it was made of is unchanged.
 
         Args:
             plan_digest: The plan.
+            approvals: Of the site; what was revoked is not ready.
             most_bytes: A larger file counts as not ready, and is not read.
         """
         try:
             noted = _Noted.model_validate_json(self._path.read_bytes())
             sent = Path(noted.sent)
-            if noted.model_dump(exclude={"sent", "files"}) != self._terms(plan_digest):
+            if noted.model_dump(exclude={"sent", "files", "upload"}) != self._terms(plan_digest):
                 return None
             if sent.stat().st_size > most_bytes:
+                return None
+            if not approvals.may_send(plan_digest, noted.upload):
                 return None
             same = all(file_digest(Path(path)) == d for path, d in noted.files.items())
             return sent if same else None
@@ -97,8 +103,10 @@ def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
     Of the other plans that the site approved nothing is told.
     """
     own = SiteFile.load(outbox.path("site"))
-    approved = Approvals(own.folder).given("plan", plan_digest)
-    path = outbox.ready(plan_digest, SMALL_BYTES) if may_bring and approved else None
+    approvals = Approvals.of(own)
+    approved = approvals.given("plan", plan_digest)
+    may_bring &= approved
+    path = outbox.ready(plan_digest, approvals, SMALL_BYTES) if may_bring else None
     if path is not None:
         log = AuditLog.at(own.folder, own.audit)
         log.note("send", plan=plan_digest, asked_by="message", file=file_digest(path))

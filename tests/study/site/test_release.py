@@ -1,11 +1,16 @@
 """Consent: a yes is by digest, and the plan says what waits for one."""
 
+import dataclasses
 import json
+from typing import ClassVar
 
 import pytest
 
+from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
+from predbayes.exchange.signing import SigningKey
 from predbayes.study.site.release import Approvals, write_upload
+from predbayes.study.store.ledger import Ledger
 from tests.study.world import make_world
 
 
@@ -62,3 +67,110 @@ def test_an_upload_is_there_signed_or_held_back_but_never_both(world, tmp_path):
     assert not held_back.exists()
     write_upload(upload, None, signed, held_back)
     assert [path.name for path in tmp_path.iterdir()] == ["held"]
+
+
+class TestOfficer:
+    """A site that names its officer's key takes no other yes."""
+
+    ABOUT: ClassVar = {"plan": "ab", "kind": "predictions", "network": ""}
+
+    @pytest.fixture
+    def officer(self):
+        return SigningKey.generate()
+
+    @pytest.fixture
+    def approvals(self, tmp_path, officer):
+        return Approvals(tmp_path, "Basel", officer.public.hex)
+
+    def lines(self, approvals):
+        return (approvals.folder / "approvals.jsonl").read_text().splitlines()
+
+    def put_back(self, approvals, line):
+        """What somebody with the file can do: an old entry once more, with the chain mended."""
+        entry = json.loads(line)["entry"]
+        Ledger(approvals.folder / "approvals.jsonl").append(entry["step"], entry["data"])
+
+    def test_her_signature_counts(self, approvals, officer):
+        assert approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
+        assert approvals.given("plan", "ab")
+        signed = json.loads(self.lines(approvals)[0])["entry"]["data"]["signed"]
+        said = json.loads(signed["statement"])
+        assert {"what", "digest", "plan", "kind", "network", "site", "policy", "by", "at"} < {*said}
+        message = b"predbayes approval, format 1\n" + signed["statement"].encode()
+        officer.private.public_key().verify(bytes.fromhex(signed["signature"]), message)
+
+    def test_nobody_elses_does(self, approvals, tmp_path):
+        with pytest.raises(StudyError, match="this is none: give --key"):
+            approvals.record("plan", "ab", "B. Officer")
+        with pytest.raises(StudyError, match="this is another: give --key"):
+            approvals.record("plan", "ab", "B. Officer", key=SigningKey.generate())
+        Approvals(tmp_path).record("plan", "ab", "B. Officer")  # where none was named yet
+        assert not approvals.given("plan", "ab")
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"digest": "cd"},
+            {"what": "upload"},
+            {"by": "X"},
+            {"signed": {"key": "00" * 32}},
+            {"signed": {"signature": "00" * 64}},
+            {"signed": {"statement": "{}"}},
+            {"signed": "no"},
+        ],
+    )
+    def test_a_signature_is_good_for_nothing_else(self, approvals, officer, other):
+        approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
+        entry = json.loads(self.lines(approvals)[0])["entry"]
+        data = entry["data"] | other
+        if isinstance(other.get("signed"), dict):
+            data["signed"] = entry["data"]["signed"] | other["signed"]
+        (approvals.folder / "approvals.jsonl").unlink()
+        Ledger(approvals.folder / "approvals.jsonl").append("approve", data)
+        still = other == {"by": "X"}  # the name beside it proves nothing; the signed one stays
+        assert approvals.given("plan", "ab") == still
+        assert not approvals.given(data["what"], "cd")
+        assert not approvals.given("upload", "ab")
+
+    def test_it_is_for_one_site_and_one_policy(self, approvals, officer):
+        approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
+        for other in ({"site": "Bern"}, {"policy": "12"}):
+            assert not dataclasses.replace(approvals, **other).given("plan", "ab")
+
+    def test_one_that_was_revoked_is_not_put_back(self, approvals, officer):
+        approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
+        approvals.record("plan", "ab", "B. Officer", act="revoke", key=officer)
+        assert not approvals.given("plan", "ab")
+        self.put_back(approvals, self.lines(approvals)[0])
+        assert not approvals.given("plan", "ab")
+        assert approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
+        assert approvals.given("plan", "ab")
+
+    def test_a_revocation_is_no_approval(self, approvals, officer):
+        approvals.record("plan", "ab", "B. Officer", act="revoke", key=officer)
+        entry = json.loads(self.lines(approvals)[0])["entry"]
+        Ledger(approvals.folder / "approvals.jsonl").append("approve", entry["data"])
+        assert not approvals.given("plan", "ab")
+
+    def test_a_no_needs_no_key(self, approvals, officer):
+        approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
+        approvals.record("plan", "ab", "anybody", act="revoke")
+        assert approvals.revoked("plan", "ab")
+
+
+def test_a_no_to_the_plan_ends_training_and_release_whatever_the_plan_asks(world, tmp_path):
+    approvals, upload = Approvals(tmp_path), world.upload("Alpha")
+    approvals.record("plan", world.kit.digest, "B. Officer")
+    approvals.record("upload", upload.digest(), "B. Officer")
+    assert approvals.may_leave(world.kit.plan, upload)
+    approvals.record("plan", world.kit.digest, "B. Officer", act="revoke")
+    assert not approvals.may_train(world.kit)
+    assert not approvals.may_train(world.kit, by_message=True)
+    assert not approvals.may_leave(world.kit.plan, upload)
+    with pytest.raises(StudyError, match="was revoked; a new one: predbayes site approve"):
+        approvals.require_plan(world.kit)
+    approvals.record("plan", world.kit.digest, "B. Officer")
+    assert approvals.may_leave(world.kit.plan, upload)
+    approvals.record("upload", upload.digest(), "B. Officer", act="revoke")
+    assert not approvals.may_leave(world.kit.plan, upload)
+    assert approvals.may_train(world.kit)

@@ -6,16 +6,26 @@
 
 Approvals are recorded in `approvals.jsonl` beside the site's `site.toml`, a hash-chained ledger:
 who approved what, when. They are by digest: a plan or an upload that changes needs a new one.
+
+An approval may be signed with the officer's own key. If `site.toml` names that key, no other
+approval counts. What is signed names plan, site, kind of upload, network and the site's policy, so
+it is good for nothing else. Each is good once: a revocation ends what came before it, and the same
+signed approval, put back afterwards, is no new one. Anybody may revoke, for a no needs no proof.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from predbayes.errors import StudyError
+from predbayes.errors import KeyFileError, StudyError
+from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.strict import Strict
 from predbayes.files import remove, write_whole
+from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
 from predbayes.study.wording import quoted
 
@@ -24,37 +34,96 @@ if TYPE_CHECKING:  # a Flower node reads approvals without torch
     from predbayes.exchange.upload import Upload
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.tables.sitefile import SiteFile
 
 FILE = "approvals.jsonl"
+_LOCK = ".lock-approvals"
+What = Literal["plan", "upload"]
+Act = Literal["approve", "revoke"]
+
+
+class Statement(Strict):
+    """What an officer signs."""
+
+    act: Act
+    what: What
+    digest: str
+    plan: str = ""  # digest of the plan that it is for
+    kind: str = ""  # of what leaves
+    network: str = ""  # code of others that runs
+    site: str
+    policy: str  # digest
+    by: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """The approvals of one site, and what they allow."""
+    """The approvals of one site, and what they allow.
+
+    Args:
+        folder: Of the site.
+        site: Its name.
+        officer: The public key whose approvals alone count, as hexadecimal digits; empty: none.
+        policy: Digest of the site's policy; a signed approval is good for one policy.
+    """
 
     folder: Path
+    site: str = ""
+    officer: str = ""
+    policy: str = ""
 
-    def record(self, what: Literal["plan", "upload"], digest: str, by: str) -> bool:
-        """Record an approval; False if it was given before."""
-        if self.given(what, digest):
-            return False
-        if self._ledger.path.exists():
-            self._ledger.mend()
-        self._ledger.append("approve", {"what": what, "digest": digest, "by": by})
+    @classmethod
+    def of(cls, own: SiteFile) -> Approvals:
+        """Return the approvals beside a site's file, as it wants them."""
+        return cls(own.folder, own.name, own.officer_key)
+
+    def record(
+        self,
+        what: What,
+        digest: str,
+        by: str,
+        *,
+        act: Act = "approve",
+        key: SigningKey | None = None,
+        about: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Record an approval, or that it is taken back; False if that was the last word already.
+
+        Args:
+            what: A plan or an upload.
+            digest: Its own.
+            by: Who says so.
+            act: Yes or no.
+            key: The officer's own, to sign with.
+            about: Plan, kind and network, which are signed, too.
+        """
+        if act == "approve" and self.officer and (key is None or key.public.hex != self.officer):
+            whose = "none" if key is None else "another"
+            raise StudyError(f"site.toml names the officer's key, and this is {whose}: give --key")
+        told: dict[str, Any] = {"what": what, "digest": digest, "by": by}
+        with locked(self.folder, _LOCK, timeout=-1):
+            if self._ledger.path.exists():
+                self._ledger.mend()
+            if dict(self._words(what)).get(digest) == act:
+                return False
+            if key is not None:
+                told["signed"] = self._signed({**told, **(about or {}), "act": act}, key)
+            self._ledger.append(act, told)
         return True
 
-    def given(self, what: Literal["plan", "upload"], digest: str) -> bool:
-        """Return whether this digest was approved."""
-        return digest in self._digests(what)
+    def given(self, what: What, digest: str) -> bool:
+        """Return whether this digest is approved."""
+        return dict(self._words(what)).get(digest) == "approve"
 
-    def plans(self) -> tuple[str, ...]:
-        """Return the digests of all plans that were approved."""
-        return self._digests("plan")
+    def revoked(self, what: What, digest: str) -> bool:
+        """Return whether the last word on this digest is no."""
+        return dict(self._words(what)).get(digest) == "revoke"
 
     def may_train(self, kit: Kit, *, by_message: bool = False) -> bool:
         """Return whether a site may train, if somebody there asks for it or a message does."""
         asks = by_message or _asks_people(kit.plan)
-        return not asks or self.given("plan", kit.digest)
+        return self.given("plan", kit.digest) if asks else not self.revoked("plan", kit.digest)
 
     def require_plan(self, kit: Kit, option: str = "") -> None:
         """Refuse to train for a plan that waits for an approval.
@@ -62,24 +131,73 @@ class Approvals:
         The command that gives it must be told the option besides.
         """
         if not self.may_train(kit):
+            revoked = self.revoked("plan", kit.digest)
+            why = "the approval of this plan was revoked; a new one"
             raise StudyError(
-                "the plan asks for an approval before training: predbayes site approve "
-                f"{quoted(kit.folder)} --by NAME{option}"
+                f"{why if revoked else 'the plan asks for an approval before training'}: predbayes "
+                f"site approve {quoted(kit.folder)} --by NAME{option}"
             )
 
     def may_leave(self, plan: Plan, upload: Upload) -> bool:
         """Return whether an upload may be signed."""
-        return not _asks_people(plan) or self.given("upload", upload.digest())
+        digest = upload.digest()
+        if not self.may_send(plan.digest(), digest):
+            return False
+        return not _asks_people(plan) or self.given("upload", digest)
 
-    def _digests(self, what: str) -> tuple[str, ...]:
-        if not self._ledger.path.exists():
-            return ()
-        given = (entry.data for entry in self._ledger.entries())
-        return tuple(str(data["digest"]) for data in given if data.get("what") == what)
+    def may_send(self, plan_digest: str, upload_digest: str) -> bool:
+        """Return whether nobody said no to what was signed before."""
+        plan_no = self.revoked("plan", plan_digest)
+        return not plan_no and not self.revoked("upload", upload_digest)
+
+    def _words(self, what: What) -> Iterator[tuple[str, Act]]:
+        """Yield what was said about each digest, in order."""
+        seen: set[str] = set()
+        for entry in self._ledger.entries() if self._ledger.path.exists() else ():
+            if entry.data.get("what") != what:
+                continue
+            if entry.step == "revoke":
+                yield str(entry.data["digest"]), "revoke"
+            elif self._counts(entry.data, seen):
+                yield str(entry.data["digest"]), "approve"
+
+    def _counts(self, data: Mapping[str, Any], seen: set[str]) -> bool:
+        """Say whether an entry is an approval here, and not one that was there before."""
+        signed = data.get("signed")
+        if not isinstance(signed, dict):
+            return not self.officer
+        text, key = str(signed.get("statement", "")), str(signed.get("key", ""))
+        if text in seen or (self.officer and key != self.officer):
+            return False
+        seen.add(text)
+        return self._is_of(data, text) and _verified(key, text, str(signed.get("signature", "")))
+
+    def _is_of(self, data: Mapping[str, Any], text: str) -> bool:
+        try:
+            said = Statement.model_validate_json(text)
+        except ValueError:
+            return False
+        of = said.what, said.digest, said.act, said.policy
+        named = not self.site or said.site == self.site
+        return of == (data["what"], data["digest"], "approve", self.policy) and named
+
+    def _signed(self, told: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
+        at = datetime.now(UTC).isoformat()
+        text = Statement(**told, site=self.site, policy=self.policy, at=at).model_dump_json()
+        signature = key.sign("approval", text.encode())
+        return {"statement": text, "key": key.public.hex, "signature": signature}
 
     @property
     def _ledger(self) -> Ledger:
         return Ledger(self.folder / FILE)
+
+
+def _verified(key: str, text: str, signature: str) -> bool:
+    """Return whether a key signed the text of a statement."""
+    try:
+        return PublicKey(key).verifies("approval", text.encode(), signature)
+    except KeyFileError:
+        return False  # no key at all
 
 
 def write_upload(upload: Upload, key: SigningKey | None, signed: Path, held_back: Path) -> Path:

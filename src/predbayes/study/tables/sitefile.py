@@ -3,6 +3,7 @@
     name = "Basel"                 as admitted to the study
     key = "Basel.key"              its private key, beside this file
     audit = "audit.jsonl"          its audit log, beside this file or elsewhere
+    officer = "predbayes-ed25519 …"  whose signed approvals alone count
     [file]                         delimiter, decimal, encoding
     [missing]                      codes that mean "missing" in every column
     [columns]                      one line for each column of the plan that needs one
@@ -102,6 +103,8 @@ class SiteFile(Section):
     name: SiteName
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
     audit: str = ""  # path of the audit log, relative to this file; empty is beside it
+    officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the
+    # line of the officer's .pub; then approvals without that key do not count
     file: FileForm = FileForm()
     missing: MissingCodes = MissingCodes()
     columns: dict[str, SiteColumn] = Field(default_factory=dict)
@@ -117,6 +120,11 @@ class SiteFile(Section):
     def key_path(self) -> Path:
         """The path of the private key."""
         return self.folder / (self.key or f"{self.name}.key")
+
+    @property
+    def officer_key(self) -> str:
+        """The officer's public key as hexadecimal digits; empty if no approval need be signed."""
+        return self.officer.rpartition(" ")[2]
 
     @classmethod
     def load(cls, path: Path) -> SiteFile:
