@@ -20,6 +20,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -40,11 +41,18 @@ from predbayes.exchange.header import (
 )
 from predbayes.exchange.signing import SigningKey
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.families import (
+    LOG_PROB_CEILING,
+    LOG_PROB_FLOOR,
+    VAR_FLOOR,
+    Categorical,
+    Gaussian,
+    Predictive,
+)
 from predbayes.text import printable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where the digest is kept
 class Upload:
     """One site's whole contribution."""
 
@@ -111,6 +119,10 @@ class Upload:
 
     def digest(self) -> str:
         """SHA-256 of the content: metadata, then each array's name, type, shape and bytes."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         content = hashlib.sha256(self.info.model_dump_json().encode())
         for name in sorted(self.arrays):
             array = self.arrays[name].cpu().contiguous()
@@ -193,6 +205,11 @@ def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
     match sorted(arrays):
         case ["log_probs"] if arrays["log_probs"].ndim == 2:
             log_probs = arrays["log_probs"]
+            if not LOG_PROB_FLOOR <= log_probs.min() <= log_probs.max() <= LOG_PROB_CEILING:
+                raise UploadError(
+                    "log_probs are not logarithms of probabilities, which are from "
+                    f"{LOG_PROB_FLOOR:g} to 0"
+                )
             excess = float(log_probs.logsumexp(-1).abs().max())
             if not excess <= 0.05:  # half precision is within .01; NaN is not
                 raise UploadError("log_probs are not normalised: probabilities must sum to one")
@@ -200,9 +217,13 @@ def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
         case ["epistemic_var", "mean", "noise_var"] if len({a.shape for a in arrays.values()}) == 1:
             epistemic_var, noise_var = arrays["epistemic_var"], arrays["noise_var"]
             var = epistemic_var + noise_var
-            positive = (epistemic_var >= 0) & (noise_var >= 0) & (var > 0)
+            # Numerics: a least variance that was split in two may have rounded to a little less.
+            positive = (epistemic_var >= 0) & (noise_var >= 0) & (var > 0.999 * VAR_FLOOR)
             if arrays["mean"].ndim != 1 or not bool(positive.all()):
-                raise UploadError("variances must be positive, one mean and two variances per row")
+                raise UploadError(
+                    "variances must be positive, one mean and two variances per row, and together "
+                    f"no less than {VAR_FLOOR:g}"
+                )
             return Gaussian(arrays["mean"], var, epistemic_var)
         case names:
             shown = printable(str(names))

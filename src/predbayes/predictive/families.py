@@ -32,6 +32,9 @@ No class is ever quite impossible, so every sum stays finite, whatever a client 
 e^-80 is still a normal float32, so nothing here touches slow subnormal numbers.
 """
 
+LOG_PROB_CEILING = 1e-3
+"""Largest log p of a client: what rounding may leave above zero."""
+
 VAR_FLOOR = 1e-12
 """Least variance of a Gaussian client: the twin of `LOG_PROB_FLOOR`."""
 
@@ -162,7 +165,7 @@ class Categorical:
 
     def bounded(self, floor: float) -> Categorical:
         """Log-probabilities no lower than ``floor``."""
-        if float(self.log_probs.max()) > 1e-3:
+        if float(self.log_probs.max()) > LOG_PROB_CEILING:
             raise PoolError(
                 "log-probabilities are above zero; build from probabilities with "
                 "Categorical.from_moments, from logits with Categorical.from_natural"

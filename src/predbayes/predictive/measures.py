@@ -28,7 +28,8 @@ from predbayes.predictive.metrics import (
 )
 
 _MAX_NLL = 1e6  # per row
-_MAX_MEAN = 1e30  # of anything in the target's unit
+LARGEST = 1e30
+"""Of anything in the target's unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Measure:
     family: type[Predictive] | None = None  # whose predictives it scores; None is every family
     unit: Literal["nats per row", "share", "target", ""] = ""  # a share of rows; the target's unit
     aim: float = -math.inf  # the best value; infinite where less, or more, is always better
-    bounds: tuple[float, float] = (0.0, _MAX_MEAN)  # of the mean of the rows
+    bounds: tuple[float, float] = (0.0, LARGEST)  # of the mean of the rows
     least_rows: int = 2  # that an interval needs
     needs_scale: bool = False  # undefined where the target was transformed
     headline: bool = False  # stands at the top of a report

@@ -37,7 +37,10 @@ def check(worlds, tmp_path):
         path = tmp_path / "upload.safetensors"
         upload.save(path, own if key is None else key)
         admitted = {SITE: own.public.hex, "Beta": world.key("Beta").public.hex}
-        return Intake.of(world.kit.plan).check(path, admitted if keys is None else keys)
+        intake = Intake.of(world.kit.plan)
+        upload = intake.check(path, admitted if keys is None else keys)
+        intake.rehearse(upload, lambda: world.kit.inputs)
+        return upload
 
     return handed
 

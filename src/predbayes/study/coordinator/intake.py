@@ -8,7 +8,7 @@ the plan and not by what a header claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,9 @@ from predbayes.exchange.upload import Upload, spec_of
 from predbayes.posterior.samples import WeightSamples
 from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.evaluation import check_evaluation
+from predbayes.study.result.conclude import rehearse
+from predbayes.study.result.evaluation import at_sites, check_evaluation
+from predbayes.study.result.scoring import MAX_STANDARD
 from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
@@ -29,7 +31,6 @@ MAX_ROWS = 10**9
 ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
 LEAST_TOLERANCE = 5  # rows, likewise
 _MAX_WEIGHT = 1e4
-_MAX_STANDARD = 1e4  # of a mean, in standard deviations of the target
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +112,28 @@ class Intake:
         self._check_range(upload)
         return upload
 
-    def check_networks(self, upload: Upload, inputs: Tensor) -> None:
-        """Refuse weights whose networks predict nothing that a pool could take in.
+    def rehearse(self, upload: Upload, inputs: Callable[[], Tensor]) -> None:
+        """Do with an upload what `finish` will do with it; inputs are read if it holds weights."""
+        if upload.info.kind == "evaluation":
+            at_sites(self.plan, [upload.info])
+            return
+        if upload.info.kind == "weights":
+            upload = self._predicted(upload, inputs())
+        if not self.plan.classification and _largest(upload) > MAX_STANDARD:
+            raise UploadError("means or variances are beyond any plausible target")
+        rehearse(self.plan, upload, upload.predictive())
 
-        Weights within bounds may still multiply to infinity, layer by layer.
-        """
+    def _predicted(self, upload: Upload, inputs: Tensor) -> Upload:
+        """What networks predict: weights within bounds may still multiply to infinity."""
         predictive = site_network(self.plan).predict(upload.samples(), inputs)
+        info = upload.info
         try:
-            sent = Upload.of_predictions(predictive, num_rows=upload.info.num_rows)
+            sent = Upload.of_predictions(
+                predictive, num_rows=info.num_rows, class_rows=info.class_rows
+            )
+            return sent.named(info.site)
         except UploadError as error:
             raise UploadError("its networks predict no finite number at a reference row") from error
-        if not self.plan.classification and _largest(sent) > _MAX_STANDARD:
-            raise UploadError("its networks predict beyond any plausible target")
 
     def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
         info = header.info
@@ -156,15 +167,8 @@ class Intake:
                 raise UploadError("it does not count the plan's classes")
             if sum(info.class_rows) > info.num_rows * 1.001:
                 raise UploadError("it counts more rows by class than in all")
-        if info.kind == "weights":
-            if _largest(upload) > _MAX_WEIGHT:
-                raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
-            return
-        if self.plan.classification and float(upload.arrays["log_probs"].max()) > 0.01:
-            raise UploadError("log_probs are not logarithms of probabilities")
-        upload.predictive()  # refuses what is no distribution
-        if not self.plan.classification and _largest(upload) > _MAX_STANDARD:
-            raise UploadError("means or variances are beyond any plausible target")
+        if info.kind == "weights" and _largest(upload) > _MAX_WEIGHT:
+            raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
 
 
 def require_agreed(site: str, stated: int, agreed: int) -> None:

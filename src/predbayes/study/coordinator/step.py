@@ -103,8 +103,7 @@ class Step:
         try:
             num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
             upload = self.intake.check(scratch, self.state.keys)
-            if upload.info.kind == "weights":
-                self.intake.check_networks(upload, self.study.kit.inputs)
+            self.intake.rehearse(upload, lambda: self.study.kit.inputs)
             if upload.info.kind == "evaluation":
                 return self._accept_evaluation(scratch, upload, num_bytes)
             return self._accept(scratch, upload, num_bytes)

@@ -17,17 +17,27 @@ Every generator derives from the plan's seed, so that the same uploads give the 
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 import predbayes
-from predbayes.errors import PoolError, TrainingError
+from predbayes.errors import (
+    DivergedError,
+    PoolError,
+    PredbayesError,
+    StudyError,
+    TrainingError,
+    UploadError,
+)
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
@@ -42,11 +52,11 @@ from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool
 from predbayes.pools.pool import Contribution, Pool, PoolState
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.selection import MIN_LABELS
+from predbayes.predictive.selection import MIN_LABELS, TERMS
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import make_learner, site_network, standard_prior, student_network
@@ -63,7 +73,13 @@ from predbayes.study.result.schema import (
     SiteResult,
     StudentResult,
 )
-from predbayes.study.result.scoring import calibration, score, verdict
+from predbayes.study.result.scoring import (
+    calibration,
+    row_values,
+    score,
+    verdict,
+    worst_targets,
+)
 from predbayes.study.result.screening import Screening, screen_sites
 from predbayes.summand import fold
 
@@ -132,19 +148,54 @@ def conclude(
     reference = labels.reference
     run = _Run(kit.plan, reference, labels, start, str(resolve_device(device)))
     sites, total = run.read(uploads, read, leave_out)
-    own = run.own_model()
     judged = [site for site in sites if site.accepted.site not in leave_out]
-    screened = screen_sites(
-        [site.labelled for site in judged],
-        reference.targets,
-        plan=kit.plan,
-        own=None if own is None else own[reference.labelled],
-    )
-    dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
-    if dropped != leave_out:
-        total = run.fold_again(uploads, read, dropped)
-    state = run.finish(total, reference, own)
-    return _Report(run, sites, screened, dropped, total, own, state).conclusion(kit, heading)
+    with _naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
+        own = run.own_model()
+        screened = screen_sites(
+            [site.labelled for site in judged],
+            reference.targets,
+            plan=kit.plan,
+            own=None if own is None else own[reference.labelled],
+        )
+        dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
+        if dropped != leave_out:
+            total = run.fold_again(uploads, read, dropped)
+        state = run.finish(total, reference, own)
+        return _Report(run, sites, screened, dropped, total, own, state).conclusion(kit, heading)
+
+
+def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
+    """Do with one upload alone all that `conclude` will do with it; refuse it if that fails.
+
+    It is scored by the targets that are worst for it, so none of the labels is needed.
+    """
+    sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
+    terms = TERMS[type(sent.predictive)]
+    lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
+    if not all(bool(p.moments().isfinite().all()) for p in (lifted.mixture(), lifted.product())):
+        raise UploadError("what it predicts cannot be pooled: it is not finite")
+    scores = row_values(plan, sent.predictive, worst_targets(sent.predictive))
+    if not all(bool(rows.isfinite().all()) for rows in scores.values()):
+        raise UploadError("what it predicts cannot be scored: it is not finite")
+
+
+@contextmanager
+def _naming(site: str, what: str = "cannot be used") -> Iterator[None]:
+    """Name the site whose upload is at fault, and the way out."""
+    try:
+        yield
+    except (PoolError, UploadError, DivergedError, ValidationError) as error:
+        why = str(error) if isinstance(error, PredbayesError) else "a figure is not finite"
+        raise StudyError(
+            f"the upload of {site} {what} ({why}); take it out with `predbayes study withdraw "
+            f"{shlex.quote(site)}`, then finish again"
+        ) from error
+
+
+def _most_extreme(sites: Sequence[_Site]) -> str:
+    """The site with the largest coordinate on the scored rows."""
+    largest = {site.accepted.site: site.scored.natural().abs().max() for site in sites}
+    return max(largest, key=lambda site: float(largest[site]))
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
@@ -178,11 +229,13 @@ class _Run:
 
         def summands() -> Iterator[PredictiveSum[Any]]:
             for accepted in uploads:
-                info, sent = self._contribution(accepted, read)
+                with _naming(accepted.site):
+                    info, sent = self._contribution(accepted, read)
+                    lifted = None if accepted.site in leave_out else self._lift(info, sent)
                 labelled = replace(sent, predictive=sent.predictive[self.reference.labelled])
                 sites.append(_Site(accepted, info, labelled, sent.predictive[self.scored_rows]))
-                if accepted.site not in leave_out:
-                    yield self._lift(info, sent)
+                if lifted is not None:
+                    yield lifted
 
         return sites, fold(summands())
 
@@ -199,7 +252,7 @@ class _Run:
         """What a site predicts on the reference rows, labelled ones first."""
         upload = read(accepted).reordered(self.labels.order)
         predictive = self._reader.read(upload, self.reference.inputs)
-        return upload.info, contribution(upload, predictive)
+        return upload.info, contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
 
     def _lift(self, info: UploadInfo, sent: Contribution) -> PredictiveSum[Any]:
         if info.kind == "weights":
@@ -331,6 +384,8 @@ class _Report:
     def _site(self, site: _Site) -> SiteResult:
         accepted, info = site.accepted, site.info
         screened = self.screened.get(accepted.site)
+        with _naming(accepted.site):
+            alone = self._score(site.scored)
         return SiteResult(
             site=accepted.site,
             digest=accepted.digest,
@@ -338,7 +393,7 @@ class _Report:
             num_rows=info.num_rows,
             num_bytes=accepted.num_bytes,
             class_rows=info.class_rows,
-            alone=self._score(site.scored),
+            alone=alone,
             influence=None if screened is None else screened.influence,
             findings=() if screened is None else screened.findings,
             left_out=accepted.site in self.dropped,

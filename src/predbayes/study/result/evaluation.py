@@ -141,6 +141,10 @@ def _possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool:
     least = max(0.0, least) if plan.classification else least  # no probability is above 1
     if not least <= total / num_rows <= most * (1 + _SLACK):
         return False
+    # Of values that are not negative none is above their sum; no sum over sites is infinite.
+    largest = total if least >= 0 else num_rows * most
+    if squares > largest * largest * (1 + _SLACK):
+        return False
     return squares * num_rows >= total * total * (1 - _SLACK)  # Cauchy and Schwarz
 
 

@@ -15,15 +15,15 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from predbayes.study.plan.schema import Section
+from predbayes.study.plan.schema import Finite, Section
 
 
 class Estimate(Section):
     """A figure and its interval of 95 %."""
 
-    value: float
-    low: float
-    high: float
+    value: Finite
+    low: Finite
+    high: Finite
 
 
 class Scores(Section):
@@ -51,7 +51,7 @@ class SiteResult(Section):
     kind: Literal["predictions", "weights"]
     num_rows: int
     num_bytes: int
-    class_rows: tuple[float, ...] | None  # None where some count is below min_cell
+    class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
     alone: Scores | None  # its own predictions on the scored rows; None without labels
     influence: Estimate | None  # NLL without the site minus NLL with it: positive if it helps
     findings: tuple[Finding, ...]
@@ -63,8 +63,8 @@ class CandidateResult(Section):
 
     name: str
     num_weights: int
-    nll: float  # cross-validated on the labelled rows
-    share: float  # in the pool that was taken
+    nll: Finite  # cross-validated on the labelled rows
+    share: Finite  # in the pool that was taken
 
 
 class PoolResult(Section):
@@ -75,9 +75,9 @@ class PoolResult(Section):
     method: str
     name: str
     reason: str
-    weights: dict[str, float | tuple[float, ...]]
+    weights: dict[str, Finite | tuple[Finite, ...]]
     candidates: tuple[CandidateResult, ...] = Field(alias="rungs")  # its name in format 1
-    curve: tuple[tuple[float, float], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
+    curve: tuple[tuple[Finite, Finite], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
     num_labels: int
 
 
@@ -85,24 +85,24 @@ class Bin(Section):
     """One bin of a reliability diagram."""
 
     count: int
-    confidence: float  # mean of the rows in it
-    accuracy: float
-    null_low: float  # where accuracy lies in 95 % of cases if the model is calibrated
-    null_high: float
+    confidence: Finite  # mean of the rows in it
+    accuracy: Finite
+    null_low: Finite  # where accuracy lies in 95 % of cases if the model is calibrated
+    null_high: Finite
 
 
 class Reliability(Section):
     """Calibration of a classification."""
 
     ece: Estimate
-    null: float  # the ECE of a perfectly calibrated model with as many rows
+    null: Finite  # the ECE of a perfectly calibrated model with as many rows
     bins: tuple[Bin, ...]
 
 
 class Level(Section):
     """How many targets lie in the central interval of one level."""
 
-    level: float
+    level: Finite
     coverage: Estimate
 
 
@@ -119,8 +119,8 @@ class StudentResult(Section):
     """The network that everybody gets back."""
 
     scores: Scores | None
-    gap: float  # mean KL(pool || student) on the rows distilled on, in nats
-    temperature: float
+    gap: Finite  # mean KL(pool || student) on the rows distilled on, in nats
+    temperature: Finite
     num_parameters: int
     start: int | None  # the earlier result whose student it started from; None is cold
 

@@ -9,15 +9,17 @@ right, and that of a PIT histogram each decile's count.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.errors import PoolError
 from predbayes.predictive import measures, metrics
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.measures import MEASURES, Measure, TargetUnit
+from predbayes.predictive.measures import LARGEST, MEASURES, Measure, TargetUnit
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import describe
@@ -26,6 +28,9 @@ from predbayes.study.tables.coding import target_units, untransform
 
 TAILS = (0.025, 0.975)  # of an interval of 95 %
 _NUM_DRAWS = 1000
+MAX_STANDARD = 1e4
+"""Of means, variances and targets: in standard deviations of the target none is larger."""
+
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
@@ -33,14 +38,20 @@ def target_unit(plan: Plan) -> TargetUnit:
     """Return the unit of a plan's target."""
 
     def errors(predictive: Gaussian, targets: Tensor) -> Tensor:
-        return describe(plan, predictive, 0.95)["mean"] - untransform(plan, targets.double())
+        mean = describe(plan, predictive, 0.95)["mean"]
+        return _tellable(mean - untransform(plan, targets.double()))
 
     def widths(predictive: Gaussian, level: float) -> Tensor:
         described = describe(plan, predictive, level)
-        return described["high"] - described["low"]
+        return _tellable(described["high"] - described["low"])
 
     scale = target_units(plan)[1] if plan.target.transform == "none" else None
     return TargetUnit(errors, widths, scale)
+
+
+def _tellable(values: Tensor) -> Tensor:
+    """Numerics: the exponential of a bad prediction may be infinite; its score must not be."""
+    return values.nan_to_num(nan=LARGEST).clamp(-LARGEST, LARGEST)
 
 
 def measures_of(plan: Plan) -> list[Measure]:
@@ -52,6 +63,14 @@ def measures_of(plan: Plan) -> list[Measure]:
 def row_values(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Tensor]:
     """Return the values by row, (N,), of each measure of the plan's task, by name."""
     return measures.row_values(predictive, targets, target_unit(plan))
+
+
+def worst_targets(predictive: Predictive) -> Tensor:
+    """Return targets (N,) that score worse than any: the least probable classes, or far away."""
+    if isinstance(predictive, Categorical):
+        return predictive.log_probs.argmin(1)
+    assert isinstance(predictive, Gaussian)
+    return torch.where(predictive.mean > 0, -MAX_STANDARD, MAX_STANDARD)
 
 
 def score(
@@ -131,6 +150,13 @@ def wilson(num_hits: int, num_rows: int) -> Estimate:
     return Estimate(value=num_hits / num_rows, low=float(interval.low), high=float(interval.high))
 
 
+def finite_estimate(value: float, low: float, high: float) -> Estimate:
+    """Return a figure and its interval; refuse what no file can keep."""
+    if not all(map(math.isfinite, (value, low, high))):
+        raise PoolError("a score is not finite")
+    return Estimate(value=value, low=low, high=high)
+
+
 def _share(hits: Tensor) -> Estimate:
     return wilson(int(hits.sum()), len(hits))
 
@@ -145,7 +171,7 @@ def _estimate(
 ) -> Estimate:
     means = after(rows[draws].mean(1))
     low, high = torch.quantile(means, torch.tensor(TAILS, dtype=means.dtype)).tolist()
-    return Estimate(value=float(after(rows.mean())), low=low, high=high)
+    return finite_estimate(float(after(rows.mean())), low, high)
 
 
 def _null_band(
