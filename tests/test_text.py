@@ -1,6 +1,7 @@
 """Text that came from elsewhere is refused or shown in escapes."""
 
 import logging
+import re
 import unicodedata
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import TextError
-from predbayes.text import OneLine, printable, require_printable
+from predbayes.text import OneLine, from_cell, printable, require_printable, to_cell
 
 UNSEEN = {
     "control": "\x1b",
@@ -79,3 +80,24 @@ def test_long_text_ends():
 def test_a_log_record_is_one_line():
     record = logging.LogRecord("x", 20, "f", 1, "%s said", ("Beta\nGamma: in\x1b[8m",), None)
     assert OneLine().format(record) == r"Beta\nGamma: in\x1b[8m said"
+
+
+@given(st.text(alphabet="=+-@;|'\t\n a1.＝"))
+def test_a_cell_is_no_formula_and_can_be_read_back(text):
+    cell = to_cell(text)
+    assert from_cell(cell) == text
+    for part in re.split(r"[;|\t\r\n]", cell):
+        assert not part.startswith(tuple("=+-@＝")) or is_number(cell)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers())
+def test_numbers_stay_as_they_are(number):
+    for text in (repr(number), f"{number:+}", f"{number:.6g}"):
+        assert to_cell(text) == from_cell(text) == text
+
+
+def is_number(text):
+    try:
+        return bool(float(text)) or True
+    except ValueError:
+        return False

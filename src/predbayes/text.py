@@ -3,6 +3,9 @@ r"""Text that came from a file or over a wire: which is taken, and how it is sho
 A terminal obeys some characters, others turn lines around or cannot be seen, and several spellings
 look alike. So whoever writes a name could show another one. `require_printable` refuses such text
 where it is read; `printable` writes it in escapes where it is shown, whether it was checked or not.
+
+A spreadsheet runs a cell that begins like a formula. `to_cell` puts an apostrophe before it, and
+`from_cell` takes that away again. Numbers stay as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ _INVISIBLE = re.compile(
 """Letters and marks of other categories that Unicode calls default ignorable."""
 
 _MAX_SHOWN = 100
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# Elsewhere columns are separated by one of the marks in the middle, and a cell begins there, too.
+_FORMULA = re.compile(r"(^|[;\t|\r\n])(?='*[=+\-@＝＋－＠\t\r\n])")
+_GUARDED = re.compile(r"(^|[;\t|\r\n])'(?='*[=+\-@＝＋－＠\t\r\n])")
 
 
 def require_printable(text: str, besides: str = "") -> str:
@@ -69,6 +77,21 @@ def printable(text: str, most: int | None = _MAX_SHOWN) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if _is_seen(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def to_cell(text: str) -> str:
+    """Return a text as a cell of a CSV file that no spreadsheet takes for a formula.
+
+    Examples:
+        >>> to_cell("=SUM(A1)"), to_cell("-1.5e3"), to_cell("a;@x"), to_cell("blue")
+        ("'=SUM(A1)", '-1.5e3', "a;'@x", 'blue')
+    """
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"\1'", text)
+
+
+def from_cell(cell: str) -> str:
+    """Return the text of a cell that `to_cell` made."""
+    return _GUARDED.sub(r"\1", cell) if "'" in cell else cell
 
 
 class OneLine(logging.Formatter):

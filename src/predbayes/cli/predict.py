@@ -98,7 +98,9 @@ def _beside(frame: pd.DataFrame, kept: Sequence[str], predictions: pd.DataFrame)
 
 
 def _write(table: pd.DataFrame, out: Path) -> None:
+    from predbayes.study.tables.textfile import to_csv
+
     if out.suffix.lower() == ".parquet":
         table.to_parquet(out, index=False, engine="pyarrow")
     else:
-        table.to_csv(out, index=False, float_format="%.6g", lineterminator="\n")
+        out.write_bytes(to_csv(table, "%.6g").encode())

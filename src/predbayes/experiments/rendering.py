@@ -18,6 +18,7 @@ from typing import Any
 from predbayes.errors import ExperimentError
 from predbayes.experiments.statistics import Comparison, Interval
 from predbayes.experiments.tables import MARK, SIGNIFICANT, Table
+from predbayes.text import to_cell
 
 _MISSING = "—"
 _DIVERGED = "diverged"
@@ -72,7 +73,9 @@ def to_csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_flat(table, row, column) for column in table.columns for row in table.rows)
+    for column, row in itertools.product(table.columns, table.rows):
+        flat = _flat(table, row, column)
+        writer.writerow({k: to_cell(v) if isinstance(v, str) else v for k, v in flat.items()})
     return text.getvalue()
 
 

@@ -45,6 +45,7 @@ from predbayes.study.plan.modules import source_digest
 from predbayes.study.plan.schema import REFERENCE_FILE, Column, Frozen, Number, Plan, Section
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
+from predbayes.study.tables.textfile import from_csv, to_csv
 from predbayes.study.wording import six_digits
 
 PLAN_FILE = "plan.toml"
@@ -71,7 +72,7 @@ class Kit:
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
         try:
-            codes = code_table(plan, read_frame(folder / REFERENCE_FILE))
+            codes = code_table(plan, from_csv(read_frame(folder / REFERENCE_FILE)))
         except DataError as error:
             raise PlanError(f"{REFERENCE_FILE} is not the plan's: {error}") from error
         if inputs_digest(plan, codes) != plan.frozen.inputs_digest:
@@ -315,7 +316,7 @@ def _write(
         _write_secret(labels_part, contents.model_dump_json())
         kit_part.mkdir()
         _write_text(kit_part / PLAN_FILE, dump(plan))
-        _write_text(kit_part / REFERENCE_FILE, inputs.to_csv(index=False, lineterminator="\n"))
+        _write_text(kit_part / REFERENCE_FILE, to_csv(inputs))
         for name in (FINGERPRINT_FILE, README_FILE):
             _write_text(kit_part / name, _told(plan, name))
         Labels.load(labels_part, Kit.load(kit_part))  # what was written is what was meant

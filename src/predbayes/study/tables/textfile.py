@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from predbayes.errors import DataError
 from predbayes.study.tables.problem import listed
+from predbayes.text import from_cell, to_cell
 
 LINE = "line"
 """Name of a frame's index where it holds the rows' lines in their file."""
@@ -81,6 +83,26 @@ def read_csv(
             f"{len(header)} ({listed(ragged)}){remedies.ragged}"
         )
     return pd.DataFrame(rows, pd.Index(lines, name=LINE), header, dtype=object)
+
+
+def to_csv(frame: pd.DataFrame, float_format: str | None = None) -> str:
+    """Return a table as CSV in which no cell and no name is a formula: see `to_cell`."""
+    texts = frame.apply(_guarded)
+    texts.columns = [to_cell(str(name)) for name in frame.columns]
+    return str(texts.to_csv(index=False, float_format=float_format, lineterminator="\n"))
+
+
+def _guarded(column: pd.Series) -> pd.Series:
+    if is_numeric_dtype(column):
+        return column
+    return column.map(lambda cell: to_cell(cell) if isinstance(cell, str) else cell)
+
+
+def from_csv(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table as it was before `to_csv` wrote it."""
+    texts = frame.map(from_cell)
+    texts.columns = [from_cell(name) for name in frame.columns]
+    return texts
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
