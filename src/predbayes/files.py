@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,12 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
+    """Return the digest of each file among these paths, by its path below a folder."""
+    files = sorted(path for path in paths if path.is_file())
+    return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
 
 
 def write_whole(path: Path, write: Callable[[Path], object], *, by_many: bool = False) -> None:

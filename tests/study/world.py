@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -68,6 +69,8 @@ class World:
     root: Path
     kit: Kit
     keys: dict[str, SigningKey] = field(default_factory=dict)
+    coordinator: CoordinatorKey | None = None
+    seen: str = ""  # the head in the signed kit of the study that was begun last
 
     @property
     def labels_path(self) -> Path:
@@ -75,10 +78,15 @@ class World:
 
     def begin(self, name: str = "study", sites: tuple[str, ...] = SITES) -> Study:
         """A new study of the plan, with sites admitted."""
-        study = Study.init(self.root / name, self.kit.folder, self.labels_path)
+        study = Study.init(self.root / name, self.kit.folder, self.labels_path, self.key_path)
+        self.seen = study.kit.head
         for site in sites:
             study.admit(site, self.key(site).public)
         return study
+
+    @property
+    def key_path(self) -> Path | None:
+        return None if self.coordinator is None else self.root / "coordinator.key"
 
     def key(self, site: str) -> SigningKey:
         if site not in self.keys:
@@ -102,7 +110,7 @@ class World:
             num_rows=100 + len(site),
             class_rows=(40.0, 30.0, 30.0) if self.kit.plan.classification else None,
         )
-        return made.named(site).for_plan(self.kit.digest, "drawn")
+        return made.named(site).for_plan(self.kit.digest, "drawn").having_seen(self.seen)
 
     def file(self, site: str, predictive: Predictive | None = None) -> Path:
         """A signed upload as a file."""
@@ -124,6 +132,7 @@ def make_world(
     learner: str = _LEARNER,
     upload: str = "",
     model: str = "hidden = [8]",
+    coordinator: CoordinatorKey | None = None,
 ) -> World:
     """A frozen plan in a folder."""
     values = {
@@ -144,8 +153,11 @@ def make_world(
     num_labels = labelled + evaluate
     frame = _frame(num_labels + unlabelled, num_labels, regression=regression)
     frame.to_csv(root / "reference.csv", index=False)
-    kit = freeze(root / "plan.toml", root / "kit", root / "kit-labels.json", salt=SALT)
-    return World(root, kit)
+    public = None if coordinator is None else coordinator.public
+    kit = freeze(root / "plan.toml", root / "kit", root / "kit-labels.json", key=public, salt=SALT)
+    if coordinator is not None:
+        coordinator.save(root / "coordinator.key")
+    return World(root, kit, coordinator=coordinator)
 
 
 def _frame(num_rows: int, num_labels: int, *, regression: bool) -> pd.DataFrame:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from predbayes.cli import site_check, site_model, site_train
+from predbayes.cli import site_check, site_model, site_train, site_verify
 
 app = typer.Typer(
-    help="Take part in a study: check, train, approve, evaluate, adopt.",
+    help="Take part in a study: check, train, approve, verify, evaluate, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )
@@ -16,5 +16,6 @@ app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)
 app.command("train")(site_train.train_command)
+app.command("verify")(site_verify.verify_command)
 app.command("evaluate")(site_model.evaluate_command)
 app.command("adopt")(site_model.adopt_command)

@@ -48,8 +48,10 @@ def evaluate_command(
     """Score the common model on held-out rows; send nothing."""
     from predbayes.seeding import generator
     from predbayes.study.result.evaluation import evaluation_upload
+    from predbayes.study.result.model import model_folder, signed_model
     from predbayes.study.result.scoring import score
     from predbayes.study.site.adopt import evaluated_rows, require_as_it_came
+    from predbayes.study.site.witness import Heads
 
     if out is not None and everything:
         raise StudyError("an evaluation is of held-out rows alone: leave --all or --out out")
@@ -72,6 +74,8 @@ def evaluate_command(
         say("nothing has left this computer")
         return
     upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
+    if (signed := signed_model(model_folder(model))) is not None:
+        upload = upload.having_seen(Heads(own.folder).note(signed))
     _hand_over(plan, own, upload, out, site)
 
 
@@ -110,11 +114,13 @@ def adopt_command(
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
     import torch
 
-    from predbayes.study.result.model import model_folder
+    from predbayes.study.result.model import model_folder, signed_model
     from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
     loaded = predbayes.study.CalibratedModel.load(model_folder(model))
+    if loaded.adjustment is None:
+        signed_model(model_folder(model))  # or refuse
     own = read_site(site)
     torch.set_num_threads(loaded.plan.learner.threads)
     return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))

@@ -53,11 +53,20 @@ def make_key(
 def init(
     kit: Annotated[Path, typer.Argument(help="The kit that `plan freeze` wrote.")],
     labels: Annotated[Path, typer.Option(help="The labels that `plan freeze` wrote.")],
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PREDBAYES_COORDINATOR_KEY",
+            help="Your coordinator.key; the study notes its path.",
+        ),
+    ] = None,
     study: Folder = _DEFAULT,
 ) -> None:
     """Begin a study of a frozen plan."""
-    begun = predbayes.study.Study.init(study, kit, labels)
+    begun = predbayes.study.Study.init(study, kit, labels, key)
     say(f"{study}: a study of plan {begun.kit.plan.name!r}")
+    if begun.kit.signed is not None:
+        say(f"{study / 'kit'}: the signed kit, for the sites")
     say("next: predbayes study admit NAME KEY.pub, for each site")
     read_out(begun.kit)
 
@@ -100,6 +109,23 @@ def add(
             say(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
     if refused:
         raise StudyError(f"{refused} of {len(files)} files were refused")
+
+
+@app.command("receipt")
+def receipt(
+    name: Annotated[str, typer.Argument(help="The site that the receipt is for.")],
+    study: Folder = _DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file. Default: NAME.receipt.")
+    ] = None,
+) -> None:
+    """Write a signed receipt: the site's key, upload, the ledger's head."""
+    from predbayes.files import write_bytes
+
+    content = predbayes.study.Study(study).receipt(name)
+    path = Path(f"{name}.receipt") if out is None else out
+    write_bytes(path, content)
+    say(f"{path}: for {name}, who checks it with predbayes site verify")
 
 
 @app.command("withdraw")
@@ -170,10 +196,20 @@ def verify(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Also make the last result again and compare.")
     ] = False,
+    contains: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HEAD", help="A noted head of the ledger; may be repeated."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The coordinator's .pub, from himself.")
+    ] = None,
 ) -> None:
-    """Compare every byte of the study with its ledger."""
+    """Compare every byte with the ledger, and check every signature."""
+    from predbayes.exchange.coordinator import CoordinatorPublicKey
+
     opened = predbayes.study.Study(study)
-    problems = opened.verify(rebuild=rebuild)
+    public = None if key is None else CoordinatorPublicKey.load(key)
+    problems = opened.verify(rebuild=rebuild, contains=contains or (), key=public)
     with suppress(PermissionError):  # somebody else's copy can be verified, too
         opened.audit.note("verify", "refused" if problems else "done", problems=len(problems))
     for problem in problems:
@@ -182,6 +218,13 @@ def verify(
         count = counted(len(problems), "problem")
         raise StudyError(f"{study} is not as its ledger says ({count})")
     say(f"{study} is as its ledger says, up to {opened.state().last}")
+    coordinator = opened.plan.coordinator
+    if coordinator is None:
+        say("nothing of the coordinator's is signed: the plan names no key")
+    else:
+        say(f"all of it is signed with the coordinator's key {coordinator.fingerprint}")
+    for head in contains or ():
+        say(f"the ledger contains {head}")
     if rebuild:
         say("the last result was made again from the files, the same to the bit")
 

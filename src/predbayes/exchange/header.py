@@ -69,6 +69,8 @@ class UploadInfo(Strict):
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
+    # The ledger's head that the site last saw: it names the study, and makes the site a witness.
+    seen: Annotated[str, Field(pattern="^[0-9a-f]{64}$", exclude_if=lambda seen: not seen)] = ""
     # Of kind `evaluation` alone; left out where there is none, so that old digests stay.
     evaluation: Annotated[Evaluation | None, Field(exclude_if=lambda found: found is None)] = None
 

@@ -101,6 +101,10 @@ class Upload:
         """The same upload, made for the study with this plan."""
         return self._told(plan=digest, learner=learner)
 
+    def having_seen(self, head: str) -> Upload:
+        """The same upload of a site that has seen this head of the study's ledger; "" if none."""
+        return self._told(seen=head) if head else self
+
     def reordered(self, order: Tensor) -> Upload:
         """Predictions with their rows in another order; what is no prediction has no rows."""
         if self.info.kind != "predictions":

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import file_digest
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.simulation import node_config
@@ -77,7 +78,8 @@ class Node:
             str(config.get("device", "cpu")),
         )
         # Only of our own reading it is known that nothing but these files is read.
-        files = (kit.folder / PLAN_FILE, outbox.path("site"), own.key_path, data)
+        signed = () if kit.signed is None else (kit.folder / KIT_SIGNATURE,)
+        files = (kit.folder / PLAN_FILE, *signed, outbox.path("site"), own.key_path, data)
         made_of = files if read is read_site_table else None
         return cls(
             outbox,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
-from predbayes.files import file_digest, make_folder
+from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
+from predbayes.files import digests, file_digest, make_folder
 from predbayes.study.coordinator.folder import LABELS, RESULT_FILE, StudyFolder
+from predbayes.study.coordinator.signer import Signer
 from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes.study.coordinator.step import Step
 from predbayes.study.kit.kit import Labels
@@ -48,6 +50,8 @@ def finish(
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
         files = digests(scratch, scratch.rglob("*"))
+        if step.signer is not None:
+            files |= _sign(step.signer, scratch, files)
     data: dict[str, object] = {
         "number": heading.number,
         "uploads": {upload.site: upload.digest for upload in state.in_order},
@@ -151,10 +155,15 @@ def outcome(found: Conclusion) -> str:
     return content.hexdigest()
 
 
-def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
-    """Return the digest of each file among these paths, by its path below a folder."""
-    files = sorted(path for path in paths if path.is_file())
-    return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+def _sign(signer: Signer, folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Sign the model, and all of the result with it; the digests of the two new files."""
+    inside = f"{MODEL_FOLDER}/"
+    model = {n.removeprefix(inside): d for n, d in files.items() if n.startswith(inside)}
+    own = inside + MODEL_SIGNATURE
+    (folder / own).write_bytes(signer.files("model", model))
+    new = {own: file_digest(folder / own)}
+    (folder / RESULT_SIGNATURE).write_bytes(signer.files("result", {**files, **new}))
+    return new | {RESULT_SIGNATURE: file_digest(folder / RESULT_SIGNATURE)}
 
 
 def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:

@@ -7,6 +7,10 @@ ledger.jsonl            every step (`predbayes.study.store.ledger`)
 audit.jsonl             who asked for what (`predbayes.study.store.audit`)
 uploads/DIGEST.safetensors
 results/N/              result.json, report.html, report-public.html, model-card.html, model/
+.key-path               where the coordinator's key lies, if the plan names one
+
+Where there is such a key, kit, results and models have a file that signs the others
+(`predbayes.exchange.statement`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from predbayes.errors import StudyError
+from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
 from predbayes.study.coordinator.state import State
@@ -94,14 +99,29 @@ class StudyFolder:
         return self.folder / RESULTS / str(number)
 
     def read(self, accepted: Accepted) -> Upload:
-        """Read an accepted upload; one whose bytes changed since is refused."""
+        """Read an accepted upload; one that changed since, or is not the site's, is refused."""
         path = self.upload_path(accepted.digest)
         if not path.is_file() or file_digest(path) != accepted.file_digest:
             raise StudyError(
                 f"the upload of {accepted.site} was altered; run `predbayes study verify`"
             )
-        return Upload.load(path)
+        header = Header.read(path)
+        upload = Upload.load(path, header)
+        if not _is_signed(header, upload, accepted):
+            raise StudyError(
+                f"{accepted.site} did not sign the upload that stands in its name; run "
+                "`predbayes study verify`"
+            )
+        return upload
 
     def upload_path(self, digest: str) -> Path:
         """Return where an accepted upload is."""
         return self.folder / UPLOADS / f"{digest}.safetensors"
+
+
+def _is_signed(header: Header, upload: Upload, accepted: Accepted) -> bool:
+    """Return whether it is what the ledger says, signed with the key that its site had then."""
+    signature, digest = header.signature, upload.digest()
+    if signature is None or (upload.info.site, digest) != (accepted.site, accepted.digest):
+        return False
+    return signature.key == accepted.key and signature.verifies(digest)

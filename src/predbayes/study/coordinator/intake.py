@@ -8,7 +8,7 @@ the plan and not by what a header claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,15 +95,17 @@ class Intake:
         """The largest file that is looked at."""
         return min(self.plan.upload.max_bytes, self.expected.max_bytes)
 
-    def check(self, path: Path, keys: Mapping[str, str]) -> Upload:
+    def check(self, path: Path, keys: Mapping[str, str], heads: Container[str] = ()) -> Upload:
         """The upload in a file, if it is what an admitted site may send.
 
         Args:
             path: A file that nobody else can change meanwhile.
             keys: The public key of each admitted site.
+            heads: The digest of every entry of the study's ledger.
         """
         header = Header.read(path)
         self._check_sender(header, keys)
+        self._check_study(header.info.seen, heads)
         self._check_arrays(header)
         upload = Upload.load(path, header)
         assert header.signature is not None  # as `_check_sender` has seen
@@ -147,6 +149,15 @@ class Intake:
             raise UploadError("it is not signed")
         if header.signature.key != keys[info.site]:
             raise UploadError(f"it is not signed with the key that {info.site} was admitted with")
+
+    def _check_study(self, seen: str, heads: Container[str]) -> None:
+        """Refuse what was made for another study of the same plan."""
+        if self.plan.coordinator is not None and not seen:
+            raise UploadError(
+                "it names no study: the site needs the kit that the coordinator signed"
+            )
+        if seen and seen not in heads:
+            raise UploadError("it was made for another study, or this ledger is not the site's")
 
     def _check_arrays(self, header: Header) -> None:
         if header.info.kind != "evaluation":

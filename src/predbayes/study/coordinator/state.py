@@ -1,6 +1,6 @@
 """What a study is at a point in time, read from its ledger and nothing else.
 
-    init      the plan, its files and the labels' digest
+    init      the plan, its files and the labels' digest; the coordinator's key, if he has one
     admit     a site, its key and perhaps the rows agreed; admitting again replaces them
     add       a site's upload, by its digest
     evaluate  how a result's model does on a site's own rows; a newer one takes its place
@@ -60,6 +60,7 @@ class State:
 
     plan_digest: str = ""
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
+    coordinator: str = ""  # his public key; empty: nothing of his is signed
     keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
     agreed: dict[str, int] = field(default_factory=dict)  # rows, of sites that were asked
     uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
@@ -69,8 +70,9 @@ class State:
     retired: set[str] = field(default_factory=set)  # keys that were in use
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
     results: list[FinishedResult] = field(default_factory=list)
-    num_entries: int = 0
+    heads: dict[str, int] = field(default_factory=dict)  # number by digest of every entry
     last: str = FIRST  # digest of the last entry
+    unsigned: int | None = None  # the last entry, if it lacks the coordinator's signature
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> State:
@@ -80,6 +82,9 @@ class State:
             state.take(entry)
         if not state.plan_digest:
             raise StudyError("the ledger is empty: the study was never begun")
+        # It covers all entries before.
+        if not entry.is_signed_by(state.coordinator):
+            state.unsigned = entry.number
         return state
 
     def take(self, entry: Entry) -> None:
@@ -88,6 +93,7 @@ class State:
         match entry.step:
             case "init":
                 self.plan_digest, self.files = data["plan"], dict(data["files"])
+                self.coordinator = data.get("key", "")
             case "admit":
                 if self.keys.get(data["site"]) != data["key"]:
                     self._retire(data["site"])
@@ -95,10 +101,10 @@ class State:
                 if "rows" in data:
                     self.agreed[data["site"]] = data["rows"]
             case "add":
-                self.uploads[data["site"]] = AcceptedUpload(**data, at=entry.at)
+                self.uploads[data["site"]] = AcceptedUpload(**data, **self._circumstances(entry))
             case "evaluate":
                 self._forget(data["site"], data["model"])
-                accepted = AcceptedEvaluation(**data, at=entry.at)
+                accepted = AcceptedEvaluation(**data, **self._circumstances(entry))
                 self.evaluations[accepted.site, accepted.model] = accepted
             case "withdraw":
                 self.uploads.pop(data["site"], None)
@@ -114,8 +120,13 @@ class State:
                 self.results.append(FinishedResult(**result, at=entry.at, ledger=entry.previous))
             case unknown:
                 raise StudyError(f"the ledger has a step {unknown!r} that this version lacks")
-        self.num_entries = entry.number
+        self.heads[entry.digest] = entry.number
         self.last = entry.digest
+
+    def _circumstances(self, entry: Entry) -> dict[str, Any]:
+        """When a file was accepted, and the key that its site had then."""
+        key = self.keys.get(entry.data["site"], "")
+        return {"at": entry.at, "number": entry.number, "key": key}
 
     def _retire(self, site: str) -> None:
         if site in self.keys:
@@ -125,6 +136,16 @@ class State:
         before = self.evaluations.pop((site, model), None)
         if before is not None:
             self.replaced.add(before.digest)
+
+    @property
+    def num_entries(self) -> int:
+        """Entries of the ledger."""
+        return len(self.heads)
+
+    @property
+    def study(self) -> str:
+        """The digest of the first entry, by which statements name the study."""
+        return next(iter(self.heads))
 
     @property
     def accepted(self) -> list[Accepted]:

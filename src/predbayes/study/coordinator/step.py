@@ -17,12 +17,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
-from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import folded_name, require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
 from predbayes.study.coordinator.folder import RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
+from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import PLAN_FILE
 from predbayes.study.plan.schema import Plan, read_text
@@ -40,6 +41,12 @@ class Step:
 
     study: StudyFolder
     state: State
+    key: SigningKey | None  # the coordinator's
+
+    @property
+    def signer(self) -> Signer | None:
+        """Signs statements about the study as it is now; None if nothing of it is signed."""
+        return None if self.key is None else Signer(self.key, self.state)
 
     @cached_property
     def intake(self) -> Intake:
@@ -49,7 +56,7 @@ class Step:
     def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
         """Write an entry, and take it into the state."""
         after = self.state.num_entries, self.state.last
-        entry = self.study.ledger.append(step, data, at, after=after)
+        entry = self.study.ledger.append(step, data, at, after=after, key=self.key)
         self.state.take(entry)
         return entry
 
@@ -102,7 +109,7 @@ class Step:
         scratch = self.study.folder / UPLOADS / f"{TEMPORARY}upload"
         try:
             num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
-            upload = self.intake.check(scratch, self.state.keys)
+            upload = self.intake.check(scratch, self.state.keys, self.state.heads)
             self.intake.rehearse(upload, lambda: self.study.kit.inputs)
             if upload.info.kind == "evaluation":
                 return self._accept_evaluation(scratch, upload, num_bytes)
@@ -162,6 +169,14 @@ class Step:
         put(scratch, self.study.upload_path(digest))
         self.record(step, data)
 
+    def receipt(self, site: str) -> bytes:
+        """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
+        if self.signer is None:
+            raise StudyError("the plan names no coordinator's key, so nothing can be signed")
+        if site not in self.state.keys:
+            raise StudyError(no_such("admitted site", site, self.state.keys))
+        return self.signer.receipt(site)
+
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""
         sent = self.state.sent_by(site)
@@ -177,10 +192,20 @@ class Step:
 
 @contextmanager
 def begin_step(study: StudyFolder) -> Iterator[Step]:
-    """Hold a study's lock, and clear away what a killed process left."""
+    """Hold a study's lock, and clear away what a killed process left.
+
+    A ledger whose last entry is not the coordinator's is not carried on.
+    """
     with locked(study.folder):
         study.ledger.mend()
-        step = Step(study, study.state())
+        state = study.state()
+        key = private_key(study.folder, state.coordinator) if state.coordinator else None
+        if state.unsigned is not None:
+            raise StudyError(
+                f"entry {state.unsigned} of ledger.jsonl is not signed by the coordinator; run "
+                "`predbayes study verify`"
+            )
+        step = Step(study, state, key)
         step.clear()
         yield step
 

@@ -6,6 +6,7 @@ Each step holds the folder's lock and ends with an entry in the ledger: see
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predbayes.errors import StudyError, UploadError
+from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey
-from predbayes.files import make_folder
+from predbayes.exchange.statement import KIT_SIGNATURE
+from predbayes.files import digests, make_folder
 from predbayes.optional import require
-from predbayes.study.coordinator.finish import digests, finish
+from predbayes.study.coordinator.finish import finish
 from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
-from predbayes.study.coordinator.state import FinishedResult
+from predbayes.study.coordinator.signer import KEY_PATH, Signer, private_key
+from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.coordinator.step import Step, begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
@@ -27,18 +31,35 @@ from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
 
+_NAME_BYTES = 16  # that tell two studies of one kit apart
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Study(StudyFolder):
     """A study's folder, and the steps that can be taken in it."""
 
     @classmethod
-    def init(cls, folder: str | Path, kit_folder: str | Path, labels_path: str | Path) -> Study:
-        """Begin a study of a frozen plan in a new folder."""
+    def init(
+        cls,
+        folder: str | Path,
+        kit_folder: str | Path,
+        labels_path: str | Path,
+        key_path: str | Path | None = None,
+    ) -> Study:
+        """Begin a study of a frozen plan in a new folder.
+
+        Args:
+            folder: The new folder.
+            kit_folder: What `freeze` made of the plan.
+            labels_path: The labels that belong to it.
+            key_path: The coordinator's private key, if the plan names one. Sites then need the kit
+                that is in the new folder: it is signed, and names the study.
+        """
         folder = Path(folder)
         if folder.exists():
             raise StudyError(f"{folder} exists; give another folder with --study")
         kit = Kit.load(kit_folder)
+        _require_fresh(kit, key_path)
         Labels.load(labels_path, kit)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with make_folder(folder, 0o700) as scratch:
@@ -47,8 +68,9 @@ class Study(StudyFolder):
             (scratch / LABELS).chmod(0o600)
             (scratch / UPLOADS).mkdir()
             (scratch / RESULTS).mkdir()
-            files = digests(scratch, [*(scratch / KIT).rglob("*"), scratch / LABELS])
-            Ledger(scratch / LEDGER).append("init", {"plan": kit.digest, "files": files})
+            if key_path is not None:
+                (scratch / KEY_PATH).write_text(str(Path(key_path).absolute()), "utf-8")
+            _begin(scratch, kit)
             AuditLog.at(scratch).note("init", plan=kit.digest)
         return cls(folder)
 
@@ -88,6 +110,11 @@ class Study(StudyFolder):
                 except UploadError as error:
                     yield error
 
+    def receipt(self, site: str) -> bytes:
+        """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
+        with self.audit.during("receipt", site=site), begin_step(self) as step:
+            return step.receipt(site)
+
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""
         with self.audit.during("withdraw", site=site) as what, begin_step(self) as step:
@@ -119,13 +146,21 @@ class Study(StudyFolder):
             what |= {"result": made[0].number, "outcome": made[0].outcome}
             return made
 
-    def verify(self, *, rebuild: bool = False) -> list[str]:
+    def verify(
+        self,
+        *,
+        rebuild: bool = False,
+        key: CoordinatorPublicKey | None = None,
+        contains: Iterable[str] = (),
+    ) -> list[str]:
         """Return everything that is not as the ledger says, as one line each.
 
         Args:
             rebuild: Also make the last result again from the files, and compare it.
+            key: The coordinator's, from himself; without it, the key is the one in the plan.
+            contains: Heads of the ledger that somebody noted, as digests or in words.
         """
-        return verify(self, rebuild=rebuild)
+        return verify(self, rebuild=rebuild, key=key, contains=contains)
 
     def _noted_admission(self, site: str, key: PublicKey) -> AbstractContextManager[object]:
         return self.audit.during("admit", site=site, key=key.fingerprint)
@@ -138,3 +173,27 @@ class Study(StudyFolder):
             else:
                 what |= {"site": accepted.site, "upload": accepted.digest}
             return accepted
+
+
+def _require_fresh(kit: Kit, key_path: str | Path | None) -> None:
+    """Refuse a kit that is of a study already, or a key that its plan does not name."""
+    if (kit.folder / KIT_SIGNATURE).exists():
+        raise StudyError(f"{kit.folder} is the kit of a study that has begun; freeze a new one")
+    if key_path is not None and kit.plan.coordinator is None:
+        raise StudyError("the plan names no coordinator's key: freeze it with --key")
+
+
+def _begin(folder: Path, kit: Kit) -> None:
+    """Write the first entry and, where there is a key, the kit's signature, which names it."""
+    files = digests(folder, [*(folder / KIT).rglob("*"), folder / LABELS])
+    data: dict[str, object] = {"plan": kit.digest, "files": files}
+    if kit.plan.coordinator is None:
+        Ledger(folder / LEDGER).append("init", data)
+        return
+    public = kit.plan.coordinator.signing.hex
+    key = private_key(folder, public)
+    data |= {"key": public, "name": secrets.token_bytes(_NAME_BYTES).hex()}
+    begun = Ledger(folder / LEDGER).append("init", data, key=key)
+    names = {name.removeprefix(f"{KIT}/"): d for name, d in files.items() if name != LABELS}
+    content = Signer(key, State.of([begun])).files("kit", names)
+    (folder / KIT / KIT_SIGNATURE).write_bytes(content)

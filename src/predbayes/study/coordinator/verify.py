@@ -1,29 +1,122 @@
-"""Is a study as its ledger says, byte by byte? And do its files give the last result again?"""
+"""Is a study as its ledger says, byte by byte? And do its files give the last result again?
+
+    files       those that the ledger names are there, unaltered, and no others
+    sites       each file of a site is signed with the key that the site was admitted with then, and
+                the head that it had seen stands in the ledger before it: sites are witnesses
+    coordinator   if the plan names his key: each entry, the kit, each result and model are signed
+
+All of this needs public keys alone, so whoever holds a copy of the folder can do it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from predbayes.errors import PredbayesError, StudyError
+from predbayes.exchange.coordinator import CoordinatorPublicKey
+from predbayes.exchange.signing import PublicKey, fingerprint
+from predbayes.exchange.statement import (
+    KIT_SIGNATURE,
+    MODEL_SIGNATURE,
+    RESULT_SIGNATURE,
+    FilesStatement,
+    read_signed,
+)
 from predbayes.files import file_digest
 from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
-from predbayes.study.coordinator.folder import LEDGER, RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.folder import KIT, LEDGER, RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.run_status import RUN_FILE
-from predbayes.study.coordinator.state import State
+from predbayes.study.coordinator.signer import KEY_PATH
+from predbayes.study.coordinator.state import MODEL_FOLDER, State
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
+from predbayes.text import printable
 
-_PASSING = {LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK}
+_KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
+_PASSING = {
+    LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE,
+}  # fmt: skip
 """Files that no entry names."""
 
 
-def verify(study: StudyFolder, *, rebuild: bool = False) -> list[str]:
+def verify(
+    study: StudyFolder,
+    *,
+    rebuild: bool = False,
+    key: CoordinatorPublicKey | None = None,
+    contains: Iterable[str] = (),
+) -> list[str]:
     """Return everything that is not as the ledger says: see `Study.verify`."""
     problems = study.ledger.problems() or study.audit.problems()
     if problems:
         return problems
-    state = study.state()
-    problems = _altered(study, _recorded(state))
+    try:
+        state = study.state()
+        problems = _altered(study, _recorded(state)) or [
+            *_unsigned(study, state, key),
+            *_not_of_sites(study, state),
+            *_not_contained(state, contains),
+        ]
+    except PredbayesError as error:  # a ledger or a plan that nobody could have written
+        return [str(error)]
     return problems if problems or not rebuild else _rebuilt(study, state)
+
+
+def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None) -> Iterator[str]:
+    """Yield what lacks the coordinator's signature."""
+    named = study.plan.coordinator
+    if key is not None and key != named:
+        yield "the plan does not name this coordinator's key"
+    if state.coordinator != ("" if named is None else named.signing.hex):
+        yield "the ledger does not begin with the key that the plan names"
+        return
+    for entry in study.ledger.entries():
+        if not entry.is_signed_by(state.coordinator):
+            yield f"entry {entry.number} of ledger.jsonl is not signed by the coordinator"
+    if named is not None:
+        yield from _unsigned_files(study, state, named.signing)
+    elif (study.folder / _KIT_SIGNATURE).exists():
+        yield f"{_KIT_SIGNATURE} is not the study's"
+
+
+def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
+    heads = list(state.heads)
+    places = [(study.folder / KIT, "kit", KIT_SIGNATURE, state.study)]
+    for result in state.results:
+        folder = study.result_folder(result.number)
+        places.append((folder, "result", RESULT_SIGNATURE, result.ledger))
+        places.append((folder / MODEL_FOLDER, "model", MODEL_SIGNATURE, result.ledger))
+    for folder, kind, name, head in places:
+        where = (folder / name).relative_to(study.folder).parent.as_posix()
+        says = {"kind": kind, "plan": state.plan_digest, "study": heads[0], "head": head}
+        try:
+            statement = read_signed(folder / name, FilesStatement, key, says)
+        except StudyError as error:
+            yield f"{where}: {error}"
+            continue
+        yield from (f"{where}: {problem}" for problem in statement.problems(folder, name))
+
+
+def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
+    """Yield files that their sites did not sign, or whose sites have seen another ledger."""
+    for accepted in state.accepted:
+        try:
+            seen = study.read(accepted).info.seen
+        except PredbayesError as error:
+            yield str(error)
+            continue
+        before = state.heads.get(seen, accepted.number) < accepted.number
+        if not before and (seen or state.coordinator):
+            yield f"{accepted.site} has seen another ledger than this one before it sent its file"
+
+
+def _not_contained(state: State, heads: Iterable[str]) -> Iterator[str]:
+    known = {*state.heads, *map(fingerprint, state.heads)}
+    for head in heads:
+        if head.strip().lower() not in known:
+            yield f"the ledger does not contain {printable(head)}: it is another, or was cut"
 
 
 def _recorded(state: State) -> dict[str, str]:

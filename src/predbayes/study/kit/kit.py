@@ -4,6 +4,8 @@
     reference.csv     the reference inputs, in the plan's units
     FINGERPRINT.txt   eight words by which people make sure that they hold the same plan
     README.txt        what the folder is
+    kit.sig           signed by the coordinator: these files, and the study that they belong to;
+                      put in by `predbayes study init` if the plan names a key
 
 Labels are not in it. Screening sites against labelled rows means nothing if a poisoner knows their
 labels, or only which rows have one: it would behave on those. So rows come in a random order, roles
@@ -38,6 +40,7 @@ import predbayes
 from predbayes.errors import DataError, PlanError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.statement import KIT_SIGNATURE, FilesStatement, read_signed
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
 from predbayes.study.kit.review import require_sound
@@ -94,6 +97,29 @@ class Kit:
     def fingerprint(self) -> str:
         """The digest as words."""
         return self.plan.fingerprint
+
+    @property
+    def head(self) -> str:
+        """The ledger's head that it carries; empty if the coordinator has no key."""
+        return "" if self.signed is None else self.signed.head
+
+    @cached_property
+    def signed(self) -> FilesStatement | None:
+        """What the coordinator signed of it; None if he has no key.
+
+        A kit whose plan names a key, and that has no signature of it, is refused: what is made
+        with it would be of no study.
+        """
+        if self.plan.coordinator is None:
+            return None
+        if not (self.folder / KIT_SIGNATURE).is_file():
+            raise PlanError(
+                f"{self.folder} is not signed: ask the coordinator for the kit that `predbayes "
+                "study init` made, in the folder of the study"
+            )
+        says = {"kind": "kit", "plan": self.digest}
+        key = self.plan.coordinator.signing
+        return read_signed(self.folder / KIT_SIGNATURE, FilesStatement, key, says)
 
     @property
     def num_bytes(self) -> int:

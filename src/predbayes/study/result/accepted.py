@@ -16,6 +16,8 @@ class Accepted:
     num_bytes: int
     num_rows: int
     at: str
+    number: int  # of the entry
+    key: str  # with which the site was admitted then; empty if it was not
 
     @property
     def rows_in_words(self) -> str:

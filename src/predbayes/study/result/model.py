@@ -1,10 +1,12 @@
 """The model that a study gives back: raw columns in, calibrated predictions out.
 
-Two files in one folder, which nobody needs to trust: numbers and text that cannot run code.
+Files in one folder, which nobody needs to trust: numbers and text that cannot run code.
 
     model.safetensors   the network's weights
     model.json          the plan, the temperature, and the digests of both; of a model that a site
                         adopted also its adjustment
+    model.sig           signed by the coordinator, if the plan names his key: these files, and the
+                        study that they are of
 
 The plan is all the preprocessing there is, so a table in the plan's units is enough to predict.
 A number outside its plausible range counts as the end of the range; `predbayes.study.tables.coding`
@@ -43,6 +45,7 @@ from torch import Tensor, nn
 
 import predbayes
 from predbayes.errors import DataError, StudyError, UploadError
+from predbayes.exchange.statement import MODEL_SIGNATURE, FilesStatement, read_signed
 from predbayes.files import write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
@@ -246,6 +249,27 @@ def model_folder(path: Path) -> Path:
         if (folder / HEADER_FILE).is_file():
             return folder
     raise StudyError(f"there is no {HEADER_FILE} in {path}; give the folder of a study's result")
+
+
+def plan_of(folder: Path) -> Plan:
+    """Return the plan of a model, whose weights are not read."""
+    return _read_header(folder / HEADER_FILE).plan
+
+
+def signed_model(folder: Path) -> FilesStatement | None:
+    """Return what the coordinator signed of a model; None if the plan names no key of his.
+
+    A model that is not as it was signed is refused.
+    """
+    plan = plan_of(folder)
+    if plan.coordinator is None:
+        return None
+    says = {"kind": "model", "plan": plan.digest()}
+    key = plan.coordinator.signing
+    statement = read_signed(folder / MODEL_SIGNATURE, FilesStatement, key, says)
+    for problem in statement.problems(folder, MODEL_SIGNATURE):
+        raise StudyError(f"{folder}: {problem}")
+    return statement
 
 
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:

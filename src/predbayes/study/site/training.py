@@ -46,6 +46,7 @@ from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.site.release import Approvals, write_upload
+from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import code_targets, encode
 from predbayes.threads import threads
 
@@ -149,6 +150,8 @@ class Training:
             upload, own = fit_site(
                 self.kit, self.site, rows, self.learner, checkpoint=checkpoint, device=self.device
             )
+            if self.kit.signed is not None:
+                upload = upload.having_seen(Heads(self.approvals.folder).note(self.kit.signed))
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
@@ -158,7 +161,13 @@ class Training:
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
-        parts = (self.kit.digest, self.site, self.learner, self.device, rows.digest())
+        parts = (
+            self.kit.digest + self.kit.head,
+            self.site,
+            self.learner,
+            self.device,
+            rows.digest(),
+        )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _finished(self, identity: str) -> Upload | None:
@@ -250,7 +259,7 @@ def fit_site(
     device: str = "cpu",
 ) -> tuple[Upload, Predictor]:
     """Train on the rows that are not held out; what is sent, and the site's own model."""
-    plan = kit.plan
+    plan, head = kit.plan, kit.head
     kept, _held_out = split_rows(plan, site, len(rows.targets))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
@@ -268,7 +277,8 @@ def fit_site(
         )
     told = _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
-    return told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:]), own
+    told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
+    return told.having_seen(head), own
 
 
 def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predictor) -> None:

@@ -8,6 +8,9 @@ so that no entry can be changed, dropped from the middle or put in another order
 the last digest, which stands in every report. What the study is, is read from the ledger alone:
 a file that no entry names does not count.
 
+If the coordinator has a key, each line also carries his signature of the entry's digest. The digest
+covers all entries before, so the last signature is enough to know that the whole ledger is his.
+
 A process may die while it writes. An entry counts when its whole line is there, and the files that
 it names are in place before it is written; a line cut short is removed by the next step that
 writes, as the step that wrote it never ended.
@@ -19,13 +22,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from predbayes.errors import StudyError
+from predbayes.exchange.signing import PublicKey, SigningKey
 
 FIRST = "0" * 64
 """What stands for the digest of an entry before the first."""
@@ -40,6 +44,7 @@ class Entry:
     step: str
     data: Mapping[str, Any]
     previous: str
+    signature: str = ""  # of the digest
 
     @cached_property
     def digest(self) -> str:
@@ -48,10 +53,28 @@ class Entry:
 
     def line(self) -> bytes:
         """The entry as it stands in the file."""
-        return f'{{"digest":"{self.digest}","entry":{self._content()}}}\n'.encode()
+        signed = f',"signature":"{self.signature}"' if self.signature else ""
+        return f'{{"digest":"{self.digest}","entry":{self._content()}{signed}}}\n'.encode()
+
+    def signed(self, key: SigningKey | None) -> Entry:
+        """Return the same entry with a signature, if there is a key."""
+        if key is None:
+            return self
+        return replace(self, signature=key.sign("ledger head", self.digest.encode()))
+
+    def is_signed_by(self, key: str) -> bool:
+        """Return whether it has the signature of a public key; without a key, whether it has none.
+
+        Args:
+            key: As hexadecimal digits, or empty.
+        """
+        if not key:
+            return not self.signature
+        return PublicKey(key).verifies("ledger head", self.digest.encode(), self.signature)
 
     def _content(self) -> str:
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        names = (field.name for field in fields(self) if field.name != "signature")
+        content = {name: getattr(self, name) for name in names}
         return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
@@ -102,6 +125,7 @@ class Ledger:
         at: str | None = None,
         *,
         after: tuple[int, str] | None = None,
+        key: SigningKey | None = None,
     ) -> Entry:
         """Add an entry, on the disk when this returns.
 
@@ -111,12 +135,13 @@ class Ledger:
             at: When; now.
             after: Number and digest of the last entry, if the caller has just read the ledger; a
                 thousand entries need not be read a thousand times.
+            key: Signs the entry.
         """
         if after is None:
             number, previous = _next(self.entries() if self.path.exists() else [])
         else:
             number, previous = after[0] + 1, after[1]
-        entry = Entry(number, at or now(), step, data, previous)
+        entry = Entry(number, at or now(), step, data, previous).signed(key)
         with self.path.open("ab") as file:
             _write(file, entry.line())
         return entry
@@ -156,9 +181,10 @@ def _parsed(content: bytes) -> list[Entry]:
 
 def _entry(line: bytes) -> Entry | None:
     try:
-        entry = Entry(**json.loads(line)["entry"])
+        found = json.loads(line)
+        entry = Entry(**found["entry"], signature=found.get("signature", ""))
         return entry if entry.line() == line else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

@@ -1,0 +1,75 @@
+"""`predbayes site verify`: is this the coordinator's, and as it was signed?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from predbayes.cli.show import SiteOption, say
+from predbayes.cli.site_check import DEFAULT_SITE
+from predbayes.errors import StudyError
+from predbayes.study.wording import counted
+
+if TYPE_CHECKING:
+    from predbayes.exchange.statement import Statement
+
+
+def verify_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Kit, receipt, result, model; your own upload."),
+    ],
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The coordinator's .pub, from himself.")
+    ] = None,
+    words: Annotated[
+        str, typer.Option("--fingerprint", metavar="WORDS", help="The plan's, as read out to you.")
+    ] = "",
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Check what the coordinator signed, offline."""
+    from predbayes.exchange.coordinator import CoordinatorPublicKey
+    from predbayes.exchange.signing import fingerprint
+    from predbayes.study.site.witness import verify_files
+
+    public = None if key is None else CoordinatorPublicKey.load(key)
+    found = verify_files(paths, public, words.strip().lower())
+    for problem in found.problems:
+        say(problem, err=True)
+    if found.problems:
+        raise StudyError(
+            f"not as the coordinator signed it ({counted(len(found.problems), 'problem')})"
+        )
+    for statement in found.statements:
+        say(_line(statement))
+    if site.exists():
+        _note(found.statements, site)
+    assert found.key is not None  # there was no problem
+    if not words and key is None:
+        say(f"coordinator's key: {found.key.fingerprint}")
+        say(f"compare by telephone: {fingerprint(found.statements[0].plan)}")
+
+
+def _line(statement: Statement) -> str:
+    from predbayes.exchange.statement import Receipt
+
+    what: str = statement.kind
+    if isinstance(statement, Receipt):
+        took = "no upload" if statement.upload is None else f"upload {statement.upload[:12]}"
+        what = f"receipt for {statement.site} of {statement.at[:10]}, {took}"
+    return f"{what}: signed; the ledger's entry {statement.number} is {statement.head}"
+
+
+def _note(statements: tuple[Statement, ...], site: Path) -> None:
+    """Remember the heads, and make sure that receipts are this site's."""
+    from predbayes.cli.site_train import read_site
+    from predbayes.exchange.statement import Receipt
+    from predbayes.study.site.witness import Heads
+
+    own = read_site(site)
+    for statement in statements:
+        if isinstance(statement, Receipt) and statement.site != own.name:
+            raise StudyError(f"the receipt is for {statement.site}, and this site is {own.name}")
+        Heads(own.folder).note(statement)

@@ -1,0 +1,130 @@
+"""What the coordinator says of a study, in a file that he signed.
+
+    kit.sig            in the kit: its files, and the study that it belongs to
+    NAME.receipt       for a site: its key, what it sent, and the ledger's head at that time
+    result.sig         in a result's folder: its files, the model's among them
+    model.sig          in a model's folder: its files, for whoever has no more than the model
+
+Two lines: JSON, and the signature of its bytes. A study is named by the digest of the first entry
+of its ledger, which has a random number in it: two studies of one kit have different names. Every
+statement carries the ledger's head, so whoever holds one can tell later that a ledger is another.
+
+All of it can be checked with the coordinator's public key alone, without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from predbayes.errors import StudyError
+from predbayes.exchange.signing import PublicKey, SigningKey
+from predbayes.exchange.strict import SiteName, Strict
+from predbayes.files import digests
+
+KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
+RECEIPT = ".receipt"
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_PART = "[A-Za-z0-9][A-Za-z0-9._-]*"
+FileName = Annotated[str, Field(pattern=f"^{_PART}(/{_PART})*$")]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+
+_MAX_BYTES = 1_000_000
+
+
+class Statement(Strict):
+    """What every statement has: of which study it is, and when in its ledger it was made."""
+
+    format: Literal[1] = 1
+    kind: Literal["kit", "receipt", "result", "model"]
+    plan: Digest
+    study: Digest  # of the ledger's first entry
+    head: Digest  # of its last entry, when this was said
+    number: Annotated[int, Field(gt=0)]  # of that entry
+
+
+class FilesStatement(Statement):
+    """The files of a folder."""
+
+    kind: Literal["kit", "result", "model"]
+    files: dict[FileName, Digest]
+
+    def problems(self, folder: Path, own: str) -> list[str]:
+        """List the files that are missing, altered, or not among those that were signed.
+
+        Args:
+            folder: Where they are.
+            own: The name of the file with this statement.
+        """
+        there = digests(folder, (path for path in folder.rglob("*") if path != folder / own))
+        return [
+            *(f"{name} is missing" for name in sorted(self.files.keys() - there.keys())),
+            *(f"{name} is not signed" for name in sorted(there.keys() - self.files.keys())),
+            *(f"{name} was altered" for name in sorted(there) if self._differs(name, there[name])),
+        ]
+
+    def _differs(self, name: str, digest: str) -> bool:
+        return self.files.get(name, digest) != digest
+
+
+class Receipt(Statement):
+    """What the study has of a site."""
+
+    kind: Literal["receipt"] = "receipt"
+    at: Time
+    site: SiteName
+    key: Digest  # with which it was admitted
+    upload: Digest | None = None
+    evaluations: tuple[Digest, ...] = ()
+
+
+S = TypeVar("S", bound=Statement)
+
+
+def signed(statement: Statement, key: SigningKey) -> bytes:
+    """Return a statement as a file."""
+    content = statement.model_dump_json().encode()
+    return content + f"\n{key.sign(statement.kind, content)}\n".encode()
+
+
+def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, object]) -> S:
+    """Read a statement; one that this key did not sign, or that says something else, is refused.
+
+    Args:
+        path: The file.
+        kind: What it should state.
+        key: The coordinator's.
+        says: What its fields must be.
+    """
+    content, _, signature = _read(path).rpartition(b"\n")[0].rpartition(b"\n")
+    try:
+        statement = kind.model_validate_json(content)
+    except ValidationError as error:
+        raise StudyError(f"{path.name} is no {_kind(kind)} of predbayes") from error
+    if not key.verifies(statement.kind, content, signature.decode("ascii", errors="replace")):
+        raise StudyError(f"{path.name} is not signed with the coordinator's key, or was altered")
+    wrong = [name for name, value in says.items() if getattr(statement, name) != value]
+    if wrong:
+        raise StudyError(f"{path.name} is of another {wrong[0]}")
+    return statement
+
+
+def _kind(kind: type[Statement]) -> str:
+    return "receipt" if kind is Receipt else "signature"
+
+
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise StudyError(f"{path.name} is not a file")
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES)
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}") from error
+    if not content.endswith(b"\n"):
+        raise StudyError(f"{path.name} is cut short")
+    return content

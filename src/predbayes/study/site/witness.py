@@ -1,0 +1,172 @@
+"""What a site can check of the coordinator's, offline, and the ledger heads that it remembers.
+
+Kit, receipt, result and model are signed with the key that the plan names. Whoever has compared the
+plan's words, or has the coordinator's public key from himself, needs nothing else to check them.
+
+Each of them carries a head of the study's ledger. A site keeps those that it has seen in
+`heads.jsonl` beside its `site.toml`, and puts the newest into what it sends. A coordinator who
+shows two sites, or one site at two times, different ledgers is found out: by the site, if it sees
+two heads for one entry; by `predbayes study verify`, if a file names a head that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from predbayes.errors import PredbayesError, StudyError
+from predbayes.exchange.coordinator import CoordinatorPublicKey
+from predbayes.exchange.signing import PublicKey, fingerprint
+from predbayes.exchange.statement import (
+    KIT_SIGNATURE,
+    MODEL_SIGNATURE,
+    RESULT_SIGNATURE,
+    FilesStatement,
+    Receipt,
+    Statement,
+    read_signed,
+)
+from predbayes.exchange.upload import Upload
+from predbayes.study.kit.kit import PLAN_FILE
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.model import HEADER_FILE, model_folder, plan_of
+from predbayes.study.store.files import locked
+from predbayes.study.store.ledger import Ledger
+
+FILE = "heads.jsonl"
+_UPLOAD = ".safetensors"
+_PATIENCE = 10  # seconds for another command to note its head
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads that a site has seen."""
+
+    folder: Path
+
+    def note(self, statement: Statement) -> str:
+        """Remember a statement's head, and return the newest of its study.
+
+        A head that contradicts an earlier one is refused.
+        """
+        with locked(self.folder, f".lock-{FILE}", timeout=_PATIENCE):
+            if self._ledger.path.exists():
+                self._ledger.mend()
+            known = self._known(statement.study)
+            if known.get(statement.number, statement.head) != statement.head:
+                raise StudyError(
+                    f"the coordinator has shown two ledgers: their entries {statement.number} "
+                    f"differ; keep both files, and {self._ledger.path}"
+                )
+            if statement.number not in known:
+                told = statement.model_dump(include={"study", "number", "head"})
+                self._ledger.append("saw", told)
+        known[statement.number] = statement.head
+        return known[max(known)]
+
+    def _known(self, study: str) -> dict[int, str]:
+        """Heads of a study by number of the entry."""
+        if not self._ledger.path.exists():
+            return {}
+        seen = (entry.data for entry in self._ledger.entries())
+        return {d["number"]: d["head"] for d in seen if d["study"] == study}
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.folder / FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found in some files of a study."""
+
+    statements: tuple[Statement, ...]
+    problems: tuple[str, ...]
+    key: CoordinatorPublicKey | None  # by which they were checked
+
+
+def verify_files(
+    paths: Sequence[Path], key: CoordinatorPublicKey | None = None, words: str = ""
+) -> Verified:
+    """Check kits, results, models, receipts and uploads of one study.
+
+    Args:
+        paths: A folder with a kit, a result or a model; a receipt; or an upload, which a receipt
+            among the paths must name.
+        key: The coordinator's, from himself; without it, the key in the first plan.
+        words: The plan's fingerprint, as it was read out; empty if nobody compares it here.
+    """
+    plans = [_plan_in(path) for path in paths if path.is_dir()]
+    key = key or next((plan.coordinator for plan in plans), None)
+    if key is None:
+        why = "the plan names no coordinator's key: nothing of the coordinator's is signed"
+        return Verified(
+            (), (why if plans else "give the kit, too, or the coordinator's key",), None
+        )
+    problems: list[str] = []
+    found: list[Statement] = []
+    for path in (path for path in paths if path.suffix != _UPLOAD):
+        try:
+            statement, wrong = _statement(path, key)
+            found.append(statement)
+            problems += [f"{path}: {problem}" for problem in wrong]
+        except PredbayesError as error:
+            problems.append(f"{path}: {error}")
+    problems += _contradictions(found, words)
+    for path in (path for path in paths if path.suffix == _UPLOAD):
+        problems += _not_received(path, found)
+    return Verified(tuple(found), tuple(problems), key)
+
+
+def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[Statement, list[str]]:
+    """Read what is said in a place, and list what is not as it says."""
+    if not path.is_dir():
+        return read_signed(path, Receipt, key.signing, {}), []
+    plan = _plan_in(path)
+    if plan.coordinator != key:
+        raise StudyError("its plan names another coordinator's key")
+    return _folder_statement(path, plan, key.signing)
+
+
+def _folder_statement(path: Path, plan: Plan, key: PublicKey) -> tuple[FilesStatement, list[str]]:
+    kind, name = next(
+        (kind, name)
+        for kind, name, mark in (
+            ("kit", KIT_SIGNATURE, PLAN_FILE),
+            ("model", MODEL_SIGNATURE, HEADER_FILE),
+            ("result", RESULT_SIGNATURE, ""),
+        )
+        if (path / mark).exists()
+    )
+    says = {"kind": kind, "plan": plan.digest()}
+    statement = read_signed(path / name, FilesStatement, key, says)
+    return statement, statement.problems(path, name)
+
+
+def _plan_in(folder: Path) -> Plan:
+    if (folder / PLAN_FILE).is_file():
+        return Plan.load(folder / PLAN_FILE)
+    return plan_of(model_folder(folder))
+
+
+def _contradictions(found: Sequence[Statement], words: str) -> Iterator[str]:
+    if words and any(fingerprint(statement.plan) != words for statement in found):
+        yield "the plan's words are others than those given"
+    if len({statement.study for statement in found}) > 1:
+        yield "they are not all of one study"
+    heads = {(statement.number, statement.head) for statement in found}
+    if len({number for number, _ in heads}) < len(heads):
+        yield "the coordinator has shown two ledgers: keep these files"
+
+
+def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
+    """Yield why no receipt is of an upload."""
+    receipts = [statement for statement in found if isinstance(statement, Receipt)]
+    try:
+        digest = Upload.load(path).digest()
+    except PredbayesError as error:
+        yield f"{path}: {error}"
+        return
+    if not any(digest in (receipt.upload, *receipt.evaluations) for receipt in receipts):
+        yield f"{path}: no receipt given here is of this file"
