@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from predbayes.cli.app import main
-from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.signing import SigningKey, fingerprint
 from predbayes.study.coordinator.study import Study
 from predbayes.study.result.model import CalibratedModel
 from tests.study.world import SITES, make_world
 
-COMMANDS = ("key", "init", "admit", "add", "withdraw", "status", "finish", "verify")
+COMMANDS = ("key", "receipt", "init", "admit", "add", "withdraw", "status", "finish", "verify")
 
 
 class Done(NamedTuple):
@@ -41,6 +43,11 @@ def predbayes(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("signed"), coordinator=CoordinatorKey.generate())
 
 
 @pytest.fixture
@@ -91,6 +98,96 @@ class TestHelp:
         assert done.code == 0
         assert done.out.startswith("Usage: ")
         assert f"predbayes study {command} " in done.out.splitlines()[0]
+
+
+class TestSigned:
+    """A study whose plan names the coordinator's key."""
+
+    @pytest.fixture
+    def begun(self, predbayes, signed, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        where = ("--labels", signed.labels_path, "--key", signed.key_path)
+        done = predbayes("study", "init", signed.kit.folder, *where)
+        assert done.code == 0, done.err
+        assert "study/kit: the signed kit, for the sites" in done.out
+        study = Study(tmp_path / "study")
+        signed.seen = study.kit.head
+        for site in ("Alpha", "Beta"):
+            study.admit(site, signed.key(site).public)
+        return study
+
+    def test_a_site_gets_a_receipt_and_asks_for_its_head_later(self, predbayes, signed, begun):
+        signed.coordinator.public.save(begun.folder.parent / "coordinator.pub")
+        assert predbayes("study", "add", signed.file("Alpha")).code == 0
+        done = predbayes("study", "receipt", "Alpha")
+        assert done.code == 0
+        assert "Alpha.receipt: for Alpha" in done.out
+        head, words = begun.state().last, fingerprint(begun.state().last)
+        assert predbayes("study", "add", signed.file("Beta")).code == 0
+        for noted in (head, words):
+            done = predbayes("study", "verify", "--contains", noted, "--key", "coordinator.pub")
+            assert done.code == 0, done.err
+            assert f"the ledger contains {noted}" in done.out
+            assert signed.coordinator.public.fingerprint in done.out
+        done = predbayes("study", "verify", "--contains", "ab" * 32)
+        assert done.code == 2
+        assert f"the ledger does not contain {'ab' * 32}" in done.err
+        files = ("study/kit", "Alpha.receipt", signed.file("Alpha"))
+        done = predbayes("site", "verify", *files, "--fingerprint", signed.kit.fingerprint)
+        assert done.code == 0, done.err
+        assert f"receipt for Alpha of {begun.ledger.entries()[-1].at[:10]}" in done.out
+        assert head in done.out
+        Path("Alpha.receipt").write_bytes(Path("Alpha.receipt").read_bytes().replace(b"a", b"b"))
+        done = predbayes("site", "verify", *files)
+        assert done.code == 2
+        assert "not as the coordinator signed it" in done.err
+
+    def test_a_site_remembers_heads_and_takes_no_other_sites_receipt(
+        self, predbayes, begun, tmp_path
+    ):
+        for site in ("Alpha", "Beta"):
+            predbayes("study", "receipt", site)
+        (tmp_path / "site.toml").write_text('name = "Alpha"\n')
+        done = predbayes("site", "verify", "study/kit", "Alpha.receipt")
+        assert done.code == 0, done.err
+        seen = [json.loads(line) for line in Path("heads.jsonl").read_text().splitlines()]
+        assert [line["entry"]["data"]["number"] for line in seen] == [1, 3]
+        line = refused(predbayes("site", "verify", "study/kit", "Beta.receipt"))
+        assert "the receipt is for Beta, and this site is Alpha" in line
+
+    def test_without_the_key_no_step_is_taken(self, predbayes, signed, begun, monkeypatch):
+        before = begun.ledger.path.read_bytes()
+        (begun.folder / ".key-path").unlink()
+        for command in (["admit", "Gamma", "x.pub"], ["add", signed.file("Alpha")], ["finish"]):
+            signed.key("Gamma").public.save(Path("x.pub"))
+            line = refused(predbayes("study", *command))
+            assert "give its file by --key or in PREDBAYES_COORDINATOR_KEY" in line
+        other = begun.folder.parent / "other.key"
+        CoordinatorKey.generate().save(other)
+        monkeypatch.setenv("PREDBAYES_COORDINATOR_KEY", str(other))
+        line = refused(predbayes("study", "add", signed.file("Alpha")))
+        assert "other.key is not the key that the plan names" in line
+        assert begun.ledger.path.read_bytes() == before
+        monkeypatch.setenv("PREDBAYES_COORDINATOR_KEY", str(signed.key_path))
+        assert predbayes("study", "add", signed.file("Alpha")).code == 0
+        assert begun.verify() == []
+
+    def test_a_key_and_a_plan_that_do_not_belong_together(self, predbayes, signed, world, tmp_path):
+        where = ("--labels", signed.labels_path, "--study", tmp_path / "study")
+        line = refused(predbayes("study", "init", signed.kit.folder, *where))
+        assert "the plan names a coordinator's key" in line
+        where = ("--labels", world.labels_path, "--study", tmp_path / "study")
+        line = refused(
+            predbayes("study", "init", world.kit.folder, *where, "--key", signed.key_path)
+        )
+        assert "the plan names no coordinator's key: freeze it with --key" in line
+        assert list(tmp_path.iterdir()) == []
+
+    def test_without_a_key_it_says_that_nothing_is_signed(self, predbayes, finished, study):
+        done = predbayes("study", "verify", "--study", finished.folder)
+        assert "nothing of the coordinator's is signed" in done.out
+        line = refused(predbayes("study", "receipt", "Alpha"))
+        assert "so nothing can be signed" in line
 
 
 class TestBegin:

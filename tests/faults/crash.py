@@ -38,6 +38,8 @@ import predbayes.cli.app as app_module
 import predbayes.study.coordinator.finish as finish_module
 import predbayes.study.store.ledger as ledger_module
 from predbayes.errors import StudyError
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.statement import Receipt, read_signed
 from predbayes.study.coordinator.study import Study
 from tests.study.world import SITES, make_world
 
@@ -52,7 +54,7 @@ _PATIENCE = 6  # attempts for each kill that finds its process alive
 _FIRST_FILE = "study/results/.partial-*/result.json"
 _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl",
-    "audit.jsonl",
+    "audit.jsonl", "kit.sig", "result.sig", "model.sig", "site.receipt",
 }  # fmt: skip
 _OPERATIONS = {
     "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.utime",
@@ -112,6 +114,8 @@ def _steps(folder: Path) -> list[str]:
         data = dict(entry.data)
         if entry.step == "finish":
             del data["files"]  # a report says when it was written
+        elif entry.step == "init":
+            del data["name"]  # drawn anew for each study
         steps.append(json.dumps([entry.step, data], sort_keys=True))
     return steps
 
@@ -156,6 +160,7 @@ class Scene:
     def check_survivors(self) -> None:
         """Whatever was there before the command is there after the kill, and can be read."""
         study, before = self.trial / "study", self.before / "study"
+        assert not (self.trial / "site.receipt").exists() or self._receipt_is_signed()
         if self.name == "init":
             assert not study.exists() or Study(study).verify() == []
             return
@@ -173,12 +178,18 @@ class Scene:
             harmless = problem.endswith((" is not the study's", "ends in the middle of an entry"))
             assert harmless, problem
 
+    def _receipt_is_signed(self) -> bool:
+        key = Study(self.trial / "study").plan.coordinator
+        assert key is not None
+        return bool(read_signed(self.trial / "site.receipt", Receipt, key.signing, {}))
+
     def check_outcome(self) -> None:
         """All is as if nobody had disturbed it."""
         assert self.after is not None
         assert Study(self.trial / "study").verify() == []
         made = Picture.of(self.trial)
         assert made.steps == self.after.steps, "the ledger has other steps"
+        assert self.name != "receipt" or self._receipt_is_signed()
         assert made.paths == self.after.paths, sorted(made.paths ^ self.after.paths)
         assert made.contents == self.after.contents
 
@@ -356,18 +367,19 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
     once, here, and what they do is write. Otherwise nothing is computed here, as a process that
     has used autograd is not one to fork.
     """
-    world = make_world(root / "world")
-    paths = [str(world.file(site)) for site in SITES]
+    world = make_world(root / "world", coordinator=CoordinatorKey.generate())
     world.key(SITES[4]).public.save(root / "world" / "late.pub")
-    kit, labels, key = (str(root / "world" / n) for n in ("kit", "kit-labels.json", "late.pub"))
+    kit, labels, late = (str(root / "world" / n) for n in ("kit", "kit-labels.json", "late.pub"))
+    to_add = [root / f"add-{site}.safetensors" for site in SITES]
     commands = {
-        "init": ("init", kit, "--labels", labels),
-        "admit": ("admit", SITES[4], key),
-        "add": ("add", *paths[2:4]),
+        "init": ("init", kit, "--labels", labels, "--key", str(world.key_path)),
+        "admit": ("admit", SITES[4], late),
+        "add": ("add", *map(str, to_add[2:4])),
+        "receipt": ("receipt", SITES[0], "--out", f"{root / 'trial'}/site.receipt"),
         "finish": ("finish",),
         "withdraw": ("withdraw", SITES[1]),
     }
-    num_uploads = {"admit": 0, "add": 2, "finish": 3}
+    num_uploads = {"admit": 0, "add": 2, "receipt": 1, "finish": 3}
     scenes = {}
     for name, arguments in commands.items():
         if name == "withdraw":  # from a study that has a result
@@ -376,8 +388,12 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
             (root / name).mkdir()
         if name in num_uploads:
             study = world.begin(f"../{name}/study", SITES[:4])
+            paths = [world.file(site) for site in SITES]  # of this study
             for path in paths[: num_uploads[name]]:
-                study.add(Path(path))
+                study.add(path)
+            if name == "add":
+                for path, copy in zip(paths, to_add, strict=True):
+                    shutil.copyfile(path, copy)
         if name == "finish" and remembering:
             _conclude_once(root)
         scene = Scene(name, arguments, root / name, root / "log", root / "trial")
@@ -403,7 +419,7 @@ def run(kind: str, root: Path, number: int = 0) -> None:
             random_kills(scene, round(_SHARES[name] * number))
         elif kind == "operations":
             every_operation(scene)
-        elif kind == "torn":
+        elif kind == "torn" and name != "receipt":  # which writes no line
             torn_lines(scene)
 
 

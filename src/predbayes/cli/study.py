@@ -55,10 +55,7 @@ def init(
     labels: Annotated[Path, typer.Option(help="The labels that `plan freeze` wrote.")],
     key: Annotated[
         Path | None,
-        typer.Option(
-            envvar="PREDBAYES_COORDINATOR_KEY",
-            help="Your coordinator.key; the study notes its path.",
-        ),
+        typer.Option(metavar="FILE", help="Your coordinator.key; the study notes its path."),
     ] = None,
     study: Folder = _DEFAULT,
 ) -> None:

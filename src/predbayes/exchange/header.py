@@ -122,6 +122,11 @@ class Header:
         info, signature = from_metadata(content.pop(_METADATA, None), shown)
         return cls(info, signature, {name: _spec(content[name], shown) for name in content})
 
+    def is_signed_by(self, key: str, digest: str) -> bool:
+        """Return whether a key, as hexadecimal digits, signed content with this digest."""
+        signature = self.signature
+        return signature is not None and signature.key == key and signature.verifies(digest)
+
 
 def to_metadata(info: UploadInfo, signature: Signature | None) -> dict[str, str]:
     """Return what an upload says about itself, and its signature, as texts by name."""

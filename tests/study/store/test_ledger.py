@@ -1,5 +1,6 @@
 """The ledger: an append-only chain in which nothing can be changed unnoticed."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import StudyError
+from predbayes.exchange.signing import SigningKey
 from predbayes.study.store.ledger import FIRST, Ledger
 
 STEPS = [
@@ -51,6 +53,31 @@ class TestChain:
         altered[position] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(altered)
         assert ledger.problems()
+
+    def test_a_signed_entry_is_its_keys_and_no_others(self, tmp_path):
+        ledger, key = Ledger(tmp_path / "ledger.jsonl"), SigningKey.generate()
+        for step, data in STEPS:
+            ledger.append(step, data, key=key)
+        bare = Ledger(tmp_path / "bare.jsonl")
+        bare.append(*STEPS[0])
+        (unsigned,) = bare.entries()
+        for entry in ledger.entries():
+            assert entry.is_signed_by(key.public.hex)
+            assert not entry.is_signed_by(SigningKey.generate().public.hex)
+            assert not entry.is_signed_by("")
+        assert unsigned.is_signed_by("")
+        assert not unsigned.is_signed_by(key.public.hex)
+
+    def test_a_signature_stands_outside_the_chain(self, tmp_path):
+        """So that it can be of the digest; and an entry cannot bring one along."""
+        path, key = tmp_path / "ledger.jsonl", SigningKey.generate()
+        entry = Ledger(path).append("init", {}, key=key)
+        line = json.loads(path.read_bytes())
+        assert line.keys() == {"digest", "entry", "signature"}
+        assert entry.digest == dataclasses.replace(entry, signature="").digest
+        line["entry"]["signature"] = line.pop("signature")
+        path.write_text(json.dumps(line, separators=(",", ":"), sort_keys=True) + "\n")
+        assert Ledger(path).problems()
 
     def test_entries_cannot_be_dropped_or_swapped(self, ledger):
         lines = ledger.path.read_bytes().splitlines(keepends=True)

@@ -107,7 +107,8 @@ class StudyFolder:
             )
         header = Header.read(path)
         upload = Upload.load(path, header)
-        if not _is_signed(header, upload, accepted):
+        named = (upload.info.site, upload.digest()) == (accepted.site, accepted.digest)
+        if not named or not header.is_signed_by(accepted.key, accepted.digest):
             raise StudyError(
                 f"{accepted.site} did not sign the upload that stands in its name; run "
                 "`predbayes study verify`"
@@ -117,11 +118,3 @@ class StudyFolder:
     def upload_path(self, digest: str) -> Path:
         """Return where an accepted upload is."""
         return self.folder / UPLOADS / f"{digest}.safetensors"
-
-
-def _is_signed(header: Header, upload: Upload, accepted: Accepted) -> bool:
-    """Return whether it is what the ledger says, signed with the key that its site had then."""
-    signature, digest = header.signature, upload.digest()
-    if signature is None or (upload.info.site, digest) != (accepted.site, accepted.digest):
-        return False
-    return signature.key == accepted.key and signature.verifies(digest)

@@ -50,7 +50,9 @@ _WEIGHTS = {
     "num_batches_tracked": "step counts",
 }
 _ANY_WEIGHT = "numbers of the network"
-_SHOWN_FIELDS = {"format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner"}
+_SHOWN_FIELDS = {
+    "format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner", "seen",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

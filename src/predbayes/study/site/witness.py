@@ -17,6 +17,7 @@ from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
+from predbayes.exchange.header import Header
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.statement import (
     KIT_SIGNATURE,
@@ -100,10 +101,9 @@ def verify_files(
     plans = [_plan_in(path) for path in paths if path.is_dir()]
     key = key or next((plan.coordinator for plan in plans), None)
     if key is None:
-        why = "the plan names no coordinator's key: nothing of the coordinator's is signed"
-        return Verified(
-            (), (why if plans else "give the kit, too, or the coordinator's key",), None
-        )
+        unsigned = "the plan names no coordinator's key: nothing of the coordinator's is signed"
+        why = unsigned if plans else "give the kit, too, or the coordinator's key"
+        return Verified((), (why,), None)
     problems: list[str] = []
     found: list[Statement] = []
     for path in (path for path in paths if path.suffix != _UPLOAD):
@@ -164,9 +164,13 @@ def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
     """Yield why no receipt is of an upload."""
     receipts = [statement for statement in found if isinstance(statement, Receipt)]
     try:
-        digest = Upload.load(path).digest()
+        header = Header.read(path)
+        digest = Upload.load(path, header).digest()
     except PredbayesError as error:
         yield f"{path}: {error}"
         return
-    if not any(digest in (receipt.upload, *receipt.evaluations) for receipt in receipts):
+    received = [r for r in receipts if digest in (r.upload, *r.evaluations)]
+    if not received:
         yield f"{path}: no receipt given here is of this file"
+    elif not any(header.is_signed_by(receipt.key, digest) for receipt in received):
+        yield f"{path}: it is not signed with the key that the site was admitted with"

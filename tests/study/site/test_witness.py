@@ -1,0 +1,137 @@
+"""What a site checks of the coordinator's, and the heads that it remembers."""
+
+import json
+import shutil
+
+import pytest
+
+from predbayes.errors import PlanError, StudyError
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.statement import FilesStatement, signed
+from predbayes.study.kit.kit import Kit
+from predbayes.study.site.training import make_upload
+from predbayes.study.site.witness import Heads, verify_files
+from tests.study.world import make_world
+
+COORDINATOR = CoordinatorKey.generate()
+PUBLIC = COORDINATOR.public
+STUDY = "bb" * 32
+
+
+def statement(number, head, study=STUDY):
+    place = {"plan": "aa" * 32, "study": study, "head": head * 32, "number": number}
+    return FilesStatement(kind="kit", files={}, **place)
+
+
+class TestHeads:
+    def test_the_newest_head_of_a_study_is_remembered(self, tmp_path):
+        heads = Heads(tmp_path)
+        assert heads.note(statement(1, "11")) == "11" * 32
+        assert heads.note(statement(9, "99")) == "99" * 32
+        assert Heads(tmp_path).note(statement(1, "11")) == "99" * 32
+        assert heads.note(statement(1, "22", "cc" * 32)) == "22" * 32
+        assert len((tmp_path / "heads.jsonl").read_text().splitlines()) == 3
+
+    def test_two_heads_of_one_entry_are_two_ledgers(self, tmp_path):
+        heads = Heads(tmp_path)
+        heads.note(statement(4, "11"))
+        with pytest.raises(StudyError, match="has shown two ledgers: their entries 4 differ"):
+            heads.note(statement(4, "22"))
+
+    def test_a_head_that_was_cut_short_is_mended(self, tmp_path):
+        heads = Heads(tmp_path)
+        heads.note(statement(1, "11"))
+        path = tmp_path / "heads.jsonl"
+        whole = path.read_bytes()
+        path.write_bytes(whole + whole[:40])
+        assert heads.note(statement(2, "22")) == "22" * 32
+        assert len(path.read_text().splitlines()) == 2
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), coordinator=COORDINATOR)
+
+
+@pytest.fixture(scope="module")
+def study(world):
+    study = world.begin(sites=("Alpha", "Beta"))
+    for site in ("Alpha", "Beta"):
+        study.add(world.file(site))
+    study.finish()
+    return study
+
+
+@pytest.fixture
+def held(study, world, tmp_path):
+    """What Alpha has."""
+    shutil.copytree(study.folder / "kit", tmp_path / "kit")
+    shutil.copytree(study.result_folder(1), tmp_path / "result")
+    shutil.copytree(study.result_folder(1) / "model", tmp_path / "model")
+    shutil.copyfile(world.file("Alpha"), tmp_path / "Alpha.safetensors")
+    (tmp_path / "Alpha.receipt").write_bytes(study.receipt("Alpha"))
+    return tmp_path
+
+
+class TestVerify:
+    def test_all_that_a_site_has_is_the_coordinators(self, held, world):
+        names = ("kit", "result", "model", "Alpha.receipt", "Alpha.safetensors")
+        paths = [held / name for name in names]
+        for key, words in ((None, ""), (PUBLIC, ""), (None, world.kit.fingerprint)):
+            found = verify_files(paths, key, words)
+            assert found.problems == ()
+            assert found.key == PUBLIC
+            kinds = [statement.kind for statement in found.statements]
+            assert kinds == ["kit", "result", "model", "receipt"]
+
+    def test_a_receipt_needs_a_key_or_a_kit(self, held):
+        (problem,) = verify_files([held / "Alpha.receipt"]).problems
+        assert problem == "give the kit, too, or the coordinator's key"
+        assert verify_files([held / "Alpha.receipt"], PUBLIC).problems == ()
+
+    def test_another_coordinator_is_found(self, held):
+        other = CoordinatorKey.generate().public
+        problems = verify_files([held / "kit", held / "Alpha.receipt"], other).problems
+        assert "its plan names another coordinator's key" in problems[0]
+        assert "is not signed with the coordinator's key" in problems[1]
+
+    def test_other_words_are_found(self, held):
+        (problem,) = verify_files([held / "kit"], words="babab-" * 7 + "babab").problems
+        assert problem == "the plan's words are others than those given"
+
+    def test_an_upload_without_its_receipt_is_found(self, held, world):
+        paths = [held / "kit", held / "Alpha.receipt"]
+        beta = world.file("Beta")
+        assert "no receipt given here is of this file" in verify_files([*paths, beta]).problems[0]
+        world.upload("Alpha").save(held / "other.safetensors", world.key("Beta"))
+        (problem,) = verify_files([*paths, held / "other.safetensors"]).problems
+        assert "not signed with the key that the site was admitted with" in problem
+
+    def test_two_ledgers_in_one_hand_are_found(self, held, study):
+        """The coordinator himself signs another history."""
+        true = (held / "Alpha.receipt").read_bytes().splitlines()[0]
+        forged = FilesStatement(
+            kind="kit", files={}, **{k: json.loads(true)[k] for k in ("plan", "study", "number")},
+            head="ee" * 32,
+        )  # fmt: skip
+        (held / "kit" / "kit.sig").write_bytes(signed(forged, COORDINATOR.signing))
+        problems = verify_files([held / "kit", held / "Alpha.receipt"]).problems
+        assert "the coordinator has shown two ledgers: keep these files" in problems
+
+    def test_without_a_key_in_the_plan_nothing_is_signed(self, tmp_path):
+        world = make_world(tmp_path)
+        (problem,) = verify_files([world.kit.folder]).problems
+        assert problem.endswith("nothing of the coordinator's is signed")
+
+
+class TestTraining:
+    def test_an_unsigned_kit_trains_nothing(self, world):
+        inputs = world.kit.inputs[:40]
+        with pytest.raises(PlanError, match="is not signed: ask the coordinator for the kit"):
+            make_upload(world.kit, "Alpha", (inputs, (inputs[:, 0] > 0).long()))
+
+    def test_what_a_site_sends_names_the_study(self, study):
+        kit = Kit.load(study.folder / "kit")
+        inputs = kit.inputs[:40]
+        upload = make_upload(kit, "Alpha", (inputs, (inputs[:, 0] > 0).long()), learner="network")
+        assert upload.info.seen == kit.head == study.state().study
