@@ -147,7 +147,7 @@ class TestSigned:
     ):
         for site in ("Alpha", "Beta"):
             predbayes("study", "receipt", site)
-        (tmp_path / "site.toml").write_text('name = "Alpha"\n')
+        (tmp_path / "site.toml").write_text('format = 1\nname = "Alpha"\n')
         done = predbayes("site", "verify", "study/kit", "Alpha.receipt")
         assert done.code == 0, done.err
         seen = [json.loads(line) for line in Path("heads.jsonl").read_text().splitlines()]
