@@ -14,9 +14,9 @@ from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
-from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.coding import read_frame
+from tests.study.world import frozen
 
 PLAN = """
 format = 1
@@ -44,7 +44,7 @@ def run(*arguments):
 
 
 def make_model(target):
-    plan = Plan.loads(PLAN.format(target=TARGETS[target]))
+    plan = frozen(PLAN.format(target=TARGETS[target]))
     network = student_network(plan)
     samples = WeightSamples.of(network.create(generator(0, "predict")))
     return CalibratedModel(plan, NetworkPredictor(network, samples))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -13,10 +14,13 @@ from typer.testing import CliRunner
 from predbayes.cli.site_check import check_command
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.study.kit.kit import Kit
+from predbayes.study.plan.networks import Installed
+from predbayes.study.plan.schema import FrozenNetwork
 from predbayes.study.tables.coding import code_table, code_targets
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.study.messy import FILE, NUM_ROWS, SITE, messy_patients, write_kit, write_messy
+from tests.study.plan.distribution import install
 
 CANARY = "Kanarienvogel"
 
@@ -129,32 +133,38 @@ class TestAsked:
         line = "trained      the plan's network, {} times over your rows, or more often if"
         assert line.format(shown) in said(run(kit))
 
-    @pytest.mark.parametrize("digest", ["right", "wrong"])
-    def test_a_network_of_the_consortiums_own_is_shown_and_must_be_the_agreed_one(
-        self, kit, folder, monkeypatch, digest
+    @pytest.mark.parametrize(
+        ("digest", "allowed", "problem"),
+        [
+            ("right", True, ""),
+            ("right", False, 'to allow it write allow_networks = ["ours"] in site.toml'),
+            ("wrong", True, "its files are not those of the plan"),
+            ("absent", True, "no installed network 'ours'"),
+        ],
+    )
+    def test_a_network_of_the_consortiums_own_must_be_the_agreed_one_and_allowed(
+        self, kit, folder, monkeypatch, tmp_path, digest, allowed, problem
     ):
-        from predbayes.study.plan.modules import source_digest
-
-        reference = "rich.console:Console"
-        agreed = source_digest(reference) if digest == "right" else "0" * 64
-        model = kit.plan.model.model_copy(update={"module": reference})
-        frozen = kit.plan.frozen.model_copy(update={"module_digest": agreed})
+        monkeypatch.syspath_prepend(install(tmp_path / "site-packages"))
+        agreed = Installed.find("ours").digest if digest == "right" else "0" * 64
+        if digest == "absent":
+            shutil.rmtree(tmp_path / "site-packages")
+        stated = FrozenNetwork(
+            distribution="ournets", version="1.0", digest=agreed, parameters=0, arrays={}
+        )
+        model = kit.plan.model.model_copy(update={"module": "ours"})
+        frozen = kit.plan.frozen.model_copy(update={"network": stated})
         plan = kit.plan.model_copy(update={"model": model, "frozen": frozen})
         monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
         suggested(kit)
+        if allowed:
+            text = (folder / "site.toml").read_text()
+            (folder / "site.toml").write_text(f'allow_networks = ["ours"]\n{text}')
         output = said(run(kit))
-        assert f"network      {reference}, source {agreed[:16]}, " in output
-        assert ("its source is not that of the plan" in output) == (digest == "wrong")
-        assert f"{1 + (digest == 'wrong')} error" in output
-
-    def test_a_network_that_is_not_installed_is_an_error(self, kit, folder, monkeypatch):
-        model = kit.plan.model.model_copy(update={"module": "heartnets.nets:net"})
-        plan = kit.plan.model_copy(update={"model": model})
-        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
-        suggested(kit)
-        output = said(run(kit))
-        assert "error: " in output
-        assert "the package heartnets is not installed here" in output
+        assert f"network      ours: code of ournets 1.0, files {agreed[:16]}" in output
+        assert problem in output
+        assert f"{1 + bool(problem)} error" in output
+        assert "ournets" not in sys.modules
 
 
 class TestRefusals:

@@ -21,7 +21,6 @@ from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
-from predbayes.study.plan.schema import Plan
 from predbayes.study.result.evaluation import check_evaluation
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.adopt import COMPARISON_FILE
@@ -30,6 +29,7 @@ from predbayes.study.site.training import HOLDOUT_FILE, HOME, SiteRows, split_ro
 from predbayes.study.tables.coding import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
+from tests.study.world import frozen
 
 PLAN = """
 format = 1
@@ -59,7 +59,7 @@ class Home:
 
     def __init__(self, root, kind, release="automatic"):
         self.root = root
-        self.plan = Plan.loads(PLAN.format(target=TARGETS[kind], release=release))
+        self.plan = frozen(PLAN.format(target=TARGETS[kind], release=release))
         network = student_network(self.plan)
         samples = WeightSamples.of(network.create(generator(0, "home")))
         self.model = CalibratedModel(self.plan, NetworkPredictor(network, samples), number=4)

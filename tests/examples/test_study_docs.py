@@ -49,6 +49,7 @@ TABLES = {
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
     "Frozen": "### `[frozen]`",
+    "FrozenNetwork": "| key of `[frozen.network]` |",
     "SiteFile": "| key at the top |",
     "FileForm": "| key of `[file]` |",
     "MissingCodes": "| key of `[missing]` |",

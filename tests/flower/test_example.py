@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 import zipfile
 
 import pytest
@@ -35,7 +36,12 @@ def installed(tmp_path_factory):
     info = root / "four_hospitals-1.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: four-hospitals\nVersion: 1.0.0\n")
-    (info / "top_level.txt").write_text("four_hospitals\n")
+    offered = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
+    (group, entries), *_ = offered.items()
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    files = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in files))
     return root
 
 

@@ -15,6 +15,7 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.kit import Kit, freeze
+from predbayes.study.plan.schema import Plan
 
 SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
 NUM_CLASSES = 3
@@ -172,3 +173,9 @@ def _frame(num_rows: int, num_labels: int, *, regression: bool) -> pd.DataFrame:
     frame["y"] = [f"{value}" if index % 7 else "" for index, value in enumerate(frame["y"])]
     frame["height" if regression else "kind"] = labels[:num_labels] + [""] * (num_rows - num_labels)
     return frame
+
+
+def frozen(plan: str) -> Plan:
+    """A plan in TOML as if it had been frozen: its columns have centres and scales."""
+    digests = "".join(f'{name} = "{"0" * 64}"\n' for name in ("inputs_digest", "labels_digest"))
+    return Plan.loads(f'{plan}\n[frozen]\n{digests}version = "0.1.0"\n')

@@ -1,10 +1,11 @@
 """All that is this study's own; replace it by yours.
 
     network    the torch module that every site trains and everybody gets back; the plan names it
+               by its entry point in pyproject.toml
     read       how a site's table becomes one in the plan's columns, words and units
     begin      for a simulation: hospitals to try it with
 
-The plan beside this file has the digest of its source once it is frozen, so that all run the same.
+The plan beside this file has the digest of this package once it is frozen, so all run the same.
 What differs from site to site, such as a name or a unit, belongs into the site's own site.toml.
 """
 

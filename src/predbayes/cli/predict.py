@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.tables.sitefile import SiteFile
 
 _ROW = "row"
 
@@ -41,14 +42,21 @@ def predict_command(
             metavar="FILE", help="Read DATA as this site.toml says, if it is a site's table."
         ),
     ] = None,
+    allow_network: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this network of a consortium's own."),
+    ] = None,
 ) -> None:
     """Predict each row of a table, with probabilities or intervals."""
     from predbayes.study.result.model import model_folder
     from predbayes.study.tables.coding import examine
+    from predbayes.study.tables.sitefile import SiteFile
 
     _require_writable(out, data)
-    calibrated = predbayes.study.CalibratedModel.load(model_folder(model))
-    raw, frame = _read(calibrated.plan, data, site)
+    own = None if site is None else SiteFile.load(site)
+    allowed = (*(allow_network or ()), *(own.allow_networks if own else ()))
+    calibrated = predbayes.study.CalibratedModel.load(model_folder(model), allowed)
+    raw, frame = _read(calibrated.plan, data, own)
     predictions = calibrated.predict(frame, level)
     table = _beside(raw, keep or (), predictions)
     _write(table, out)
@@ -60,16 +68,14 @@ def predict_command(
     say(f"wrote {counted(len(table), 'row')} to {out}{note}")
 
 
-def _read(plan: Plan, data: Path, site: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _read(plan: Plan, data: Path, own: SiteFile | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table as it is, and in the plan's columns and units."""
     from predbayes.study.tables.coding import read_frame
     from predbayes.study.tables.mapping import read_raw, read_site_table
-    from predbayes.study.tables.sitefile import SiteFile
 
-    if site is None:
+    if own is None:
         frame = read_frame(data)
         return frame, frame
-    own = SiteFile.load(site)
     return read_raw(own.file, data), read_site_table(plan, own, data, target=False)
 
 

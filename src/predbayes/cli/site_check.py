@@ -42,14 +42,14 @@ def check_command(
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
+    from predbayes.study.plan.networks import network_problem
     from predbayes.study.tables.check import site_problems
 
     act = "suggest" if suggest else "check"
     with site_log(site_file).during(act, table=data.name, values_shown=show_values) as what:
         loaded = predbayes.study.Kit.load(kit)
         what["plan"] = loaded.digest
-        problem = _module_problem(loaded.plan)
-        for line in _asked(loaded, problem):
+        for line in _asked(loaded):
             say(line)
         arguments = f"{quoted(kit)} {quoted(data)}"
         again = f"predbayes site check {arguments}{site_option(site_file)}"
@@ -57,7 +57,9 @@ def check_command(
             if suggest:
                 _draft(loaded.plan, data, site_file, name, again)
             else:
-                checked = site_problems(loaded.plan, _site(site_file, again), data)
+                own = _site(site_file, again)
+                problem = network_problem(loaded.plan, own.allow_networks)
+                checked = site_problems(loaded.plan, own, data)
                 _tell(checked, data, problem, show_values=show_values)
                 if site_file.exists():
                     _show_next(loaded, f"train {arguments} --out out", site_file)
@@ -127,7 +129,7 @@ def _site(site_file: Path, again: str) -> SiteFile:
     return SiteFile(format=1, name="site")
 
 
-def _asked(kit: Kit, problem: str) -> Iterator[str]:
+def _asked(kit: Kit) -> Iterator[str]:
     """Return what the plan asks of the site, in a few lines."""
     from predbayes.study.kit.review import upload_bytes
     from predbayes.study.plan.models import learner_names, sampler_settings
@@ -145,7 +147,7 @@ def _asked(kit: Kit, problem: str) -> Iterator[str]:
         "leaves": f"{what}, about {size}, in one signed file, {release}",
         "stays": "your table; every row of it",
         "trained": learner,
-        "network": _module(plan, problem) if plan.model.module else "",
+        "network": _network(plan),
         "held out": f"{plan.learner.holdout:.0%} of your rows, never trained on",
     }
     yield f"the study {plan.name!r} asks of this site:"
@@ -154,26 +156,15 @@ def _asked(kit: Kit, problem: str) -> Iterator[str]:
             yield f"  {key:<{_WIDTH}}{value}"
 
 
-def _module(plan: Plan, problem: str) -> str:
-    """Name a network of the consortium's own, because its code runs here."""
-    digest = plan.frozen.module_digest if plan.frozen is not None else ""
-    state = "not usable here" if problem else "installed here, as in the plan"
-    return f"{plan.model.module}, source {digest[:16]}, {state}"
-
-
-def _module_problem(plan: Plan) -> str:
-    """Say why such a network cannot be used here, if so."""
-    from predbayes.study.plan.modules import source_digest
-
-    if not plan.model.module:
+def _network(plan: Plan) -> str:
+    """Name a network of the consortium's own, because it is code that is to run here."""
+    if plan.frozen is None or plan.frozen.network is None:
         return ""
-    try:
-        digest = source_digest(plan.model.module)
-    except PlanError as error:
-        return str(error)
-    if plan.frozen is not None and digest != plan.frozen.module_digest:
-        return f"{plan.model.module} is installed here, but its source is not that of the plan"
-    return ""
+    agreed = plan.frozen.network
+    return (
+        f"{plan.model.module}: code of {agreed.distribution} {agreed.version}, files "
+        f"{agreed.digest[:16]}, {agreed.parameters:,} parameters"
+    )
 
 
 def site_option(site_file: Path) -> str:

@@ -118,10 +118,10 @@ def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFil
     from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
-    loaded = predbayes.study.CalibratedModel.load(model_folder(model))
+    own = read_site(site)
+    loaded = predbayes.study.CalibratedModel.load(model_folder(model), own.allow_networks)
     if loaded.adjustment is None:
         signed_model(model_folder(model))  # or refuse
-    own = read_site(site)
     torch.set_num_threads(loaded.plan.learner.threads)
     return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))
 

@@ -150,7 +150,9 @@ def train_command(
         approvals.require_plan(loaded, site_option(site))
         rows = SiteRows.of(plan, read_site_table(plan, own, data))
         name = learner or "network"
-        training = Training(loaded, own.name, read_key(own), approvals, out, name, device)
+        training = Training(
+            loaded, own.name, read_key(own), approvals, out, name, device, own.allow_networks
+        )
         say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
         out.mkdir(parents=True, exist_ok=True)
         # A Flower node may be at work in the same folder, and holds the same lock.

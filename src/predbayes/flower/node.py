@@ -76,6 +76,7 @@ class Node:
             outbox.path("out"),
             str(config.get("learner", "network")),
             str(config.get("device", "cpu")),
+            own.allow_networks,
         )
         # Only of our own reading it is known that nothing but these files is read.
         signed = () if kit.signed is None else (kit.folder / KIT_SIGNATURE,)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from predbayes.exchange.signing import SigningKey
     from predbayes.study.coordinator.study import Study
+    from predbayes.study.kit.kit import Kit
 
 _STUDY, _SITES, _NODE = "study", "sites", "node.json"
 _PATHS = {"site": "site.toml", "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
@@ -61,12 +62,12 @@ def lay_out(
     scratch = scratch_beside(root)
     try:
         study = Study.init(scratch / _STUDY, kit_folder, labels_path)
-        digest = Kit.load(kit_folder).digest
+        kit = Kit.load(kit_folder)
         keys = {}
         for number, (site, table) in enumerate(tables.items()):
             learner = (learners or {}).get(site, "network")
             folder = scratch / _SITES / str(number)
-            keys[site] = _settle(folder, site, table, digest, learner).public
+            keys[site] = _settle(folder, site, table, kit, learner).public
         study.admit_all(keys)
         put(scratch, root)
     finally:
@@ -74,18 +75,22 @@ def lay_out(
     return Study(study_folder(root))
 
 
-def _settle(
-    folder: Path, site: str, table: pd.DataFrame, plan_digest: str, learner: str
-) -> SigningKey:
+def _settle(folder: Path, site: str, table: pd.DataFrame, kit: Kit, learner: str) -> SigningKey:
     """Write what a site has at home, with its officer's approval; return its key."""
     from predbayes.exchange.signing import SigningKey
 
     folder.mkdir(parents=True)
     key = SigningKey.generate()
     key.save(folder / f"{site}.key")
-    (folder / _PATHS["site"]).write_bytes(f"format = 1\nname = {json.dumps(site)}\n".encode())
+    told = {
+        "format": 1,
+        "name": site,
+        "allow_networks": list(filter(None, [kit.plan.model.module])),
+    }
+    lines = (f"{name} = {json.dumps(value)}\n" for name, value in told.items())
+    (folder / _PATHS["site"]).write_bytes("".join(lines).encode())
     table.to_csv(folder / _PATHS["data"], index=False)
-    Approvals(folder).record("plan", plan_digest, "simulation")
+    Approvals(folder).record("plan", kit.digest, "simulation")
     (folder / _NODE).write_text(json.dumps({**_PATHS, "learner": learner}))
     return key
 

@@ -17,10 +17,10 @@ from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
-from predbayes.study.plan.schema import Plan
 from predbayes.study.result import model as model_module
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.coding import code_table, encode
+from tests.study.world import frozen
 
 CLASSES = 'task = "classification"\nclasses = ["no", "yes", "perhaps"]'
 NUMBER = 'task = "regression"\nunit = "days"\ncentre = 12.0\nscale = 4.0'
@@ -29,7 +29,7 @@ TARGETS = {"classes": CLASSES, "number": NUMBER, "log": LOG}
 
 
 def make_plan(target):
-    return Plan.loads(f"""
+    return frozen(f"""
 format = 1
 name = "model"
 

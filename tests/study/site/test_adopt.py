@@ -19,7 +19,6 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
-from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.schema import Estimate
 from predbayes.study.site.adopt import (
@@ -38,6 +37,7 @@ from predbayes.study.site.adopt import (
 )
 from predbayes.study.site.training import Holdout, SiteRows, split_rows
 from predbayes.study.tables.coding import code_table
+from tests.study.world import frozen
 
 PLAN = """
 format = 1
@@ -59,7 +59,7 @@ SHIFTS |= dict.fromkeys(("number", "log"), ShiftScale(shift=0.4, var_factor=2.0)
 
 
 def make_model(kind="classes"):
-    plan = Plan.loads(PLAN.format(target=TARGETS[kind]))
+    plan = frozen(PLAN.format(target=TARGETS[kind]))
     network = student_network(plan)
     samples = WeightSamples.of(network.create(generator(0, "home")))
     return CalibratedModel(plan, NetworkPredictor(network, samples, inverse_temperature=0.9))

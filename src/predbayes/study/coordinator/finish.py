@@ -98,8 +98,7 @@ def _warm_start(step: Step) -> Start:
 
 def start_of(study: StudyFolder, number: int) -> Start:
     """Return the student of a result, to begin from."""
-    model = CalibratedModel.load(study.result_folder(number) / MODEL_FOLDER)
-    return Start(number, model.predictor.samples)
+    return Start(number, _model(study, number).predictor.samples)
 
 
 def conclude_study(
@@ -131,11 +130,16 @@ def _again(study: StudyFolder, last: FinishedResult, heading: Heading) -> Conclu
     folder = study.result_folder(last.number)
     if digests(folder, folder.rglob("*")) != dict(last.files):
         raise StudyError(f"result {last.number} was altered; run `predbayes study verify`")
-    model = CalibratedModel.load(folder / MODEL_FOLDER)
     return Conclusion(
-        dataclasses.replace(model, plan=study.plan, number=heading.number),
+        dataclasses.replace(_model(study, last.number), plan=study.plan, number=heading.number),
         study.result(last.number).model_copy(update=dataclasses.asdict(heading)),
     )
+
+
+def _model(study: StudyFolder, number: int) -> CalibratedModel:
+    """The model of a result; whoever froze the plan allowed the network that it names."""
+    folder = study.result_folder(number) / MODEL_FOLDER
+    return CalibratedModel.load(folder, (study.plan.model.module,))
 
 
 def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion:

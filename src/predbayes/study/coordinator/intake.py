@@ -12,14 +12,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import Header, Spec
-from predbayes.exchange.upload import Upload, spec_of
-from predbayes.posterior.samples import WeightSamples
-from predbayes.study.plan.models import site_network
+from predbayes.exchange.upload import Upload
+from predbayes.study.plan.models import site_arrays, site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
@@ -50,10 +48,7 @@ class Expected:
                 return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0)
             names = ("mean", "epistemic_var", "noise_var")
             return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0)
-        module = site_network(plan).create(torch.Generator())
-        arrays = WeightSamples.of(module).arrays()
-        most = plan.learner.max_samples
-        return cls({name: spec_of(array[0]) for name, array in arrays.items()}, most)
+        return cls(site_arrays(plan), plan.learner.max_samples)
 
     @property
     def max_bytes(self) -> int:

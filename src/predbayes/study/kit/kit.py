@@ -44,8 +44,16 @@ from predbayes.exchange.statement import KIT_SIGNATURE, FilesStatement, read_sig
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.seeding import generator
 from predbayes.study.kit.review import require_sound
-from predbayes.study.plan.modules import source_digest
-from predbayes.study.plan.schema import REFERENCE_FILE, Column, Frozen, Number, Plan, Section
+from predbayes.study.plan.models import freeze_network
+from predbayes.study.plan.schema import (
+    REFERENCE_FILE,
+    Column,
+    Frozen,
+    FrozenNetwork,
+    Number,
+    Plan,
+    Section,
+)
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
 from predbayes.study.tables.textfile import from_csv, to_csv
@@ -196,7 +204,8 @@ def freeze(
     labels_out = labels_path(out) if labels_out is None else labels_out
     _require_new(out, labels_out)
     draft = Plan.load(plan_path)
-    require_sound(draft, plan_path.parent)
+    network = freeze_network(draft)
+    require_sound(draft, plan_path.parent, network)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     frame = read_frame(plan_path.parent / draft.reference.file)
     roles = _deal(draft, frame, salt)
@@ -207,7 +216,7 @@ def freeze(
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
     inputs = frame.iloc[roles.kit.tolist()]
     codes = code_table(plan, inputs)
-    plan = _sealed(plan, codes, contents, key)
+    plan = _sealed(plan, codes, contents, network, key)
     return _write(plan, _table(plan, inputs, codes), contents, out, labels_out)
 
 
@@ -319,13 +328,17 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
 
 
 def _sealed(
-    plan: Plan, codes: Tensor, contents: _Contents, key: CoordinatorPublicKey | None
+    plan: Plan,
+    codes: Tensor,
+    contents: _Contents,
+    network: FrozenNetwork | None,
+    key: CoordinatorPublicKey | None,
 ) -> Plan:
     frozen = Frozen(
         inputs_digest=inputs_digest(plan, codes),
         labels_digest=contents.digest(),
         version=predbayes.__version__,
-        module_digest=source_digest(plan.model.module) if plan.model.module else "",
+        network=network,
         signing_key="" if key is None else key.signing.hex,
         encryption_key="" if key is None else key.encryption,
     )

@@ -19,8 +19,8 @@ from torch import Tensor
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.models import learner_names
-from predbayes.study.plan.modules import load_module
-from predbayes.study.plan.schema import Category, Plan
+from predbayes.study.plan.networks import Installed, require_agreed
+from predbayes.study.plan.schema import Category, FrozenNetwork, Plan
 from predbayes.study.tables.coding import code_targets, examine, read_frame, target_problems
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable
@@ -49,7 +49,12 @@ _NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 10
 
 
 def check(
-    plan: Plan, folder: Path, *, freezing: bool = False, today: datetime.date | None = None
+    plan: Plan,
+    folder: Path,
+    *,
+    freezing: bool = False,
+    network: FrozenNetwork | None = None,
+    today: datetime.date | None = None,
 ) -> list[Finding]:
     """Find all that is wrong with a plan or unwise, errors first.
 
@@ -57,11 +62,13 @@ def check(
         plan: A draft, or a frozen plan, of which no labels are looked for.
         folder: Where it lies: the path of the reference rows is relative to it.
         freezing: Whether sites will hold it next; then source, licence and legal basis must be in.
+        network: What freezing found of a network of the consortium's own; nothing is imported.
         today: For the deadline; the present day.
     """
     findings = [
         *_provenance(plan, freezing),
         *_module(plan),
+        *_sizes(plan, network),
         *_labels(plan),
         *_rules(plan, today or datetime.date.today()),
         *_columns(plan),
@@ -78,41 +85,49 @@ class UnsoundPlanError(PlanError):
         self.errors = errors
 
 
-def require_sound(plan: Plan, folder: Path) -> None:
+def require_sound(plan: Plan, folder: Path, network: FrozenNetwork | None = None) -> None:
     """Refuse to freeze a plan that has errors."""
     if plan.frozen is not None:
         raise PlanError("the plan is frozen already; freeze the draft")
-    if errors := errors_of(check(plan, folder, freezing=True)):
+    if errors := errors_of(check(plan, folder, freezing=True, network=network)):
         raise UnsoundPlanError(errors)
 
 
-def upload_bytes(plan: Plan) -> int:
+def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
     """Return the size in bytes of one site's arrays."""
     if plan.upload.kind == "weights":
-        return 4 * plan.learner.max_samples * num_parameters(plan)
+        return 4 * plan.learner.max_samples * num_parameters(plan, network)
     width = 2 if plan.upload.precision == "float16" else 4
     numbers = plan.num_outputs if plan.classification else 3  # mean and two variances
     return width * numbers * plan.reference.num_rows
 
 
-def num_parameters(plan: Plan) -> int:
-    """Count the parameters of the network that sites train, with the noise of a regression."""
+def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
+    """Count the parameters of the network that sites train, with the noise of a regression.
+
+    Those of a network of the consortium's own are known once it is frozen; before, they are 0.
+    """
     if plan.model.module:
-        with torch.device("meta"):  # shapes without memory
-            module = load_module(plan)(plan.num_inputs, plan.num_outputs)
-        weights = sum(parameter.numel() for parameter in module.parameters())
-    else:
-        widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
-        weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
+        network = network if plan.frozen is None else plan.frozen.network
+        return 0 if network is None else network.parameters
+    widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
+    weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
     return weights + (not plan.classification)
 
 
 def _module(plan: Plan) -> Iterator[Finding]:
-    """The consortium's own network, and then the sizes that follow from it."""
+    """Whether the consortium's own network is installed; it is not imported."""
+    if not plan.model.module:
+        return
     try:
-        yield from _sizes(plan)
+        found = require_agreed(plan) if plan.frozen else Installed.find(plan.model.module)
     except PlanError as refused:
         yield error(f"model.module: {refused}")
+        return
+    yield warning(
+        f"model.module: {found.entry.name} of {found.distribution} {found.version} is code: every "
+        "site must install it, and allow it in its site.toml"
+    )
 
 
 def _provenance(plan: Plan, freezing: bool) -> Iterator[Finding]:
@@ -131,7 +146,7 @@ def _provenance(plan: Plan, freezing: bool) -> Iterator[Finding]:
         )
 
 
-def _sizes(plan: Plan) -> Iterator[Finding]:
+def _sizes(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
     num_distil = plan.reference.labelled + plan.reference.unlabelled
     enough = max(MIN_INPUTS, INPUTS_PER_COLUMN * plan.num_inputs)
     if not plan.reference.num_rows:
@@ -142,7 +157,7 @@ def _sizes(plan: Plan) -> Iterator[Finding]:
             f"inputs; the model that comes back may be worse than the pool. {enough} would do, "
             "and they need no labels"
         )
-    size = upload_bytes(plan)
+    size = upload_bytes(plan, network)
     what = f"upload: {plan.upload.kind} are {bytes_readable(size, places=0)} for each site"
     if size > plan.upload.max_bytes:
         yield error(f"{what}, above max_bytes; lower the rows, the samples or the precision")

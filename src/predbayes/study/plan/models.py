@@ -8,17 +8,23 @@
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
                           package; built without arguments
 
-Sites that send predictions may fit any of them; all but the network need scikit-learn.
+Sites that send predictions may fit any of them; all but the network need scikit-learn. The last is
+a site's own choice, in its own command or configuration: no plan can name it.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from predbayes.errors import PlanError, no_such
+from predbayes.exchange.header import Spec
+from predbayes.exchange.upload import spec_of
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
@@ -26,8 +32,8 @@ from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
-from predbayes.study.plan.modules import load_module, load_object
-from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.networks import Build, Installed, require_agreed
+from predbayes.study.plan.schema import FrozenNetwork, Plan, count_parameters
 
 
 def student_network(plan: Plan) -> Network:
@@ -38,6 +44,31 @@ def student_network(plan: Plan) -> Network:
 def site_network(plan: Plan) -> Network:
     """Return the network that a site trains; for a regression it learns one noise variance."""
     return _network(plan, per_input=False)
+
+
+def site_arrays(plan: Plan) -> dict[str, Spec]:
+    """Return the arrays of the network that sites train; nothing is imported for that."""
+    if plan.frozen is not None and plan.frozen.network is not None:
+        return {name: Spec(*form) for name, form in plan.frozen.network.arrays.items()}
+    return _arrays(site_network(plan))
+
+
+def freeze_network(plan: Plan) -> FrozenNetwork | None:
+    """Import the network that a draft names, if any, and state what it is: all that is agreed on.
+
+    Whoever freezes a plan has chosen its code; nobody else imports it before this is compared.
+    """
+    if not plan.model.module:
+        return None
+    found = Installed.find(plan.model.module)
+    arrays = _arrays(_network(plan, per_input=False, build=found.load()))
+    return FrozenNetwork(
+        distribution=found.distribution,
+        version=found.version,
+        digest=found.digest,
+        parameters=count_parameters(arrays),
+        arrays=arrays,
+    )
 
 
 def sampler_settings(plan: Plan) -> SamplerSettings:
@@ -69,7 +100,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
     known = CLASSIFIERS if plan.classification else REGRESSORS
     if ":" in name:
-        estimator = load_object(name)()
+        estimator = _load(name)()
         if not hasattr(estimator, "get_params"):
             learner: LocalLearner = estimator
             return learner
@@ -87,13 +118,44 @@ def learner_names(plan: Plan) -> list[str]:
     return ["network", *(CLASSIFIERS if plan.classification else REGRESSORS)]
 
 
-def _network(plan: Plan, *, per_input: bool) -> Network:
+def _network(plan: Plan, *, per_input: bool, build: Build | None = None) -> Network:
+    """The plan's network; one of the consortium's own is imported, unless `build` is given."""
     likelihood: Likelihood
     if plan.classification:
         likelihood = Softmax(plan.num_outputs)
     else:
         likelihood = LearnedNoise(per_input=per_input)
-    sizes = plan.num_inputs, likelihood.num_outputs
-    if plan.model.module:
-        return Network(partial(load_module(plan), *sizes), likelihood)
-    return Network(partial(mlp, *sizes, plan.model.hidden), likelihood)
+    if build is None:
+        build = _agreed(plan) if plan.model.module else partial(mlp, hidden=plan.model.hidden)
+    return Network(partial(build, plan.num_inputs, likelihood.num_outputs), likelihood)
+
+
+def _agreed(plan: Plan) -> Build:
+    """Import the network that a frozen plan names; refuse one of another size than it states."""
+    build = require_agreed(plan).load()
+    if _arrays(_network(plan, per_input=False, build=build)) != site_arrays(plan):
+        raise PlanError(f"network {plan.model.module!r} does not have the arrays of frozen.network")
+    return build
+
+
+def _arrays(network: Network) -> dict[str, Spec]:
+    """Types and shapes of a network's arrays, however large: nothing of it is in memory."""
+    with torch.device("meta"):
+        module = network.likelihood.attach(network.build())
+    kinds = {"parameter/": module.named_parameters(), "buffer/": module.named_buffers()}
+    return {kind + name: spec_of(a) for kind, arrays in kinds.items() for name, a in arrays}
+
+
+def _load(reference: str) -> Any:
+    """Import what `package.module:name` names in an installed package."""
+    module, _, name = reference.partition(":")
+    package = module.partition(".")[0]
+    if package not in importlib.metadata.packages_distributions():
+        raise PlanError(f"{reference}: the package {package} is not installed here")
+    try:
+        named = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise PlanError(f"{reference}: {error}") from error
+    if not callable(named):
+        raise PlanError(f"{module} has nothing called {name!r} that can be called")
+    return named

@@ -22,6 +22,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,6 +43,17 @@ def _finite(value: float) -> float:
     return value
 
 
+def _network_name(name: str) -> str:
+    if ":" in name:
+        raise ValueError(
+            "names code by its place, as plans of an older version did; give the name of an entry "
+            "point of the group predbayes.networks, which an installed distribution has"
+        )
+    if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise ValueError("must be at most 64 letters, digits, dots, hyphens and underscores")
+    return name
+
+
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(values)) < len(values) or not all(value.strip() for value in values):
         raise ValueError("must be distinct and not empty")
@@ -54,6 +66,12 @@ REFERENCE_FILE = "reference.csv"
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Shape = Annotated[tuple[Count, ...], Field(strict=False)]
+ArrayType = Annotated[str, Field(pattern="^(float16|float32|float64|int64)$")]
+Arrays = Mapping[str, Annotated[tuple[ArrayType, Shape], Field(strict=False)]]
+"""Types and shapes of a network's parameters and buffers, by name."""
+
 Names = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_distinct)]
 Range = Annotated[tuple[Finite, Finite], Field(strict=False)]
 Missing = Literal["refuse", "impute", "flag"]
@@ -160,9 +178,8 @@ class Model(Section):
     """The network that everybody gets back; sites that train a network train this one."""
 
     hidden: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(strict=False)] = (100, 100)
-    module: Annotated[str, Field(pattern=r"^$|^[\w.]+:\w+$")] = ""  # package.module:function
-    # of the consortium's own: called with the numbers of inputs and outputs, it returns a torch
-    # module. Only from packages that are installed; a plan carries no code.
+    module: Annotated[str, AfterValidator(_network_name)] = ""  # one of the consortium's own, by
+    # its name among the networks that installed distributions offer; see `plan.networks`.
 
 
 class Learner(Section):
@@ -190,7 +207,8 @@ class Pool(Section):
     """How uploads are combined."""
 
     method: Literal["auto", "beta", "mixture", "product"] = "auto"
-    own: str = "network"  # the coordinator's own model of the labelled rows, or "none"
+    own: Annotated[str, Field(pattern="^[^:]*$")] = "network"  # the coordinator's own model of
+    # the labelled rows, or "none"; never one by its place, which would be code
     floor: Annotated[Finite, Field(lt=0)] = -12.0  # least log p with which a site enters
 
 
@@ -204,13 +222,31 @@ class Rules(Section):
     screening: Literal["report", "leave-out"] = "report"
 
 
+class FrozenNetwork(Section):
+    """A network of the consortium's own, as `plan freeze` found it installed."""
+
+    distribution: str
+    version: str
+    digest: Digest  # of all Python files of the distribution
+    parameters: Count  # of the network that sites train
+    arrays: Arrays  # of that network, by name
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.parameters != count_parameters(self.arrays):
+            raise ValueError("parameters are not as many as the arrays have")
+        return self
+
+
 class Frozen(Section):
     """What `plan freeze` adds."""
 
     inputs_digest: str  # of the reference inputs
     labels_digest: str  # of the labels, salted: it says nothing about them
     version: str  # of predbayes
-    module_digest: str = ""  # of the source of `model.module`
+    module_digest: Literal[""] = ""  # was that of one source file, in an older version
+    # Of `model.module`; left out where there is none, so that older versions read the model.
+    network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
     encryption_key: str = ""  # and his X25519 key
 
@@ -320,6 +356,12 @@ class Plan(Section):
         return decode(cls, text, name, whole="plan")
 
 
+def count_parameters(arrays: Arrays) -> int:
+    """Count the numbers in the parameters of a network; buffers are none."""
+    shapes = (shape for name, (_, shape) in arrays.items() if name.startswith("parameter/"))
+    return sum(math.prod(shape) for shape in shapes)
+
+
 def read_text(path: Path) -> str:
     """Read a file of settings as text."""
     try:
@@ -361,6 +403,8 @@ def _require_frozen(plan: Plan) -> None:
     ]
     if not plan.classification and (plan.target.centre is None or plan.target.scale is None):
         open_ends.append(plan.target.name)
+    if bool(plan.model.module) != (plan.frozen is not None and plan.frozen.network is not None):
+        raise ValueError("is frozen, but frozen.network is not that of model.module")
     if open_ends:
         raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
 

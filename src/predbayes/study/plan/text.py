@@ -42,6 +42,9 @@ def dump(plan: Plan) -> str:
             parts.append(_section(name, _columns(plan.columns)))
         elif isinstance(value, Section):
             parts.append(_section(name, _lines(f"{name}.", _shown(name, value))))
+    if plan.frozen is not None and plan.frozen.network is not None:
+        name = "frozen.network"
+        parts.append(_section(name, _lines(f"{name}.", dict(plan.frozen.network))))
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,6 +58,7 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     values = dict(section)
     if name == "target" and values["task"] == "classification":
         del values["unit"], values["transform"]  # a class has neither
+    values.pop("network", None)  # which is a section of its own
     return {k: v for k, v in values.items() if v or f"{name}.{k}" not in _QUIET}
 
 

@@ -30,7 +30,7 @@ import logging
 import math
 import statistics
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +52,14 @@ from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.study.plan.models import student_network
+from predbayes.study.plan.networks import require_allowed
 from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
 from predbayes.study.tables.coding import Encoder, code_table, target_units, untransform
 
 HEADER_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
+
+_ALLOW = 'allow it with --allow-network {0}, or at a site in site.toml: allow_networks = ["{0}"]'
 
 NUMBERS = ("mean", "median", "std", "low", "high")
 """What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
@@ -155,10 +158,17 @@ class CalibratedModel:
         write_bytes(folder / HEADER_FILE, text.encode() + b"\n")
 
     @classmethod
-    def load(cls, folder: str | Path) -> CalibratedModel:
-        """Read and check the two files."""
+    def load(cls, folder: str | Path, allow_networks: Collection[str] = ()) -> CalibratedModel:
+        """Read and check the two files.
+
+        Args:
+            folder: Where they are.
+            allow_networks: Names of networks of a consortium's own. Such a network is code: it is
+                imported only if it is among these, and installed as the plan says.
+        """
         folder = Path(folder)
         header = _read_header(folder / HEADER_FILE)
+        require_allowed(header.plan, allow_networks, _ALLOW)
         network = student_network(header.plan)
         samples = _read_samples(folder / WEIGHTS_FILE, header.weights_digest, network)
         predictor = NetworkPredictor(
@@ -382,6 +392,8 @@ def _read_header(path: Path) -> _Header:
         problem = error.errors(include_input=False)[0]
         where = ".".join(map(str, problem["loc"])) or path.name
         raise StudyError(f"{path.name} was altered: {where}: {problem['msg']}") from error
+    if header.plan.frozen is None:
+        raise StudyError(f"{path.name} has the draft of a plan, and no study gives such a model")
     if header.plan.digest() != header.plan_digest:
         raise StudyError(f"{path.name} was altered: its plan does not have the digest it gives")
     return header

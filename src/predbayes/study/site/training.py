@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner, upload_dtype
+from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.site.release import Approvals, write_upload
@@ -97,13 +99,19 @@ def split_rows(plan: Plan, site: str, num_rows: int) -> tuple[Tensor, Tensor]:
 
 
 def make_upload(
-    kit: Kit, site: str, rows: tuple[Tensor, Tensor], *, learner: str | LocalLearner = "network"
+    kit: Kit,
+    site: str,
+    rows: tuple[Tensor, Tensor],
+    *,
+    learner: str | LocalLearner = "network",
+    allow_networks: Collection[str] = (),
 ) -> Upload:
     """Train on a site's inputs and targets, and make what it sends; nothing is written.
 
-    The learner is one, or a name that `predbayes.study.plan.models` knows.
+    The learner is one, or a name that `predbayes.study.plan.models` knows. A network of the
+    consortium's own is imported only if it is allowed by its name.
     """
-    return fit_site(kit, site, SiteRows(*rows), learner)[0]
+    return fit_site(kit, site, SiteRows(*rows), learner, allow_networks=allow_networks)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,7 @@ class Training:
     out: Path  # the folder that it is written to
     learner: str = "network"  # a name that `predbayes.study.plan.models` knows
     device: str = "cpu"  # where a network is trained
+    allow_networks: tuple[str, ...] = ()  # of the consortium's own, by their names
 
     def __post_init__(self) -> None:
         require_site_name(self.site)  # before hours of training: files have its name
@@ -148,7 +157,13 @@ class Training:
         if upload is None:
             checkpoint = Checkpoint(home / _CHECKPOINT, identity)
             upload, own = fit_site(
-                self.kit, self.site, rows, self.learner, checkpoint=checkpoint, device=self.device
+                self.kit,
+                self.site,
+                rows,
+                self.learner,
+                checkpoint=checkpoint,
+                device=self.device,
+                allow_networks=self.allow_networks,
             )
             if self.kit.signed is not None:
                 upload = upload.having_seen(Heads(self.approvals.folder).note(self.kit.signed))
@@ -257,9 +272,12 @@ def fit_site(
     *,
     checkpoint: Checkpoint | None = None,
     device: str = "cpu",
+    allow_networks: Collection[str] = (),
 ) -> tuple[Upload, Predictor]:
     """Train on the rows that are not held out; what is sent, and the site's own model."""
     plan, head = kit.plan, kit.head
+    if learner == "network":
+        require_allowed(plan, allow_networks, IN_SITE_FILE)
     kept, _held_out = split_rows(plan, site, len(rows.targets))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}

@@ -4,6 +4,7 @@
     key = "Basel.key"              its private key, beside this file
     audit = "audit.jsonl"          its audit log, beside this file or elsewhere
     officer = "predbayes-ed25519 …"  whose signed approvals alone count
+    allow_networks = ["hearts"]    networks of the consortium's own that may run here, by name
     [file]                         delimiter, decimal, encoding
     [missing]                      codes that mean "missing" in every column
     [columns]                      one line for each column of the plan that needs one
@@ -29,7 +30,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import SiteName
-from predbayes.study.plan.schema import Finite, Plan, Section, decode, read_text
+from predbayes.study.plan.schema import Finite, Names, Plan, Section, decode, read_text
 
 SITE_FILE = "site.toml"
 
@@ -105,6 +106,7 @@ class SiteFile(Section):
     audit: str = ""  # path of the audit log, relative to this file; empty is beside it
     officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the
     # line of the officer's .pub; then approvals without that key do not count
+    allow_networks: Names = ()  # code of others that may run here, if a plan names it
     file: FileForm = FileForm()
     missing: MissingCodes = MissingCodes()
     columns: dict[str, SiteColumn] = Field(default_factory=dict)
