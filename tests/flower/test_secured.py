@@ -155,14 +155,13 @@ class Flood:
         self.threads = [threading.Thread(target=self._send) for _ in range(num_lines)]
 
     def _send(self):
-        line = self.open()
         while not self.stop.is_set():
-            try:
-                status = status_of(line)
-            except (OSError, http.client.HTTPException):
-                status, line = "closed", self.open()
-            self.seen[status] += 1
-            self.stop.wait(0.1 if status == 429 else 0)
+            closed = contextlib.suppress(OSError, http.client.HTTPException)
+            with closed, contextlib.closing(self.open()) as line:
+                while not self.stop.is_set():
+                    status = status_of(line)
+                    self.seen[status] += 1
+                    self.stop.wait(0.1 if status == 429 else 0)
 
     def __enter__(self):
         self.begin = time.monotonic()
