@@ -33,7 +33,7 @@ def forge(world, study, signed_by=None, key=None):
     """Beta's file and its entry, by whoever may write in the folder, or has the private key."""
     upload = world.upload("Beta")
     digest = upload.digest()
-    path = study.upload_path(digest)
+    path = study.folder / "uploads" / f"{digest}.safetensors"
     upload.save(path, signed_by)
     data = {
         "site": "Beta",

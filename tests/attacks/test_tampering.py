@@ -88,12 +88,13 @@ def conduct(world: World, name: str, root: Path) -> Holdings:
     tried = world.predictions(SITE)[:40]
     evaluation = evaluation_upload(plan, SITE, tried, targets, weights).having_seen(world.seen)
     evaluation.save(root / "evaluation.safetensors", world.key(SITE))
-    study.add(root / "evaluation.safetensors")
+    study.add(world.sealed(root / "evaluation.safetensors"))
+    (root / "evaluation.sealed").unlink()
     (root / "receipt").write_bytes(study.receipt(SITE))
     shutil.copytree(study.folder / "kit", root / "kit")
     shutil.copytree(study.result_folder(number), root / "result")
     shutil.copytree(study.result_folder(number) / "model", root / "model")
-    shutil.copyfile(world.file(SITE), root / "upload.safetensors")
+    shutil.copyfile(world.signed(SITE), root / "upload.safetensors")
     shutil.copytree(study.folder, root / "study")
     return Holdings(root, world.kit.fingerprint)
 

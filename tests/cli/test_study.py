@@ -132,7 +132,7 @@ class TestSigned:
         done = predbayes("study", "verify", "--contains", "ab" * 32)
         assert done.code == 2
         assert f"the ledger does not contain {'ab' * 32}" in done.err
-        files = ("study/kit", "Alpha.receipt", signed.file("Alpha"))
+        files = ("study/kit", "Alpha.receipt", signed.signed("Alpha"))
         done = predbayes("site", "verify", *files, "--fingerprint", signed.kit.fingerprint)
         assert done.code == 0, done.err
         assert f"receipt for Alpha of {begun.ledger.entries()[-1].at[:10]}" in done.out

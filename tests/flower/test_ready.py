@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from predbayes.errors import PlanError
+from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
@@ -25,7 +26,7 @@ from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.post import MOST_READY
 from predbayes.flower.round import RoundSettings
 from predbayes.flower.server import Round, unpack_upload
-from predbayes.flower.wire import read_words
+from predbayes.flower.wire import read_words, upload_record
 from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table
@@ -322,3 +323,15 @@ def test_what_was_revoked_is_not_sent_again(world, nodes, what):
     assert ready(config, world.kit.digest) is None
     answer = Node.of_config(config).answer(world.kit.digest)
     assert answer == ("not approved" if what == "plan" else "awaiting release")
+
+
+def test_over_flower_an_upload_is_sealed_too(tmp_path):
+    world = make_world(tmp_path / "world", learner=LEARNER, coordinator=CoordinatorKey.generate())
+    study = world.begin(sites=("Alpha",))
+    world = dataclasses.replace(world, kit=study.kit)
+    config = make_node(world, tmp_path / "nodes", "Alpha")
+    assert Round(DoubleGrid(app, {11: config}), study, QUICK).run() == {"Alpha": "in"}
+    sent = upload_record(Node.of_config(config).answer(world.kit.digest))
+    assert list(sent["arrays"]) == ["sealed"]
+    assert "metadata" not in sent
+    assert study.verify() == []

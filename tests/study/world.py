@@ -9,6 +9,8 @@ import pandas as pd
 import torch
 
 from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.header import Header
+from predbayes.exchange.sealed import seal
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -114,10 +116,23 @@ class World:
         return made.named(site).for_plan(self.kit.digest, "drawn").having_seen(self.seen)
 
     def file(self, site: str, predictive: Predictive | None = None) -> Path:
+        """What leaves a site: a signed upload, sealed if the plan says so."""
+        return self.sealed(self.signed(site, predictive))
+
+    def signed(self, site: str, predictive: Predictive | None = None) -> Path:
         """A signed upload as a file."""
         path = self.root / f"{site}.safetensors"
         self.upload(site, predictive).save(path, self.key(site))
         return path
+
+    def sealed(self, path: Path) -> Path:
+        """A signed file as it leaves: sealed, if the plan says so."""
+        plan, header = self.kit.plan, Header.read(path)
+        if not plan.recipient:
+            return path
+        target = path.with_suffix(".sealed")
+        seal(path, target, plan=header.info.plan, site=header.info.site, to=plan.recipient)
+        return target
 
 
 def make_world(

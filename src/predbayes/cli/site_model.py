@@ -165,7 +165,7 @@ def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path)
 
     released = Approvals.of(own).may_leave(plan, upload)
     key = read_key(own) if released else None
-    path = write_upload(upload, key, out, out.with_name(_HELD_BACK + out.name))
+    path = write_upload(plan, upload, key, out, out.with_name(_HELD_BACK + out.name))
     site_log(site).note("release" if released else "hold back", upload=upload.digest())
     say("all that it says, beside its signature:")
     for line in _lines(upload.info.model_dump(mode="json")):

@@ -22,12 +22,13 @@ import torch
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.header import Signature, from_metadata
+from predbayes.exchange.sealed import read_envelope
 from predbayes.exchange.upload import Upload
 from predbayes.flower import ACK, HELLO, events
 from predbayes.flower.bounds import Bounds
 from predbayes.flower.post import Post
 from predbayes.flower.round import RoundSettings, RoundState
-from predbayes.flower.wire import read_upload, read_words, words
+from predbayes.flower.wire import read_upload, read_words, sealed_content, words
 from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
@@ -140,12 +141,9 @@ class Round:
         """Write an upload as a file, for the study to check."""
         path = self._scratch / f"{len(self._files)}.safetensors"
         try:
-            upload, signature = unpack_upload(reply.content, self._bounds.upload)
-            if upload.info.site != take.site:
+            site = _write_upload(reply.content, self._bounds.upload, path)
+            if site != take.site:
                 raise UploadError("its upload is in the name of another site")
-            if upload.info.kind == "evaluation":
-                raise UploadError("its answer is an evaluation and no upload")
-            upload.save(path, signature)
         except OSError:
             raise  # our disk, not the site's doing
         except Exception as error:
@@ -164,8 +162,12 @@ class Round:
         except StudyError as error:
             _log.debug("%s", error)  # a person's command; it is over in a moment
             return False
+        uploads = self.study.state().uploads
         for (path, take), answer in zip(self._files.items(), answers, strict=True):
-            self._decide(take, answer if isinstance(answer, UploadError) else None)
+            refusal = answer if isinstance(answer, UploadError) else None
+            if refusal is None and take.site not in uploads:  # what was sealed may be anything
+                refusal = UploadError("its answer is an evaluation and no upload")
+            self._decide(take, refusal)
             path.unlink(missing_ok=True)
         self._files.clear()
         return True
@@ -227,6 +229,20 @@ def run_study(
             recorded, result = study.finish()
             _log.info("result %s: %s", recorded.number, result.verdict)
     return sites
+
+
+def _write_upload(content: Any, most_bytes: int, path: Path) -> str:
+    """Write what came as the file that it is at the site, and return whose it says that it is."""
+    metadata, arrays = read_upload(content, most_bytes)
+    sealed = None if metadata else sealed_content(arrays)
+    if sealed is not None:
+        path.write_bytes(sealed)
+        return read_envelope(path).site
+    upload, signature = unpack_upload(content, most_bytes)
+    if upload.info.kind == "evaluation":
+        raise UploadError("its answer is an evaluation and no upload")
+    upload.save(path, signature)
+    return upload.info.site
 
 
 def unpack_upload(content: Any, most_bytes: int) -> tuple[Upload, Signature | None]:

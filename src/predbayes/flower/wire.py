@@ -7,11 +7,13 @@
 
 An upload is the same named arrays and the same metadata as on disk, an `ArrayRecord` and a
 `ConfigRecord`, with the site's own signature: what a study takes in does not depend on how it came.
-Flower's key says which node spoke, the site's key what the site said.
+Flower's key says which node spoke, the site's key what the site said. If the plan says that uploads
+are encrypted, the sealed file travels as it is, as one array of bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from safetensors import safe_open
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import Header, to_metadata
+from predbayes.exchange.sealed import is_sealed
 from predbayes.optional import require
 
-_ARRAYS, _METADATA, _WORDS = "arrays", "metadata", "words"
+_ARRAYS, _METADATA, _WORDS, _SEALED = "arrays", "metadata", "words", "sealed"
 
 
 def words(**fields: str | bool) -> Any:
@@ -38,10 +41,14 @@ def read_words(content: Any) -> dict[str, Any]:
 
 def upload_record(path: Path, **told: str | bool) -> Any:
     """Return a signed file as it travels, with further words; the study checks it."""
-    app, header = require("flwr.app", "flower"), Header.read(path)
+    app, record = require("flwr.app", "flower"), words(status="upload", **told)
+    if is_sealed(path):
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+        record[_ARRAYS] = app.ArrayRecord({_SEALED: app.Array(content)})
+        return record
+    header = Header.read(path)
     with safe_open(path, framework="numpy") as file:
         arrays = {name: app.Array(file.get_tensor(name)) for name in header.arrays}
-    record = words(status="upload", **told)
     record[_METADATA] = app.ConfigRecord(to_metadata(header.info, header.signature))
     record[_ARRAYS] = app.ArrayRecord(arrays)
     return record
@@ -61,3 +68,11 @@ def read_upload(
         raise UploadError("its answer is larger than any upload of this plan")
     metadata = dict(content.get(_METADATA) or {})
     return metadata, {str(name): np.array(array.numpy()) for name, array in arrays}
+
+
+def sealed_content(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes | None:
+    """Return the bytes of a sealed file that came as an array; None if what came is none."""
+    array = arrays.get(_SEALED)
+    if len(arrays) != 1 or array is None or array.dtype != np.uint8 or array.ndim != 1:
+        return None
+    return array.tobytes()

@@ -174,7 +174,11 @@ class TestToml:
         tables = tomllib.loads(text)
         for section in ("model", "learner", "upload", "pool", "rules"):
             kind = Plan.model_fields[section].annotation
-            assert set(kind.model_fields) - set(tables[section]) <= {"deadline", "num_epochs"}
+            assert set(kind.model_fields) - set(tables[section]) <= {
+                "deadline",
+                "encrypt",
+                "num_epochs",
+            }
         lines = text[text.index("[model]") :].splitlines()
         settings = [line for line in lines if " = " in line]
         assert len(settings) >= 20

@@ -60,12 +60,13 @@ def test_a_yes_to_the_plan_is_none_to_an_upload(world, tmp_path):
 def test_an_upload_is_there_signed_or_held_back_but_never_both(world, tmp_path):
     signed, held_back = tmp_path / "signed", tmp_path / "held"
     upload, key = world.upload("Alpha"), world.key("Alpha")
-    assert write_upload(upload, None, signed, held_back) == held_back
+    plan = world.kit.plan
+    assert write_upload(plan, upload, None, signed, held_back) == held_back
     assert Header.read(held_back).signature is None
-    assert write_upload(upload, key, signed, held_back) == signed
+    assert write_upload(plan, upload, key, signed, held_back) == signed
     assert Header.read(signed).signature is not None
     assert not held_back.exists()
-    write_upload(upload, None, signed, held_back)
+    write_upload(plan, upload, None, signed, held_back)
     assert [path.name for path in tmp_path.iterdir()] == ["held"]
 
 

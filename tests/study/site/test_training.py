@@ -1,10 +1,13 @@
 """A site's part: the same rows give the same upload, and only what the plan names leaves."""
 
+import dataclasses
+
 import pandas as pd
 import pytest
 import torch
 
 from predbayes.errors import DataError, PlanError, StudyError, TrainingError
+from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.progress import listening
@@ -217,3 +220,27 @@ class TestHoldout:
     def test_before_training_there_are_none(self, tmp_path):
         with pytest.raises(StudyError, match="site train"):
             Holdout.load(tmp_path)
+
+
+def test_what_leaves_is_sealed_and_the_site_keeps_what_it_can_read(tmp_path):
+    key = CoordinatorKey.generate()
+    world = make_world(tmp_path / "world", learner=HOLDOUT, coordinator=key)
+    study = world.begin()
+    signed_kit = dataclasses.replace(world, kit=study.kit)
+    rows, out = SiteRows.of(world.kit.plan, frame()), tmp_path / "site" / "out"
+    trained = training(signed_kit, out).run(rows)
+    assert trained.path.name == "Alpha.sealed"
+    assert not (out / "Alpha.safetensors").exists()
+    assert b"log_probs" not in trained.path.read_bytes()
+    page = trained.egress.read_text()
+    assert "encrypted to the coordinator’s key" in page
+    assert "Nothing is encrypted" not in page
+    again = training(signed_kit, out).run(rows)
+    assert again.again
+    assert study.add(again.path).digest == trained.upload.digest()
+    assert Header.read(out / "held-back.safetensors").signature is None
+    Approvals(out.parent).record("plan", world.kit.digest, "officer", act="revoke")
+    Approvals(out.parent).record("plan", world.kit.digest, "officer")
+    Approvals(out.parent).record("upload", trained.upload.digest(), "officer", act="revoke")
+    assert not training(signed_kit, out).run(rows).released
+    assert sorted(path.name for path in out.glob("*.*")) == ["egress.html", "held-back.safetensors"]

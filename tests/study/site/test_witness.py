@@ -68,7 +68,7 @@ def held(study, world, tmp_path):
     shutil.copytree(study.folder / "kit", tmp_path / "kit")
     shutil.copytree(study.result_folder(1), tmp_path / "result")
     shutil.copytree(study.result_folder(1) / "model", tmp_path / "model")
-    shutil.copyfile(world.file("Alpha"), tmp_path / "Alpha.safetensors")
+    shutil.copyfile(world.signed("Alpha"), tmp_path / "Alpha.safetensors")
     (tmp_path / "Alpha.receipt").write_bytes(study.receipt("Alpha"))
     return tmp_path
 
@@ -101,11 +101,20 @@ class TestVerify:
 
     def test_an_upload_without_its_receipt_is_found(self, held, world):
         paths = [held / "kit", held / "Alpha.receipt"]
-        beta = world.file("Beta")
+        beta = world.signed("Beta")
         assert "no receipt given here is of this file" in verify_files([*paths, beta]).problems[0]
         world.upload("Alpha").save(held / "other.safetensors", world.key("Beta"))
         (problem,) = verify_files([*paths, held / "other.safetensors"]).problems
         assert "not signed with the key that the site was admitted with" in problem
+
+    def test_of_a_sealed_file_the_copy_that_stayed_is_compared(self, held, world):
+        paths = [held / "kit", held / "Alpha.receipt"]
+        (problem,) = verify_files([*paths, world.file("Alpha")]).problems
+        assert problem.endswith("it is sealed: give held-back.safetensors, which stayed here")
+        world.upload("Alpha").save(held / "held-back.safetensors")  # not signed
+        assert verify_files([*paths, held / "held-back.safetensors"]).problems == ()
+        world.upload("Beta").save(held / "held-back.safetensors")
+        assert verify_files([*paths, held / "held-back.safetensors"]).problems
 
     def test_two_ledgers_in_one_hand_are_found(self, held, study):
         """The coordinator himself signs another history."""

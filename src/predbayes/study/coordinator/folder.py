@@ -5,7 +5,7 @@ kit/                    plan and reference inputs, as every site has them
 labels.json             the coordinator's labels and which rows they are of
 ledger.jsonl            every step (`predbayes.study.store.ledger`)
 audit.jsonl             who asked for what (`predbayes.study.store.audit`)
-uploads/DIGEST.safetensors
+uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`
 results/N/              result.json, report.html, report-public.html, model-card.html, model/
 .key-path               where the coordinator's key lies, if the plan names one
 
@@ -15,6 +15,9 @@ Where there is such a key, kit, results and models have a file that signs the ot
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +25,10 @@ from pydantic import ValidationError
 
 from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
+from predbayes.exchange.sealed import SUFFIX, unseal
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
+from predbayes.study.coordinator.signer import private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import PLAN_FILE, Kit, Labels
 from predbayes.study.plan.schema import Plan
@@ -34,6 +39,7 @@ from predbayes.study.store.ledger import Ledger
 
 KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
 UPLOADS, RESULTS = "uploads", "results"
+PLAIN = ".safetensors"
 RESULT_FILE = "result.json"
 
 
@@ -100,13 +106,14 @@ class StudyFolder:
 
     def read(self, accepted: Accepted) -> Upload:
         """Read an accepted upload; one that changed since, or is not the site's, is refused."""
-        path = self.upload_path(accepted.digest)
+        path = self.upload_path(accepted)
         if not path.is_file() or file_digest(path) != accepted.file_digest:
             raise StudyError(
                 f"the upload of {accepted.site} was altered; run `predbayes study verify`"
             )
-        header = Header.read(path)
-        upload = Upload.load(path, header)
+        with self._opened(path) as plain:
+            header = Header.read(plain)
+            upload = Upload.load(plain, header)
         named = (upload.info.site, upload.digest()) == (accepted.site, accepted.digest)
         if not named or not header.is_signed_by(accepted.key, accepted.digest):
             raise StudyError(
@@ -115,6 +122,20 @@ class StudyFolder:
             )
         return upload
 
-    def upload_path(self, digest: str) -> Path:
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[Path]:
+        """Decrypt a sealed file into a folder that is private, and gone afterwards."""
+        if path.suffix != SUFFIX:
+            yield path
+            return
+        plan = self.plan
+        assert plan.coordinator is not None  # or nothing would have been sealed
+        key = private_key(self.folder, plan.coordinator.signing.hex).encryption
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
+            plain = Path(private) / f"upload{PLAIN}"
+            unseal(path, plain, key, plan.digest())
+            yield plain
+
+    def upload_path(self, accepted: Accepted) -> Path:
         """Return where an accepted upload is."""
-        return self.folder / UPLOADS / f"{digest}.safetensors"
+        return self.folder / UPLOADS / f"{accepted.digest}{SUFFIX if accepted.sealed else PLAIN}"

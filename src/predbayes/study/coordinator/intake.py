@@ -16,6 +16,7 @@ from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import Header, Spec
+from predbayes.exchange.sealed import sealed_room
 from predbayes.exchange.upload import Upload
 from predbayes.study.plan.models import site_arrays, site_network
 from predbayes.study.plan.schema import Plan
@@ -88,7 +89,8 @@ class Intake:
     @property
     def max_bytes(self) -> int:
         """The largest file that is looked at."""
-        return min(self.plan.upload.max_bytes, self.expected.max_bytes)
+        most = min(self.plan.upload.max_bytes, self.expected.max_bytes)
+        return sealed_room(most) if self.plan.recipient else most
 
     def check(self, path: Path, keys: Mapping[str, str], heads: Container[str] = ()) -> Upload:
         """The upload in a file, if it is what an admitted site may send.

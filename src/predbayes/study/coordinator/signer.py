@@ -24,15 +24,15 @@ KEY_PATH = ".key-path"
 VARIABLE = "PREDBAYES_COORDINATOR_KEY"
 
 
-def private_key(folder: Path, public: str) -> SigningKey:
+def private_key(folder: Path, public: str) -> CoordinatorKey:
     """Read the key that a study's plan names; another one is refused."""
     path = key_path(folder)
     if path is None:
         raise KeyFileError(
             f"the plan names a coordinator's key: give its file by --key or in {VARIABLE}"
         )
-    key = CoordinatorKey.load(path).signing
-    if key.public.hex != public:
+    key = CoordinatorKey.load(path)
+    if key.signing.public.hex != public:
         raise KeyFileError(f"{path.name} is not the key that the plan names")
     return key
 

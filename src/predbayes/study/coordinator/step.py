@@ -17,11 +17,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
-from predbayes.exchange.signing import PublicKey, SigningKey
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
+from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import folded_name, require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
-from predbayes.study.coordinator.folder import RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.folder import PLAIN, RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
 from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
@@ -32,7 +34,7 @@ from predbayes.study.store.files import copy_bounded, locked
 from predbayes.study.store.ledger import Entry
 from predbayes.text import printable
 
-_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.safetensors|{re.escape(TEMPORARY)}.*")
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed)|{re.escape(TEMPORARY)}.*")
 
 
 @dataclass(frozen=True)  # without slots, where what is read once is kept
@@ -41,12 +43,12 @@ class Step:
 
     study: StudyFolder
     state: State
-    key: SigningKey | None  # the coordinator's
+    key: CoordinatorKey | None
 
     @property
     def signer(self) -> Signer | None:
         """Signs statements about the study as it is now; None if nothing of it is signed."""
-        return None if self.key is None else Signer(self.key, self.state)
+        return None if self.key is None else Signer(self.key.signing, self.state)
 
     @cached_property
     def intake(self) -> Intake:
@@ -56,14 +58,15 @@ class Step:
     def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
         """Write an entry, and take it into the state."""
         after = self.state.num_entries, self.state.last
-        entry = self.study.ledger.append(step, data, at, after=after, key=self.key)
+        signing = None if self.key is None else self.key.signing
+        entry = self.study.ledger.append(step, data, at, after=after, key=signing)
         self.state.take(entry)
         return entry
 
     def clear(self) -> None:
         """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
         folder = self.study.folder
-        wanted = {f"{accepted.digest}.safetensors" for accepted in self.state.accepted}
+        wanted = {self.study.upload_path(accepted).name for accepted in self.state.accepted}
         # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
         _remove_from(
             folder / UPLOADS,
@@ -109,7 +112,10 @@ class Step:
         scratch = self.study.folder / UPLOADS / f"{TEMPORARY}upload"
         try:
             num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
+            site = self._open(scratch)
             upload = self.intake.check(scratch, self.state.keys, self.state.heads)
+            if site and site != upload.info.site:
+                raise UploadError("its envelope names another site than the one that signed it")
             self.intake.rehearse(upload, lambda: self.study.kit.inputs)
             if upload.info.kind == "evaluation":
                 return self._accept_evaluation(scratch, upload, num_bytes)
@@ -120,6 +126,21 @@ class Step:
             raise UploadError(str(error), shown) from error
         finally:
             remove(scratch)
+            remove(_sealed(scratch))
+
+    def _open(self, scratch: Path) -> str:
+        """Decrypt a file in its place, and return whose it says that it is; "" where none is.
+
+        A file that anybody could have read on its way is refused where the plan wants none such.
+        """
+        if not self.intake.plan.recipient:
+            return ""
+        if not is_sealed(scratch):
+            raise UploadError("it is not encrypted, as the plan asks: hand over the file .sealed")
+        assert self.key is not None  # as the plan names one
+        scratch.replace(_sealed(scratch))
+        key = self.key.encryption
+        return unseal(_sealed(scratch), scratch, key, self.intake.plan_digest).site
 
     def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
         site, digest = upload.info.site, upload.digest()
@@ -157,16 +178,18 @@ class Step:
         self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
     ) -> None:
         """Put a file in its place, and then write the entry that names it."""
-        digest = upload.digest()
+        digest, kept = upload.digest(), scratch
+        if self.intake.plan.upload.keep_sealed and _sealed(scratch).exists():
+            kept, more = _sealed(scratch), {**more, "sealed": True}
         data = {
             "site": upload.info.site,
             "digest": digest,
-            "file_digest": file_digest(scratch),
+            "file_digest": file_digest(kept),
             "num_bytes": num_bytes,
             "num_rows": upload.info.num_rows,
             **more,
         }
-        put(scratch, self.study.upload_path(digest))
+        put(kept, self.study.folder / UPLOADS / f"{digest}{SUFFIX if kept != scratch else PLAIN}")
         self.record(step, data)
 
     def receipt(self, site: str) -> bytes:
@@ -219,6 +242,10 @@ def _intake(plan: str) -> Intake:
 def _require_countable(site: str, rows: int | None) -> None:
     if rows is not None and not 0 < rows <= MAX_ROWS:
         raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
+
+
+def _sealed(scratch: Path) -> Path:
+    return scratch.with_name(f"{scratch.name}{SUFFIX}")
 
 
 def _remove_from(folder: Path, unwanted: Callable[[str], bool]) -> None:

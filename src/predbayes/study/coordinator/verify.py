@@ -24,7 +24,7 @@ from predbayes.exchange.statement import (
 )
 from predbayes.files import file_digest
 from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
-from predbayes.study.coordinator.folder import KIT, LEDGER, RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.folder import KIT, LEDGER, RESULTS, StudyFolder
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
@@ -54,7 +54,7 @@ def verify(
         return problems
     try:
         state = study.state()
-        problems = _altered(study, _recorded(state)) or [
+        problems = _altered(study, _recorded(study, state)) or [
             *_unsigned(study, state, key),
             *_not_of_sites(study, state),
             *_not_contained(state, contains),
@@ -119,11 +119,12 @@ def _not_contained(state: State, heads: Iterable[str]) -> Iterator[str]:
             yield f"the ledger does not contain {printable(head)}: it is another, or was cut"
 
 
-def _recorded(state: State) -> dict[str, str]:
+def _recorded(study: StudyFolder, state: State) -> dict[str, str]:
     """The digest of every file that should be there, by path."""
     files = dict(state.files)
     for accepted in state.accepted:
-        files[f"{UPLOADS}/{accepted.digest}.safetensors"] = accepted.file_digest
+        name = study.upload_path(accepted).relative_to(study.folder).as_posix()
+        files[name] = accepted.file_digest
     for result in state.results:
         files |= {f"{RESULTS}/{result.number}/{p}": d for p, d in result.files.items()}
     return files

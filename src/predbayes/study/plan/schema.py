@@ -201,6 +201,8 @@ class UploadRules(Section):
     precision: Literal["float16", "float32"] = "float32"
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
+    encrypt: bool | None = None  # to the coordinator's key; None: if the plan names one
+    keep_sealed: bool = False  # at the coordinator, who opens it only to finish and to verify
 
 
 class Pool(Section):
@@ -292,12 +294,20 @@ class Plan(Section):
             raise ValueError("with learner 'any' sites can only send predictions")
         if self.frozen is not None:
             _require_frozen(self)
+            if self.upload.encrypt and self.coordinator is None:
+                raise ValueError("upload.encrypt needs the coordinator's key: plan freeze --key")
         return self
 
     @property
     def coordinator(self) -> CoordinatorPublicKey | None:
         """The keys of the coordinator, if the plan was frozen with any."""
         return None if self.frozen is None else self.frozen.coordinator
+
+    @property
+    def recipient(self) -> str:
+        """The coordinator's X25519 key, if what sites send is encrypted to it; else empty."""
+        wanted = self.coordinator is not None and self.upload.encrypt is not False
+        return self.coordinator.encryption if wanted and self.coordinator else ""
 
     @property
     def classification(self) -> bool:

@@ -15,6 +15,7 @@ class Accepted:
     file_digest: str  # of its bytes
     num_bytes: int
     num_rows: int
+    sealed: bool = False  # whether its bytes are kept as they came
     at: str
     number: int  # of the entry
     key: str  # with which the site was admitted then; empty if it was not

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from predbayes.errors import KeyFileError, StudyError
+from predbayes.exchange.sealed import SUFFIX, seal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict
 from predbayes.files import remove, write_whole
@@ -200,12 +201,35 @@ def _verified(key: str, text: str, signature: str) -> bool:
         return False  # no key at all
 
 
-def write_upload(upload: Upload, key: SigningKey | None, signed: Path, held_back: Path) -> Path:
-    """Write an upload signed or, without a key, held back; the other file is removed."""
-    path, other = (held_back, signed) if key is None else (signed, held_back)
-    write_whole(path, lambda partial: upload.save(partial, key))
-    remove(other)  # of an earlier run, perhaps
+def write_upload(
+    plan: Plan, upload: Upload, key: SigningKey | None, signed: Path, held_back: Path
+) -> Path:
+    """Write what leaves: an upload signed, and sealed if the plan says so; or, without a key, none.
+
+    What is not to leave is held back, unsigned. It also stays beside a sealed file, which the site
+    itself cannot read. Other files, of an earlier run perhaps, are removed.
+    """
+    sealed = signed.with_suffix(SUFFIX)
+    path = held_back if key is None else sealed if plan.recipient else signed
+    if path != signed:
+        write_whole(held_back, lambda partial: upload.save(partial))
+    if path == sealed and key is not None:
+        write_whole(sealed, lambda partial: _seal(plan, upload, key, partial))
+    if path == signed:
+        write_whole(signed, lambda partial: upload.save(partial, key))
+    for other in {signed, sealed, held_back} - ({path} if path == signed else {path, held_back}):
+        remove(other)
     return path
+
+
+def _seal(plan: Plan, upload: Upload, key: SigningKey, target: Path) -> None:
+    plain = target.with_suffix(".signed")
+    try:
+        upload.save(plain, key)
+        site = upload.info.site
+        seal(plain, target, plan=upload.info.plan, site=site, to=plan.recipient)
+    finally:
+        remove(plain)
 
 
 def _asks_people(plan: Plan) -> bool:

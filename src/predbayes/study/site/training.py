@@ -10,7 +10,7 @@ upload to the bit, also if training was killed and went on.
 
 In a folder of the site's choice:
 
-    NAME.safetensors    the signed upload, the one file that leaves
+    NAME.safetensors    the signed upload, the one file that leaves; NAME.sealed if it is encrypted
     held-back.safetensors   in its place until it is approved, where the plan asks for that
     egress.html         what leaves, on one page for whoever approves it
     home/               stays: predictions of the site's own model on its held-out rows
@@ -210,7 +210,8 @@ class Training:
         plan = self.kit.plan
         released = self.approvals.may_leave(plan, upload)
         key = self.key if released else None
-        path = write_upload(upload, key, self._signed, self.out / HELD_BACK)
+        held_back = self.out / HELD_BACK
+        path = write_upload(plan, upload, key, self._signed, held_back)
         trained, held_out = split_rows(plan, self.site, len(rows.targets))
         summary = DataSummary(
             num_rows=len(rows.targets) + rows.num_dropped,
@@ -222,7 +223,11 @@ class Training:
         page = render_egress(
             plan,
             upload,
-            num_bytes=path.stat().st_size + (0 if released else _SIGNATURE_BYTES),
+            num_bytes=(
+                path.stat().st_size
+                if path == self._signed
+                else held_back.stat().st_size + _SIGNATURE_BYTES
+            ),
             key_fingerprint=self.key.public.fingerprint,
             data=summary,
             released=released,

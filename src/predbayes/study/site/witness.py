@@ -18,6 +18,7 @@ from pathlib import Path
 from predbayes.errors import PredbayesError, StudyError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.header import Header
+from predbayes.exchange.sealed import SUFFIX
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.statement import (
     KIT_SIGNATURE,
@@ -106,7 +107,7 @@ def verify_files(
         return Verified((), (why,), None)
     problems: list[str] = []
     found: list[Statement] = []
-    for path in (path for path in paths if path.suffix != _UPLOAD):
+    for path in (path for path in paths if path.suffix not in (_UPLOAD, SUFFIX)):
         try:
             statement, wrong = _statement(path, key)
             found.append(statement)
@@ -114,7 +115,7 @@ def verify_files(
         except PredbayesError as error:
             problems.append(f"{path}: {error}")
     problems += _contradictions(found, words)
-    for path in (path for path in paths if path.suffix == _UPLOAD):
+    for path in (path for path in paths if path.suffix in (_UPLOAD, SUFFIX)):
         problems += _not_received(path, found)
     return Verified(tuple(found), tuple(problems), key)
 
@@ -163,6 +164,9 @@ def _contradictions(found: Sequence[Statement], words: str) -> Iterator[str]:
 def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
     """Yield why no receipt is of an upload."""
     receipts = [statement for statement in found if isinstance(statement, Receipt)]
+    if path.suffix == SUFFIX:
+        yield f"{path}: it is sealed: give held-back.safetensors, which stayed here"
+        return
     try:
         header = Header.read(path)
         digest = Upload.load(path, header).digest()
@@ -172,5 +176,7 @@ def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
     received = [r for r in receipts if digest in (r.upload, *r.evaluations)]
     if not received:
         yield f"{path}: no receipt given here is of this file"
-    elif not any(header.is_signed_by(receipt.key, digest) for receipt in received):
+    elif header.signature is not None and not any(
+        header.is_signed_by(receipt.key, digest) for receipt in received
+    ):
         yield f"{path}: it is not signed with the key that the site was admitted with"
