@@ -68,6 +68,7 @@ hidden = [20]
 [learner]
 name = "any"
 holdout = 0.0
+holdout_reason = "nobody's data"
 [upload]
 kind = "predictions"
 precision = "float16"

@@ -290,6 +290,41 @@ class TestNoise:
         assert float(predictor.predict(far).var) == pytest.approx(1.09, rel=1e-3)
 
 
+class TestDiscreet:
+    """What leaves a site must not tell where its rows lie."""
+
+    @pytest.mark.parametrize("model", ["ridge", "bayesian"])
+    def test_a_linear_model_tells_one_variance(self, model, line, rng):
+        learner = SklearnRegressor(REGRESSORS[model], discreet=True)
+        predictive = learner.fit(line, rng=rng).predict(line[0])
+        assert len(predictive.var.unique()) == 1
+        assert predictive.epistemic_var is None
+
+    def test_the_one_variance_is_the_cross_validated_error(self, rng):
+        rows = line_of(1000, rng)
+        noise_var = SklearnRegressor(Ridge(1e-6), discreet=True).fit(rows, rng=rng).noise_var
+        low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 1000) / 1000
+        assert low < noise_var / NOISE_STD**2 < high
+
+    def test_a_process_is_an_ensemble_and_not_taken_at_its_word(self, line, rng):
+        learner = SklearnRegressor(REGRESSORS["process"], size=4, discreet=True)
+        predictor = learner.fit(line, rng=rng)
+        means = np.stack([member.predict(line[0].numpy()) for member in predictor.members])
+        assert len(predictor.members) == 4
+        expected = means.var(0) + predictor.noise_var
+        np.testing.assert_allclose(predictor.predict(line[0]).var.numpy(), expected, rtol=1e-4)
+
+    def test_a_process_sees_no_row_twice(self, rng):
+        """Copies would tell it that there is no noise."""
+        rows = line_of(100, rng)
+        predictor = SklearnRegressor(REGRESSORS["process"], size=4, discreet=True).fit(
+            rows, rng=rng
+        )
+        for member in predictor.members:
+            assert len(np.unique(member.X_train_, axis=0)) == len(member.X_train_) < 80
+            assert member.kernel_.k2.noise_level == pytest.approx(NOISE_STD**2, rel=0.6)
+
+
 class TestRows:
     def test_a_dataloader_is_gathered(self, blobs):
         loader = DataLoader(TensorDataset(*blobs), batch_size=50)

@@ -49,7 +49,7 @@ screening = "%(screening)s"
 kind = "%(kind)s"
 %(upload)s
 """
-_LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.0\n"
+_LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.0\nholdout_reason = 'drawn'\n"
 _CLASSES = """
 [target]
 name = "kind"

@@ -40,7 +40,8 @@ class Sums(Strict):
     """Sums of one metric over rows; those of several sites add up to those of all their rows."""
 
     total: Number
-    squares: Amount  # of the values, for an interval
+    # Of the values, for an interval; a share has none, since they are its total.
+    squares: Annotated[Amount | None, Field(exclude_if=lambda found: found is None)] = None
 
 
 class BinSums(Strict):

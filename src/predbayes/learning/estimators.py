@@ -16,6 +16,12 @@ impossible, least of all one that the site has never seen. A regressor's noise i
 cross-validated squared error less the members' mean variance on the site's rows, so that on those
 rows the predictive variance is, on average, the squared error on rows not trained on.
 
+A variance can give the rows away. That of a linear model is a quadratic form in x. Whoever sees it
+at enough x has the form's coefficients, and they are the site's column means and scatter matrix:
+160 rows gave each mean to four decimals. A Gaussian process is surest amid its rows. So where
+predictions leave a site, a regressor is ``discreet``: it is an ensemble, a linear one tells one
+variance for every x (the cross-validated squared error), and no estimator's own deviation is taken.
+
 scikit-learn is imported when an estimator is used, never with this module.
 """
 
@@ -26,7 +32,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -109,15 +115,18 @@ class SklearnRegressor:
 
     An estimator that has a predictive standard deviation of its own (`return_std`: Gaussian
     processes, Bayesian ridge regression) is fitted once and taken at its word, whatever the
-    ``size``. A Gaussian process knows of noise what its kernel does: add a `WhiteKernel`.
+    ``size``, unless it is to be ``discreet``. A Gaussian process knows of noise what its kernel
+    does: add a `WhiteKernel`.
 
     Args:
         estimator: Unfitted; a pipeline will do. It is cloned, never changed.
         size: How many members; 1 is one fit on all rows as they are.
+        discreet: Whether the variance must not tell where the site's rows lie.
     """
 
     estimator: Any
     size: int = 10
+    discreet: bool = False
 
     def __post_init__(self) -> None:
         _require_estimator(self.estimator, self.size)
@@ -135,34 +144,38 @@ class SklearnRegressor:
         table, numbers = _table(inputs), targets.double().numpy()
         # A hundredth of the targets' standard deviation; constant targets have no unit to give.
         floor_var = MIN_NOISE_VAR * (float(numbers.var()) or 1.0)
-        if _has_std(self.estimator):
+        if _has_std(self.estimator) and not self.discreet:
             members = _members(self.estimator, table, numbers, 1, rng)
-            return FittedRegressor(members, floor_var, has_std=True)
+            return FittedRegressor(members, floor_var, "own")
         members = _members(self.estimator, table, numbers, self.size, rng)
         spread_var = float(np.var([_means(member, table) for member in members], axis=0).mean())
         held_out = _held_out_residuals(self.estimator, table, numbers, rng)
-        noise_var = float((held_out**2).mean()) - spread_var
-        return FittedRegressor(members, max(noise_var, floor_var))
+        error_var = float((held_out**2).mean())
+        if self.discreet and hasattr(_last_step(members[0])[1], "coef_"):
+            return FittedRegressor(members, max(error_var, floor_var), "one")
+        return FittedRegressor(members, max(error_var - spread_var, floor_var))
 
 
 @dataclass(frozen=True, slots=True)
 class FittedRegressor:
-    """The members and the noise beside them; or one that knows its own standard deviation."""
+    """The members, and what the variance is beside their spread, or in its place."""
 
     members: tuple[Any, ...]
-    noise_var: float  # with has_std the least variance
-    has_std: bool = False
+    noise_var: float  # with "own" the least variance
+    variance: Literal["spread", "own", "one"] = "spread"
 
     def predict(self, inputs: Tensor) -> Gaussian:
         """Return the moments of the members' mixture, in the units of the targets."""
         table = _table(inputs)
-        if self.has_std:
+        if self.variance == "own":
             mean, std = self.members[0].predict(table, return_std=True)
             # What of it is noise, the estimator does not say.
             return Gaussian(_tensor(mean), _tensor(std**2).clamp_min(self.noise_var))
         means = np.stack([_means(member, table) for member in self.members])
-        epistemic_var = _tensor(means.var(0))
-        return Gaussian(_tensor(means.mean(0)), epistemic_var + self.noise_var, epistemic_var)
+        mean, epistemic_var = _tensor(means.mean(0)), _tensor(means.var(0))
+        if self.variance == "one":
+            return Gaussian(mean, torch.full_like(mean, self.noise_var))
+        return Gaussian(mean, epistemic_var + self.noise_var, epistemic_var)
 
 
 class _OneClass:
@@ -189,6 +202,8 @@ def _members(
             members.append(_fitted(estimator, table, targets, weights, rng=own))
         else:
             drawn = _drawn_rows(targets, own)
+            if _has_std(estimator):
+                drawn = np.unique(drawn)  # two copies of a row would tell it that nothing is noise
             members.append(_fitted(estimator, table[drawn], targets[drawn], rng=own))
     return tuple(members)
 
@@ -268,7 +283,8 @@ def _weight_name(estimator: Any) -> str | None:
 
 
 def _has_std(estimator: Any) -> bool:
-    return "return_std" in inspect.signature(_last_step(estimator)[1].predict).parameters
+    predict = getattr(_last_step(estimator)[1], "predict", None)
+    return predict is not None and "return_std" in inspect.signature(predict).parameters
 
 
 def _table(inputs: Tensor) -> Array:

@@ -102,7 +102,7 @@ def test_everything_is_said_at_once_errors_first(folder):
     )
     found = check(plan, folder, today=TODAY)
     severities = [one.severity for one in found]
-    assert severities == ["error"] * 3 + ["warning"] * 3
+    assert severities == ["error"] * 4 + ["warning"] * 2
 
 
 class TestProvenance:
@@ -292,8 +292,10 @@ class TestRules:
         assert said("error", pool={"own": "logistic-regression"}, target=regression())
 
     def test_without_a_holdout_nobody_can_compare(self, said):
-        (text,) = said("warning", learner={"holdout": 0.0})
+        (text,) = said("error", learner={"holdout": 0.0})
         assert "no site can compare" in text
+        assert "say in holdout_reason why not" in text
+        assert said("warning", learner={"holdout": 0.0, "holdout_reason": "few rows"})
 
     def test_very_many_categories(self, said):
         words = ["a", "b", *(f"word {i}" for i in range(49))]

@@ -219,9 +219,10 @@ def _rules(plan: Plan, today: datetime.date) -> Iterator[Finding]:
         known = [*learner_names(plan), "none"]
         yield error(f"pool: {no_such('own learner', plan.pool.own, known)}")
     if plan.learner.holdout == 0:
-        yield warning(
-            "learner: with holdout = 0 no site can compare the result with its own model on rows "
-            "that neither has seen"
+        yield (warning if plan.learner.holdout_reason else error)(
+            "learner: with holdout = 0 no site can compare the result with its own model, and two "
+            "uploads, with and without a person, differ by that person alone; hold some rows out, "
+            "or say in holdout_reason why not"
         )
 
 

@@ -110,7 +110,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
         raise PlanError(no_such(f"learner for a {plan.target.task}", name, learner_names(plan)))
     if plan.classification:
         return SklearnClassifier(estimator, plan.num_outputs)
-    return SklearnRegressor(estimator)
+    return SklearnRegressor(estimator, discreet=True)
 
 
 def learner_names(plan: Plan) -> list[str]:

@@ -192,6 +192,7 @@ class Learner(Section):
     max_samples: Annotated[int, Field(gt=0)] = 6
     threads: Annotated[int, Field(gt=0)] = 1  # with one, a run repeats to the bit
     holdout: Annotated[Finite, Field(ge=0, lt=1)] = 0.2  # of a site's rows, never trained on
+    holdout_reason: str = ""  # why none is held out; needed with holdout = 0
 
 
 class UploadRules(Section):

@@ -6,10 +6,15 @@ squares: the sums of several sites add up to those of all their rows, and carry 
 
     mean = S1 / n,   mean +- t sqrt((S2 / n - mean^2) / (n - 1)),
 
-and for shares Wilson's. A reliability diagram is sums by bins in the same way.
+and for shares Wilson's, which needs no squares. A reliability diagram is sums by bins likewise.
 
-Of fewer rows than the plan's `min_cell` nothing is sent, and no diagram with a bin of fewer. Sums
-travel with six digits: more would mean nothing, and might tell which rows they are sums of.
+Whoever has the model and knows people by their columns can ask which of them these sums are sums
+of. Six digits over five rows answered: who, and each one's outcome. So what leaves is little
+against what it could be about:
+
+    rows       at least 30, and the plan's `min_cell`
+    digits     three, of S1 and of the spread S2 - S1^2 / n: about ten bits a number
+    diagram    of at least 100 rows, without a bin of fewer than `min_cell`
 """
 
 from __future__ import annotations
@@ -34,13 +39,19 @@ from predbayes.study.result.scoring import TAILS, measures_of, row_values, wilso
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
 
-_DIGITS = 6
-_SLACK = 1e-4  # of what rounding to so many digits may do
+FEWEST_ROWS = 30
+"""Whatever the plan says; fewer can be told apart by their sums."""
+
+FEWEST_ROWS_OF_DIAGRAM = 100
+
+_DIGITS = 3
+_SLACK = 0.006  # of what rounding to so many digits may do
+_EXACT = 1e-9  # of what a computer's arithmetic may do
 
 
 def fewest_rows(plan: Plan) -> int:
     """Return the number of rows below which nothing is sent."""
-    return max(plan.rules.min_cell, *(measure.least_rows for measure in measures_of(plan)))
+    return max(FEWEST_ROWS, plan.rules.min_cell)
 
 
 def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> Evaluation:
@@ -81,6 +92,11 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     for name, sums in evaluation.metrics.items():
         if not _possible(plan, measures[name], sums, num_rows):
             raise UploadError(f"its sums of {name} cannot be those of {num_rows:,} rows")
+        if not _is_rounded(measures[name], sums, num_rows):
+            raise UploadError(
+                f"its sums of {name} have more than {_DIGITS} digits, which may tell of single "
+                "rows; make it again with this version's `predbayes site evaluate`"
+            )
     if evaluation.bins is not None:
         _check_bins(plan, evaluation.bins, evaluation.metrics, num_rows)
 
@@ -112,19 +128,28 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
 
 
 def _sums(measure: Measure, rows: Tensor) -> Sums:
-    total, squares = float(rows.sum()), float(rows.square().sum())
     if measure.is_share:
-        return Sums(total=total, squares=squares)
-    return Sums(total=_rounded(total), squares=_rounded(squares))
+        return Sums(total=float(rows.sum()))
+    rows = rows.double()
+    total, spread = _rounded(float(rows.sum())), float((rows - rows.mean()).square().sum())
+    return Sums(total=total, squares=total * total / len(rows) + _rounded(spread))
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
+def _is_rounded(measure: Measure, sums: Sums, num_rows: int) -> bool:
+    if measure.is_share or sums.squares is None:
+        return True
+    spread = sums.squares - sums.total * sums.total / num_rows
+    near = _EXACT * sums.squares  # which is all that is left of a spread of nothing
+    return _rounded(sums.total) == sums.total and abs(_rounded(spread) - spread) <= near
+
+
 def _bin_sums(predictive: Categorical, targets: Tensor, min_cell: int) -> BinSums | None:
     sums = reliability(predictive, targets, DIAGRAM_BINS)
-    if any(0 < count < min_cell for count in sums.count):
+    if len(targets) < FEWEST_ROWS_OF_DIAGRAM or any(0 < n < min_cell for n in sums.count):
         return None
     return BinSums(
         rows=tuple(sums.count),
@@ -136,22 +161,26 @@ def _bin_sums(predictive: Categorical, targets: Tensor, min_cell: int) -> BinSum
 def _possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool:
     total, squares = sums.total, sums.squares
     if measure.is_share:
-        return total == int(total) and 0 <= total <= num_rows and squares == total
+        return total == int(total) and 0 <= total <= num_rows and squares in (None, total)
+    if squares is None:
+        return False
     least, most = measure.bounds
     least = max(0.0, least) if plan.classification else least  # no probability is above 1
     if not least <= total / num_rows <= most * (1 + _SLACK):
         return False
     # Of values that are not negative none is above their sum; no sum over sites is infinite.
     largest = total if least >= 0 else num_rows * most
-    if squares > largest * largest * (1 + _SLACK):
+    if squares > (largest * (1 + _SLACK)) ** 2:
         return False
-    return squares * num_rows >= total * total * (1 - _SLACK)  # Cauchy and Schwarz
+    return squares * num_rows >= total * total * (1 - _EXACT)  # Cauchy and Schwarz
 
 
 def _check_bins(plan: Plan, bins: BinSums, metrics: Mapping[str, Sums], num_rows: int) -> None:
     sizes = {len(bins.rows), len(bins.hits), len(bins.confidence)}
     if not plan.classification or sizes != {DIAGRAM_BINS}:
         raise UploadError("its reliability bins are not those of the plan")
+    if num_rows < FEWEST_ROWS_OF_DIAGRAM:
+        raise UploadError(f"its reliability bins are of fewer rows than {FEWEST_ROWS_OF_DIAGRAM}")
     if any(0 < count < plan.rules.min_cell for count in bins.rows):
         raise UploadError(f"a reliability bin has fewer than {plan.rules.min_cell} rows")
     inside = all(
@@ -166,7 +195,7 @@ def _estimate(measure: Measure, sums: Sums, num_rows: int) -> Estimate:
     if measure.is_share:
         return wilson(int(sums.total), num_rows)
     mean = sums.total / num_rows
-    var = max(0.0, sums.squares / num_rows - mean * mean)
+    var = max(0.0, (sums.squares or 0.0) / num_rows - mean * mean)
     reach = float(scipy.stats.t.ppf(TAILS[1], num_rows - 1)) * math.sqrt(var / (num_rows - 1))
     ends = torch.tensor([mean, mean - reach, mean + reach], dtype=torch.float64)
     value, low, high = measure.after(ends).tolist()
@@ -178,7 +207,7 @@ def _added(summed: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
     return {
         name: Sums(
             total=math.fsum(metrics[name].total for metrics in summed),
-            squares=math.fsum(metrics[name].squares for metrics in summed),
+            squares=math.fsum(metrics[name].squares or 0.0 for metrics in summed),
         )
         for name in summed[0]
     }

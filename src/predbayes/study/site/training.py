@@ -5,8 +5,10 @@
     upload    predictions on the reference inputs, or weight samples; row count, and class counts
               where none is below the plan's `min_cell`
 
-Everything random derives from the plan's seed and the site's name: the same rows give the same
-upload to the bit, also if training was killed and went on.
+Everything random derives from the plan's seed, the site's name and, where a learner is refitted by
+the bootstrap, its rows: the same rows give the same upload to the bit, also if training was killed
+and went on. With other rows, be it one less, every bootstrap weight is drawn anew, so that the
+difference of two uploads is mostly theirs, and not the person's who was taken out.
 
 In a folder of the site's choice:
 
@@ -286,7 +288,8 @@ def fit_site(
     kept, _held_out = split_rows(plan, site, len(rows.targets))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
-    rng = generator(plan.seed, "site", site)
+    drawn_by = () if isinstance(fitted, SGHMCLearner) else (rows.digest(),)
+    rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
         own = fitted.fit(rows[kept], rng=rng, **options)
         upload = upload_of(

@@ -1,0 +1,110 @@
+"""Sums over held-out rows, and somebody who knows people by their columns and has the model.
+
+Six digits over five rows fitted one hypothesis of 4.6 million: who was held out, and each one's
+diagnosis. Now there is nothing to send of fewer than 30 rows, and of 30 rows the sums fit so many
+hypotheses that already those nearest to the truth are many.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from predbayes.errors import DataError
+from predbayes.predictive.families import Categorical
+from predbayes.seeding import generator
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.evaluation import FEWEST_ROWS, evaluation_upload, sum_up
+
+PLAN = Plan.loads("""
+format = 1
+name = "sums"
+target = { name = "disease", task = "classification", classes = ["no", "yes"] }
+reference = {}
+[columns]
+x = { type = "number" }
+""")
+NUM_CANDIDATES = 60
+MEASURES = ("nll", "brier", "accuracy")
+SITES = range(5)
+
+
+def people(seed):
+    """What the model says of each candidate, and the diagnosis."""
+    rng = generator(seed, "people")
+    odds = 1.5 * torch.randn(NUM_CANDIDATES, generator=rng)
+    predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
+    return predictive, torch.bernoulli(predictive.moments()[:, 1], generator=rng).long()
+
+
+def values(predictive):
+    """What each candidate with each diagnosis adds to the sums, (candidates, diagnoses, sums)."""
+    log_probs = predictive.log_probs.double().numpy()
+    probs = np.exp(log_probs)
+    brier = np.stack([((probs - np.eye(2)[c]) ** 2).sum(1) for c in (0, 1)], 1)
+    right = np.stack([log_probs.argmax(1) == c for c in (0, 1)], 1)
+    return np.stack([-log_probs, brier, right, log_probs**2, brier**2], 2)
+
+
+def as_sent(sums, num_rows, digits=3):
+    """What leaves: totals, and spreads about the mean, rounded; shares as they are."""
+    totals, squares = sums[..., :3], sums[..., 3:]
+    spreads = squares - totals[..., :2] ** 2 / num_rows
+    return np.concatenate(
+        [rounded(totals[..., :2], digits), totals[..., 2:], rounded(spreads, digits)], -1
+    )
+
+
+def rounded(numbers, digits):
+    scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(numbers))))
+    return np.round(numbers * scale) / scale
+
+
+def num_fitting(seed, digits):
+    """How many of the hypotheses nearest to the truth give the same sums as the truth."""
+    predictive, targets = people(seed)
+    told, order = values(predictive), np.random.default_rng(seed).permutation(NUM_CANDIDATES)
+    held_out, others = order[:FEWEST_ROWS], order[FEWEST_ROWS:]
+    labels = targets.numpy()
+    true = told[held_out, labels[held_out]].sum(0)
+    pairs = np.array(list(itertools.combinations(range(len(held_out)), 2)))
+    out = told[held_out, labels[held_out]]
+    leaves = out[pairs[:, 0]] + out[pairs[:, 1]]
+    coming = np.concatenate(
+        [
+            told[others[pairs[:, 0]], first] + told[others[pairs[:, 1]], second]
+            for first, second in itertools.product((0, 1), repeat=2)
+        ]
+    )
+    target = as_sent(true, FEWEST_ROWS, digits)
+    fitting = 0
+    for left in leaves:
+        sums = as_sent(true - left + coming, FEWEST_ROWS, digits)
+        fitting += int(np.isclose(sums, target, rtol=1e-9).all(1).sum())
+    return fitting
+
+
+def test_what_is_computed_here_is_what_leaves():
+    predictive, targets = people(0)
+    found = sum_up(PLAN, predictive, targets, "0" * 64).metrics
+    sums = values(predictive)[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
+    told = as_sent(sums, NUM_CANDIDATES)
+    assert [found[name].total for name in MEASURES] == pytest.approx(told[:3])
+    for name, spread in zip(("nll", "brier"), told[3:], strict=True):
+        total = found[name].total
+        assert found[name].squares - total**2 / NUM_CANDIDATES == pytest.approx(spread, rel=1e-3)
+
+
+def test_of_five_rows_nothing_leaves():
+    predictive, targets = people(0)
+    with pytest.raises(DataError, match="5 held-out rows are fewer than 30"):
+        evaluation_upload(PLAN, "Basel", predictive[:5], targets[:5], "0" * 64)
+
+
+def test_sums_do_not_name_the_people_they_are_sums_of():
+    """Of 760,000 hypotheses that differ in two people, hundreds fit; with six digits none does."""
+    assert min(num_fitting(seed, digits=3) for seed in SITES) >= 50
+    assert max(num_fitting(seed, digits=6) for seed in SITES) == 0
