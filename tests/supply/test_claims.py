@@ -41,7 +41,7 @@ def test_named_tests_exist():
     assert not exists("tests/supply/test_not_here.py")
 
 
-@pytest.mark.parametrize("page", ["releases.md"])
+@pytest.mark.parametrize("page", ["releases.md", "security-officer.md", "threat-model.md"])
 def test_each_claim_names_a_test(page):
     claims = rows((ROOT / "docs" / page).read_text())
     assert len(claims) >= 5
