@@ -190,7 +190,7 @@ def test_every_step_of_a_ledger_is_in_the_docs_with_its_data(study):
 
 def test_every_file_of_a_study_is_in_the_docs(study):
     for path in study.folder.rglob("*"):
-        if path.is_file() and path.name != ".lock":
+        if path.is_file() and not path.name.startswith(".lock"):
             name = "DIGEST.safetensors" if path.parent.name == "uploads" else path.name
             assert re.search(rf"^\| `(?:\w+/)?{re.escape(name)}` \|", PLAN_PAGE, re.M), name
 
