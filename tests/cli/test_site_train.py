@@ -252,3 +252,15 @@ def test_a_full_disk_is_one_line(folder, room):
     assert "File too large" in line
     assert [path.name for path in (folder / "out").rglob(".partial-*")] == []
     assert done(TRAIN)[-1].startswith("held back")  # with room again, the same command goes on
+
+
+def test_what_training_left_is_deleted_and_that_is_on_record(folder):
+    done("site key Basel")
+    done("site approve kit --by officer")
+    done(TRAIN)
+    said = done("site delete out")
+    assert "deleted: out/held-back.safetensors" in said
+    assert "receipt: out/Basel.deletion" in said
+    kept = sorted(path.name for path in (folder / "out").glob("[!.]*.*"))
+    assert kept == ["Basel.deletion", "egress.html"]
+    assert '"act":"delete","outcome":"done"' in (folder / "audit.jsonl").read_text()

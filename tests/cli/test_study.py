@@ -116,6 +116,18 @@ class TestSigned:
             study.admit(site, signed.key(site).public)
         return study
 
+    def test_what_is_deleted_is_receipted_and_verified(self, predbayes, signed, begun):
+        assert predbayes("study", "add", signed.file("Alpha")).code == 0
+        assert predbayes("study", "delete").code == 2
+        done = predbayes("study", "delete", "--all")
+        assert done.code == 0, done.err
+        assert "Alpha.deletion: for Alpha" in done.out
+        assert "SuperLink" in done.out
+        assert "the bytes of 1 file were deleted" in predbayes("study", "verify").out
+        done = predbayes("site", "verify", "study/kit", "Alpha.deletion", signed.signed("Alpha"))
+        assert done.code == 0, done.err
+        assert "deletion for Alpha of" in done.out
+
     def test_a_site_gets_a_receipt_and_asks_for_its_head_later(self, predbayes, signed, begun):
         signed.coordinator.public.save(begun.folder.parent / "coordinator.pub")
         assert predbayes("study", "add", signed.file("Alpha")).code == 0

@@ -55,6 +55,7 @@ _FIRST_FILE = "study/results/.partial-*/result.json"
 _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl",
     "audit.jsonl", "kit.sig", "result.sig", "model.sig", "site.receipt",
+    "Beta.deletion",
 }  # fmt: skip
 _OPERATIONS = {
     "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.utime",
@@ -167,8 +168,10 @@ class Scene:
         ledger = (study / "ledger.jsonl").read_bytes()
         assert ledger.startswith((before / "ledger.jsonl").read_bytes())
         there, expected = Picture.of(self.trial), Picture.of(self.before)
-        if self.name == "withdraw":  # what it deletes may be gone, if the ledger says so
-            going = {f"study/uploads/{d}.safetensors" for d in Study(study).state().withdrawn}
+        if self.name in ("withdraw", "delete"):  # what goes may be gone, if the ledger says so
+            state = Study(study).state()
+            gone = {*state.withdrawn, *state.deleted}
+            going = {f"study/uploads/{digest}.safetensors" for digest in gone}
             expected = dataclasses.replace(
                 expected, contents={k: v for k, v in expected.contents.items() if k not in going}
             )
@@ -376,10 +379,11 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
         "admit": ("admit", SITES[4], late),
         "add": ("add", *map(str, to_add[2:4])),
         "receipt": ("receipt", SITES[0], "--out", f"{root / 'trial'}/site.receipt"),
+        "delete": ("delete", SITES[1], "--out", str(root / "trial")),
         "finish": ("finish",),
         "withdraw": ("withdraw", SITES[1]),
     }
-    num_uploads = {"admit": 0, "add": 2, "receipt": 1, "finish": 3}
+    num_uploads = {"admit": 0, "add": 2, "receipt": 1, "delete": 2, "finish": 3}
     scenes = {}
     for name, arguments in commands.items():
         if name == "withdraw":  # from a study that has a result

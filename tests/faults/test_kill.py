@@ -19,7 +19,7 @@ import pytest
 from tests.faults.crash import CUTS
 
 NUM_KILLS = 50
-STEPS = ("init", "admit", "add", "withdraw", "finish")
+STEPS = ("init", "admit", "add", "withdraw", "delete", "finish")
 COMMANDS = (*STEPS, "receipt")  # which takes no step
 
 
@@ -61,6 +61,7 @@ def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path):
     assert problems(found) == []
     # As many as the steps of the command have at the least, each with its state before.
     least = {"init": 15, "admit": 3, "add": 12, "withdraw": 5, "finish": 17, "receipt": 4}
+    least["delete"] = 9
     died = count(found, killed=True)
     assert all(died[command] >= number for command, number in least.items()), died
     assert count(found, killed=False) == dict.fromkeys(COMMANDS, 1)  # the last is the whole

@@ -45,6 +45,7 @@ own = "%(own)s"
 [rules]
 min_labels_to_judge = 30
 screening = "%(screening)s"
+%(rules)s
 [upload]
 kind = "%(kind)s"
 %(upload)s
@@ -144,6 +145,7 @@ def make_world(
     unlabelled: int = 50,
     own: str = "none",
     screening: str = "report",
+    rules: str = "",
     kind: str = "predictions",
     learner: str = _LEARNER,
     upload: str = "",
@@ -157,6 +159,7 @@ def make_world(
         "unlabelled": unlabelled,
         "own": own,
         "screening": screening,
+        "rules": rules,
         "kind": kind,
         "learner": learner,
         "upload": upload,

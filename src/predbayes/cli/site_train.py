@@ -162,6 +162,29 @@ def train_command(
     _say(trained, site)
 
 
+def delete_command(
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `train` wrote.")],
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Delete what `train` left; sign a receipt of it."""
+    from predbayes.study.site.deletion import delete_outputs
+    from predbayes.study.store.files import RUN_LOCK, locked
+
+    with site_log(site).during("delete", folder=out.name) as what:
+        own = read_site(site)
+        key = read_key(own)
+        if not out.is_dir():
+            raise StudyError(f"there is no folder {out}")
+        with locked(out, RUN_LOCK):
+            path, receipt = delete_outputs(out, own.name, key)
+        what |= {"site": own.name, "files": len(receipt.removed), "key": key.public.fingerprint}
+    for name in receipt.removed:
+        say(f"deleted: {out / name}")
+    say(f"receipt: {path}", "not deleted, and for you to see to:")
+    for line in receipt.remains:
+        say(f"  - {line}")
+
+
 def read_site(path: Path) -> SiteFile:
     """Read site.toml; if there is none, say how to get one."""
     from predbayes.study.tables.sitefile import SiteFile

@@ -53,9 +53,12 @@ def verify_command(
 
 
 def _line(statement: Statement) -> str:
-    from predbayes.exchange.statement import Receipt
+    from predbayes.exchange.statement import Deletion, Receipt
 
     what: str = statement.kind
+    if isinstance(statement, Deletion):
+        count = counted(len(statement.removed), "file")
+        what = f"deletion for {statement.site} of {statement.at[:10]}, {count}"
     if isinstance(statement, Receipt):
         took = "no upload" if statement.upload is None else f"upload {statement.upload[:12]}"
         what = f"receipt for {statement.site} of {statement.at[:10]}, {took}"
@@ -65,11 +68,11 @@ def _line(statement: Statement) -> str:
 def _note(statements: tuple[Statement, ...], site: Path) -> None:
     """Remember the heads, and make sure that receipts are this site's."""
     from predbayes.cli.site_train import read_site
-    from predbayes.exchange.statement import Receipt
+    from predbayes.exchange.statement import Deletion, Receipt
     from predbayes.study.site.witness import Heads
 
     own = read_site(site)
     for statement in statements:
-        if isinstance(statement, Receipt) and statement.site != own.name:
+        if isinstance(statement, Receipt | Deletion) and statement.site != own.name:
             raise StudyError(f"the receipt is for {statement.site}, and this site is {own.name}")
         Heads(own.folder).note(statement)

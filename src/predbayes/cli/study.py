@@ -13,7 +13,7 @@ import typer
 import predbayes.study
 from predbayes.cli.show import PassphraseOption, new_passphrase, read_out, say, show_table
 from predbayes.errors import StudyError, UploadError
-from predbayes.study.wording import counted
+from predbayes.study.wording import counted, quoted
 
 if TYPE_CHECKING:
     from predbayes.study.coordinator.status import SiteStatus, Status
@@ -125,6 +125,33 @@ def receipt(
     say(f"{path}: for {name}, who checks it with predbayes site verify")
 
 
+@app.command("delete")
+def delete(
+    name: Annotated[str | None, typer.Argument(help="The site whose files are deleted.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those of every site.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the receipts.")] = Path(),
+    study: Folder = _DEFAULT,
+) -> None:
+    """Delete uploads whose time is over; results stay."""
+    from predbayes.exchange.statement import DELETION
+    from predbayes.files import write_bytes
+    from predbayes.study.coordinator.study import REMAINS
+
+    opened = predbayes.study.Study(study)
+    if (name is None) != everything:
+        raise StudyError("name the site whose files are deleted, or give --all")
+    for site in sorted(opened.state().uploads) if name is None else [name]:
+        receipt = opened.delete(site)
+        count = counted(len(opened.state().removed(site)), "file")
+        say(f"{site}: the bytes of {count} are deleted; digests and results stay")
+        if receipt is not None:
+            write_bytes(out / f"{site}{DELETION}", receipt)
+            say(f"{out / f'{site}{DELETION}'}: for {site}")
+    say("not deleted, and for you to see to:")
+    for line in REMAINS:
+        say(f"  - {line}")
+
+
 @app.command("withdraw")
 def withdraw(
     name: Annotated[str, typer.Argument(help="The site that withdraws.")],
@@ -214,7 +241,11 @@ def verify(
     if problems:
         count = counted(len(problems), "problem")
         raise StudyError(f"{study} is not as its ledger says ({count})")
-    say(f"{study} is as its ledger says, up to {opened.state().last}")
+    state = opened.state()
+    say(f"{study} is as its ledger says, up to {state.last}")
+    if state.deleted:
+        count = counted(len(state.deleted), "file")
+        say(f"the bytes of {count} were deleted, as it says; their digests are there")
     coordinator = opened.plan.coordinator
     if coordinator is None:
         say("nothing of the coordinator's is signed: the plan names no key")
@@ -236,6 +267,8 @@ def _show(found: Status) -> None:
         show_table(columns, [_line(site) for site in found.sites])
         if any(site.num_rows is not None and site.agreed_rows is None for site in found.sites):
             say("stated: by the site, not agreed with it (predbayes study admit --rows)")
+    for site in found.due:
+        say(f"kept as long as the plan says: predbayes study delete {quoted(Path(site))}")
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
         left, names = f"{found.run.seconds_left:.0f} s", ", ".join(awaited) or "nobody"

@@ -2,6 +2,7 @@
 
     kit.sig            in the kit: its files, and the study that it belongs to
     NAME.receipt       for a site: its key, what it sent, and the ledger's head at that time
+    NAME.deletion      for a site: which of its files are deleted, and what could not be
     result.sig         in a result's folder: its files, the model's among them
     model.sig          in a model's folder: its files, for whoever has no more than the model
 
@@ -26,7 +27,7 @@ from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import digests
 
 KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
-RECEIPT = ".receipt"
+RECEIPT, DELETION = ".receipt", ".deletion"
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _PART = "[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -40,7 +41,7 @@ class Statement(Strict):
     """What every statement has: of which study it is, and when in its ledger it was made."""
 
     format: Literal[1] = 1
-    kind: Literal["kit", "receipt", "result", "model"]
+    kind: Literal["kit", "receipt", "result", "model", "deletion"]
     plan: Digest
     study: Digest  # of the ledger's first entry
     head: Digest  # of its last entry, when this was said
@@ -82,6 +83,16 @@ class Receipt(Statement):
     evaluations: tuple[Digest, ...] = ()
 
 
+class Deletion(Statement):
+    """Which files of a site are deleted."""
+
+    kind: Literal["deletion"] = "deletion"
+    at: Time
+    site: SiteName
+    removed: dict[Digest, Time]  # content digests, and when it was recorded
+    remains: tuple[str, ...]  # what a command cannot delete
+
+
 S = TypeVar("S", bound=Statement)
 
 
@@ -114,7 +125,7 @@ def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, ob
 
 
 def _kind(kind: type[Statement]) -> str:
-    return "receipt" if kind is Receipt else "signature"
+    return {Receipt: "receipt", Deletion: "receipt of a deletion"}.get(kind, "signature")
 
 
 def _read(path: Path) -> bytes:

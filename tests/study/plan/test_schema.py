@@ -178,6 +178,7 @@ class TestToml:
                 "deadline",
                 "encrypt",
                 "num_epochs",
+                "retention_days",
             }
         lines = text[text.index("[model]") :].splitlines()
         settings = [line for line in lines if " = " in line]

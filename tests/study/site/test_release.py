@@ -175,3 +175,20 @@ def test_a_no_to_the_plan_ends_training_and_release_whatever_the_plan_asks(world
     approvals.record("upload", upload.digest(), "B. Officer", act="revoke")
     assert not approvals.may_leave(world.kit.plan, upload)
     assert approvals.may_train(world.kit)
+
+
+@pytest.mark.parametrize("cut", [1, 11, 40, 200, -2, -1])
+@pytest.mark.parametrize("act", ["approve", "revoke"])
+def test_a_word_that_a_kill_cut_short_is_said_again(tmp_path, act, cut):
+    officer = SigningKey.generate()
+    approvals = Approvals(tmp_path, "Basel", officer.public.hex)
+    if act == "revoke":
+        approvals.record("plan", "ab", "B. Officer", key=officer)
+    path = tmp_path / "approvals.jsonl"
+    before = path.read_bytes() if path.exists() else b""
+    approvals.record("plan", "ab", "B. Officer", act=act, key=officer)
+    line = path.read_bytes()[len(before) :]
+    path.write_bytes(before + line[:cut])
+    assert approvals.given("plan", "ab") == (act == "revoke")  # as before
+    approvals.record("plan", "ab", "B. Officer", act=act, key=officer)
+    assert approvals.given("plan", "ab") == (act == "approve")

@@ -75,6 +75,12 @@ def _found(
     if last is not None and last.serves(leave_out, [], warm=warm):
         # New are evaluations, or a file that is asked for: the model stays to the bit.
         return evaluated(study, state, _again(study, last, heading)), last.start
+    gone = sorted(site for site, upload in state.uploads.items() if upload.digest in state.deleted)
+    if gone:
+        raise StudyError(
+            f"the upload of {gone[0]} is deleted, so no new result can be made of it; withdraw "
+            f"{gone[0]} to go on without it"
+        )
     start = _warm_start(step) if warm else None
     found = conclude_study(study, state.in_order, heading, leave_out, start, device)
     return evaluated(study, state, found), None if start is None else start.number
@@ -144,7 +150,8 @@ def _model(study: StudyFolder, number: int) -> CalibratedModel:
 
 def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion:
     """Return the same with what sites have said about the model."""
-    received = state.evaluations_of(found.model.weights_digest())
+    sent = state.evaluations_of(found.model.weights_digest())
+    received = [accepted for accepted in sent if accepted.digest not in state.deleted]
     shown = at_sites(study.plan, [study.read(accepted).info for accepted in received])
     result = found.result.model_copy(update={"at_sites": shown})
     return dataclasses.replace(found, result=result)

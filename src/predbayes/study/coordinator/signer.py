@@ -16,7 +16,7 @@ from typing import Any, Literal
 from predbayes.errors import KeyFileError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import FilesStatement, Receipt, signed
+from predbayes.exchange.statement import Deletion, FilesStatement, Receipt, signed
 from predbayes.study.coordinator.state import State
 from predbayes.study.store.ledger import now
 
@@ -72,6 +72,12 @@ class Signer:
             ),
             self.key,
         )
+
+    def deletion(self, site: str, remains: tuple[str, ...]) -> bytes:
+        """Return the statement of which files of a site are deleted."""
+        removed = self.state.removed(site)
+        told = Deletion(at=now(), site=site, removed=removed, remains=remains, **self._place())
+        return signed(told, self.key)
 
     def _place(self) -> dict[str, Any]:
         state = self.state

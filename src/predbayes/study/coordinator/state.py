@@ -5,6 +5,7 @@
     add       a site's upload, by its digest
     evaluate  how a result's model does on a site's own rows; a newer one takes its place
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
+    delete    the bytes of files go, as when their time is over; results stay as they are
     finish    a numbered result: of which uploads, and its files
 
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
@@ -69,6 +70,7 @@ class State:
     replaced: set[str] = field(default_factory=set)  # evaluations that count no more
     retired: set[str] = field(default_factory=set)  # keys that were in use
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
+    deleted: dict[str, str] = field(default_factory=dict)  # when, by digest of what still counts
     results: list[FinishedResult] = field(default_factory=list)
     heads: dict[str, int] = field(default_factory=dict)  # number by digest of every entry
     last: str = FIRST  # digest of the last entry
@@ -114,6 +116,8 @@ class State:
                 self._retire(data["site"])
                 self.agreed.pop(data["site"], None)
                 self.withdrawn[data["digest"]] = data["site"]
+            case "delete":
+                self.deleted |= dict.fromkeys(data["digests"], entry.at)
             case "finish":
                 shown = tuple(data.get("evaluations", ()))
                 result = dict(data) | {"left_out": tuple(data["left_out"]), "evaluations": shown}
@@ -151,6 +155,16 @@ class State:
     def accepted(self) -> list[Accepted]:
         """Every file that counts, uploads first."""
         return [*self.uploads.values(), *self.evaluations.values()]
+
+    @property
+    def kept(self) -> list[Accepted]:
+        """Every file that counts and whose bytes are there."""
+        return [accepted for accepted in self.accepted if accepted.digest not in self.deleted]
+
+    def removed(self, site: str) -> dict[str, str]:
+        """Return when the bytes of a site's files were deleted, by digest."""
+        sent = [a.digest for a in self.sent_by(site)]
+        return {digest: self.deleted[digest] for digest in sent if digest in self.deleted}
 
     def sent_by(self, site: str) -> list[Accepted]:
         """All that counts of a site, its upload first."""

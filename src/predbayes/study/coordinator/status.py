@@ -11,6 +11,7 @@ from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.result.schema import Result
+from predbayes.study.store.ledger import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class SiteStatus:
     """One site."""
 
     site: str
-    state: Literal["admitted", "in", "withdrawn"]
+    state: Literal["admitted", "in", "deleted", "withdrawn"]
     key: str | None  # fingerprint; None after it withdrew
     num_rows: int | None  # that its upload states
     agreed_rows: int | None  # at admission; None where nothing was agreed
@@ -51,6 +52,7 @@ class Status:
     quorum: int
     deadline: str | None
     late: bool
+    due: tuple[str, ...]  # sites whose files have been kept as long as the plan says
     run: RunStatus | None  # over a network, if one is under way
     results: tuple[ResultStatus, ...]
     ledger_digest: str
@@ -74,11 +76,21 @@ def status_of(study: StudyFolder) -> Status:
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
+        due=_due(state, plan.rules.retention_days),
         run=RunStatus.load(study.folder),
         results=results,
         ledger_digest=state.last,
         next=_next(len(state.uploads), plan.rules.quorum, results),
     )
+
+
+def _due(state: State, days: int | None) -> tuple[str, ...]:
+    if days is None:
+        return ()
+    parsed = datetime.datetime.fromisoformat
+    oldest = parsed(now()) - datetime.timedelta(days=days)
+    due = {accepted.site for accepted in state.kept if parsed(accepted.at) < oldest}
+    return tuple(sorted(due))
 
 
 def _sites(state: State) -> tuple[SiteStatus, ...]:
@@ -88,7 +100,10 @@ def _sites(state: State) -> tuple[SiteStatus, ...]:
         upload = state.uploads.get(site)
         if upload is not None:
             stated = upload.num_rows, upload.agreed_rows
-            line = SiteStatus(site, "in", key, *stated, upload.num_bytes, upload.at)
+            gone = upload.digest in state.deleted
+            line = SiteStatus(
+                site, "deleted" if gone else "in", key, *stated, upload.num_bytes, upload.at
+            )
         else:
             agreed = state.agreed.get(site)
             line = SiteStatus(

@@ -66,7 +66,7 @@ class Step:
     def clear(self) -> None:
         """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
         folder = self.study.folder
-        wanted = {self.study.upload_path(accepted).name for accepted in self.state.accepted}
+        wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
         # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
         _remove_from(
             folder / UPLOADS,
@@ -199,6 +199,16 @@ class Step:
         if site not in self.state.keys:
             raise StudyError(no_such("admitted site", site, self.state.keys))
         return self.signer.receipt(site)
+
+    def delete(self, site: str) -> dict[str, str]:
+        """Delete the bytes of a site's files; return when each was deleted, by digest."""
+        going = [accepted.digest for accepted in self.state.kept if accepted.site == site]
+        if not going and not self.state.removed(site):
+            raise StudyError(no_such("upload of a site", site, self.state.uploads))
+        if going:
+            self.record("delete", {"site": site, "digests": going})
+            self.clear()
+        return self.state.removed(site)
 
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""

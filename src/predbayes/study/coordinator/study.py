@@ -31,6 +31,14 @@ from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
 
+REMAINS = (
+    "files as they were mailed or carried, and copies in backups",
+    "what a SuperLink's database or log may still have",
+    "blocks of a disk that the system has not written anew",
+    "results, reports and models that were made from them, with copies given out",
+)
+"""What no command here can delete."""
+
 _NAME_BYTES = 16  # that tell two studies of one kit apart
 
 
@@ -114,6 +122,16 @@ class Study(StudyFolder):
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
         with self.audit.during("receipt", site=site), begin_step(self) as step:
             return step.receipt(site)
+
+    def delete(self, site: str) -> bytes | None:
+        """Delete the bytes of what a site sent, and return a signed receipt if there is a key.
+
+        Results stay as they are, and digests stay in the ledger; a new result cannot be made of
+        what is deleted.
+        """
+        with self.audit.during("delete", site=site) as what, begin_step(self) as step:
+            what["files"] = len(step.delete(site))
+            return None if step.signer is None else step.signer.deletion(site, REMAINS)
 
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""

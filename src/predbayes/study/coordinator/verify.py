@@ -101,7 +101,7 @@ def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterato
 
 def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
     """Yield files that their sites did not sign, or whose sites have seen another ledger."""
-    for accepted in state.accepted:
+    for accepted in state.kept:
         try:
             seen = study.read(accepted).info.seen
         except PredbayesError as error:
@@ -122,7 +122,7 @@ def _not_contained(state: State, heads: Iterable[str]) -> Iterator[str]:
 def _recorded(study: StudyFolder, state: State) -> dict[str, str]:
     """The digest of every file that should be there, by path."""
     files = dict(state.files)
-    for accepted in state.accepted:
+    for accepted in state.kept:
         name = study.upload_path(accepted).relative_to(study.folder).as_posix()
         files[name] = accepted.file_digest
     for result in state.results:
@@ -150,6 +150,8 @@ def _rebuilt(study: StudyFolder, state: State) -> list[str]:
     last = state.results[-1]
     if state.current is None:
         return [f"result {last.number} is of files that have changed since; finish again"]
+    if state.deleted:
+        return [f"result {last.number} cannot be made again: files that it is of were deleted"]
     before = study.result(last.number)
     start = None if last.start is None else start_of(study, last.start)
     heading = Heading(last.number, last.at, last.ledger, before.withdrawn)

@@ -223,6 +223,7 @@ class Rules(Section):
     min_cell: Annotated[int, Field(gt=0)] = 5  # smaller counts are not sent
     min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
     screening: Literal["report", "leave-out"] = "report"
+    retention_days: Annotated[int, Field(gt=0)] | None = None  # then uploads are to be deleted
 
 
 class FrozenNetwork(Section):

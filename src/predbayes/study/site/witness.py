@@ -21,9 +21,11 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import SUFFIX
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.statement import (
+    DELETION,
     KIT_SIGNATURE,
     MODEL_SIGNATURE,
     RESULT_SIGNATURE,
+    Deletion,
     FilesStatement,
     Receipt,
     Statement,
@@ -122,6 +124,8 @@ def verify_files(
 
 def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[Statement, list[str]]:
     """Read what is said in a place, and list what is not as it says."""
+    if path.suffix == DELETION:
+        return read_signed(path, Deletion, key.signing, {}), []
     if not path.is_dir():
         return read_signed(path, Receipt, key.signing, {}), []
     plan = _plan_in(path)
@@ -174,6 +178,9 @@ def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
         yield f"{path}: {error}"
         return
     received = [r for r in receipts if digest in (r.upload, *r.evaluations)]
+    deleted = any(isinstance(s, Deletion) and digest in s.removed for s in found)
+    if deleted and not received:
+        return  # which tells, too, that the study had it
     if not received:
         yield f"{path}: no receipt given here is of this file"
     elif header.signature is not None and not any(
