@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import tracemalloc
 
 import numpy as np
@@ -24,6 +26,9 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from predbayes.errors import UploadError
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.bounds import ROOM_BYTES, SMALL_BYTES, Bounds, pull
+from predbayes.flower.events import Send
+from predbayes.flower.post import Post
+from predbayes.flower.round import RoundSettings
 
 MEBI = 1 << 20
 
@@ -133,3 +138,44 @@ def test_a_hello_brings_little_and_an_ack_nothing():
     assert bounds.most_bytes(HELLO) == SMALL_BYTES + ROOM_BYTES
     assert Bounds(upload=1000).most_bytes(HELLO) == 1000
     assert bounds.most_bytes(ACK) == 0
+
+
+class Slow(SuperLink):
+    """Has two replies, of which one is on its way."""
+
+    def __init__(self):
+        slow, quick = reply_with(noise(10), name="slow"), reply_with(noise(10), name="quick")
+        self.links = {"slow": SuperLink(slow), "quick": SuperLink(quick)}
+        self.there = threading.Event()
+
+    def PullMessages(self, request):
+        return self.links[request.message_ids[0]].PullMessages(request)
+
+    def PullObject(self, request):
+        slow = self.links["slow"]
+        if request.object_id not in slow.contents:
+            return self.links["quick"].PullObject(request)
+        if self.there.is_set() or request.object_id in self.links["quick"].contents:
+            return slow.PullObject(request)
+        return PullObjectResponse(object_found=True, object_available=False)
+
+    def ConfirmMessageReceived(self, request):
+        """It has nothing to delete."""
+
+
+def test_a_reply_that_is_on_its_way_holds_up_no_other():
+    link = Slow()
+    settings = RoundSettings(num_threads=1, poll_seconds=0.05)
+    post = Post(grid_of(link), settings, Bounds(upload=MEBI))
+    for name in ("slow", "quick"):
+        post._sent[name] = Send(1, UPLOAD, name)
+        post._wanted.put(name)
+    with post.open():
+        assert [sent.site for sent, _ in post.replies(30)] == ["quick"]
+        before = threading.active_count()
+        link.there.set()
+        assert [sent.site for sent, _ in post.replies(30)] == ["slow"]
+        end = time.monotonic() + 10
+        while threading.active_count() >= before and time.monotonic() < end:
+            time.sleep(0.05)
+        assert threading.active_count() < before  # one of the two pullers has ended

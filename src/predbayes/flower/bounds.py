@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,12 +50,21 @@ class Bounds:
         return min(self.upload, SMALL_BYTES + ROOM_BYTES) if kind == HELLO else 0
 
 
-def pull(grid: Any, messages: list[str], most_bytes: int) -> list[Any]:
-    """Pull the replies to messages that are there; refuse one whose arrays have more bytes."""
+def pull(
+    grid: Any, messages: list[str], most_bytes: int, waits: Callable[[], None] = lambda: None
+) -> list[Any]:
+    """Pull the replies to messages that are there; refuse one whose arrays have more bytes.
+
+    Args:
+        grid: Flower's.
+        messages: Those that may be answered.
+        most_bytes: How many bytes the arrays of a reply may have.
+        waits: Is called when a reply turns out not to be there as a whole, which may last.
+    """
     if not hasattr(type(grid), "_runtime_client"):  # not over a network
         return list(grid.pull_messages(messages))
     own = copy.copy(grid)
-    counting = own._client = _Counting(grid._runtime_client, most_bytes)
+    counting = own._client = _Counting(grid._runtime_client, most_bytes, waits)
     try:
         return list(own.pull_messages(messages))
     except UploadError:
@@ -69,6 +78,8 @@ class _Counting:
 
     client: Any
     most_bytes: int
+    waits: Callable[[], None]
+    _waits: bool = False
     _room: int = ROOM_BYTES
     _pulled: int = 0
     _sizes: dict[str, int] = field(default_factory=dict)  # of pieces
@@ -91,6 +102,9 @@ class _Counting:
         answer = self.client.PullObject(request)
         with self._lock:
             self._count(request.object_id, answer.object_content)
+            if answer.object_found and not answer.object_available and not self._waits:
+                self._waits = True
+                self.waits()
         return answer
 
     def ConfirmMessageReceived(self, request: Any) -> Any:

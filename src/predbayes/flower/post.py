@@ -1,9 +1,9 @@
 """Messages to nodes and their replies: a few threads that pull, and a queue between.
 
 Over a network a pull waits for a reply that is still on its way, so each thread pulls its own
-messages and holds up nobody else. Replies that nobody has time for wait where they are. Of a reply
-no more is pulled than a message of its kind may be answered with (`flower.bounds`), and what it
-answers is what was asked for: a reply's own word for it is its node's.
+messages, and one that waits is replaced: it holds up nobody else. Replies that nobody has time for
+wait where they are. Of a reply no more is pulled than a message of its kind may be answered with
+(`flower.bounds`). What it answers is what was asked for: a reply's own word for it is its node's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class Post:
     def open(self) -> Iterator[None]:
         """Pull replies inside the block; the threads end with it."""
         for _ in range(self.settings.num_threads):
-            threading.Thread(target=self._pull, daemon=True).start()
+            self._start()
         try:
             yield
         finally:
@@ -88,10 +88,19 @@ class Post:
                     yield sent, reply
                 message, reply = self._ready.get(timeout=max(0.0, end - time.monotonic()))
 
+    def _start(self) -> None:
+        threading.Thread(target=self._pull, daemon=True).start()
+
     def _pull(self) -> None:
-        while not self._stop.is_set():
+        replaced = threading.Event()
+
+        def replace() -> None:
+            replaced.set()
+            self._start()
+
+        while not self._stop.is_set() and not replaced.is_set():
             wanted = _several(self._wanted, self.settings.num_per_pull)
-            replies = self._pull_once(wanted) if wanted else {}
+            replies = self._pull_once(wanted, replace) if wanted else {}
             for answered in replies.items():
                 self._hand_over(answered)
             for message in wanted:
@@ -103,12 +112,12 @@ class Post:
                 pause = self.settings.poll_seconds / (1 + self._wanted.qsize())
                 self._stop.wait(max(pause, _LEAST_PAUSE_SECONDS))
 
-    def _pull_once(self, wanted: list[str]) -> dict[str, Any]:
+    def _pull_once(self, wanted: list[str], waits: Callable[[], None]) -> dict[str, Any]:
         """Return the replies that are there, by the messages that they answer."""
         kinds = {self._sent[message].kind for message in wanted}
         most = max(self.bounds.most_bytes(kind) for kind in kinds)
         try:
-            replies = pull(self.grid, wanted, most)
+            replies = pull(self.grid, wanted, most, waits)
         except UploadError as refusal:
             return dict.fromkeys(wanted, refusal)
         except Exception as error:
