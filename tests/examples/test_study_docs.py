@@ -145,6 +145,7 @@ def study(tmp_path_factory):
     told.save(world.root / "evaluation.safetensors", world.key("Alpha"))
     begun.add(world.root / "evaluation.safetensors")
     begun.finish()
+    begun.delete("Beta")
     return begun
 
 
