@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from unittest import mock
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from predbayes.errors import KeyFileError
+from predbayes.exchange import passphrase
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.passphrase import require_long
 from predbayes.exchange.signing import SigningKey
@@ -72,6 +74,16 @@ class TestWhereItComesFrom:
     def test_it_may_be_typed_on_a_keyboard_that_composes(self, path, key, monkeypatch):
         monkeypatch.setenv("PREDBAYES_PASSPHRASE", SECRET.replace("ö", "o\u0308"))
         assert SigningKey.load(path).public == key.public
+
+    def test_whoever_sits_there_is_asked_once(self, path, key, monkeypatch):
+        asked = []
+        monkeypatch.setattr(passphrase, "asking", [lambda wanted: asked.append(wanted) or SECRET])
+        with pytest.raises(KeyFileError):  # nobody sits there
+            SigningKey.load(path)
+        monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
+        for _ in range(2):
+            assert SigningKey.load(path).public == key.public
+        assert asked == [path]
 
     def test_both_keys_of_a_coordinator(self, tmp_path, monkeypatch):
         made = CoordinatorKey.generate()

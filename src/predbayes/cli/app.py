@@ -14,8 +14,9 @@ import typer.core
 
 import predbayes
 from predbayes.cli import data, demo, experiment, plan, predict, site, study
-from predbayes.cli.show import say
+from predbayes.cli.show import ask_passphrase, say
 from predbayes.errors import PredbayesError
+from predbayes.exchange.passphrase import asking
 
 # Plain help appears in half the time. There is no public switch: with `rich_markup_mode=None` alone
 # typer 0.20, to which flwr holds us, loads rich all the same and writes "\\[default: ...]".
@@ -57,6 +58,7 @@ def options(
 
 def main() -> None:
     """Run the command line."""
+    asking.append(ask_passphrase)
     try:
         app()
     except PredbayesError as error:

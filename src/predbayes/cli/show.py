@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,17 +89,10 @@ def new_passphrase() -> bytes:
     return require_long(found)
 
 
-def ask_passphrase(path: Path) -> bytes:
-    """Return the passphrase of a key: the one of the environment, or one that is typed."""
-    from predbayes.exchange.passphrase import (
-        encode_passphrase,
-        passphrase_in_store,
-        stored_passphrase,
-    )
-
-    if passphrase_in_store() is not None or not sys.stdin.isatty():
-        return stored_passphrase(path)
-    return encode_passphrase(typer.prompt(f"passphrase of {path}", hide_input=True, err=True))
+def ask_passphrase(path: Path) -> str:
+    """Ask for the passphrase of a key."""
+    typed: str = typer.prompt(f"passphrase of {path}", hide_input=True, err=True)
+    return typed
 
 
 @contextmanager

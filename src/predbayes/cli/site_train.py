@@ -14,7 +14,6 @@ from predbayes.cli.show import (
     KitArgument,
     PassphraseOption,
     SiteOption,
-    ask_passphrase,
     new_passphrase,
     say,
     stoppable,
@@ -107,7 +106,7 @@ def _record(
             digest = Upload.load(what, header).digest()
             about = {"plan": header.info.plan, "kind": header.info.kind}
         noted[kind] = digest
-        signer = None if key is None else SigningKey.load(key, ask_passphrase)
+        signer = None if key is None else SigningKey.load(key)
         noted["key"] = None if signer is None else signer.public.fingerprint
         approvals = Approvals.of(read_site(site)) if site.exists() else Approvals(site.parent)
         new = approvals.record(kind, digest, by, act=act, key=signer, about=about)
@@ -206,7 +205,7 @@ def read_key(own: SiteFile) -> SigningKey:
             f"there is no {own.key_path}, which signs; make it with predbayes site key "
             f"{shlex.quote(own.name)}, and send the new .pub to the coordinator"
         )
-    return SigningKey.load(own.key_path, ask_passphrase)
+    return SigningKey.load(own.key_path)
 
 
 def held_back(path: Path, site: Path) -> str:

@@ -14,8 +14,11 @@ import base64
 import hashlib
 import os
 import secrets
+import sys
 import textwrap
 import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +36,27 @@ _SCRYPT = bytes.fromhex("06092b06010401da47040b")
 _AES_256_CBC = bytes.fromhex("060960864801650304012a")
 
 
+asking: list[Callable[[Path], str]] = []
+"""How to ask whoever sits there; the command line puts its way here."""
+
+
 def stored_passphrase(path: Path) -> bytes:
-    """Return the passphrase of a key from where programs have it; refuse where there is none."""
+    """Return the passphrase of a key: stored for programs, or typed; refuse where there is none."""
     found = passphrase_in_store()
+    if found is None and asking and sys.stdin.isatty():
+        return _asked(path)
     if found is None:
         raise KeyFileError(
             f"{path.name} has a passphrase: give it in {VARIABLE}, or in a file that "
             f"{FILE_VARIABLE} names"
         )
     return found
+
+
+@lru_cache
+def _asked(path: Path) -> bytes:
+    """Ask once for each key, however often a command reads it."""
+    return encode_passphrase(asking[0](path))
 
 
 def passphrase_in_store() -> bytes | None:
