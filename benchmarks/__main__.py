@@ -17,6 +17,7 @@ NAMES = (
     "endtoend",
     "flower",
     "hospitals",
+    "intake",
     "regression",
     "sampler",
     "screening",

@@ -51,6 +51,11 @@ def test_a_thousand_sites_over_flower_cost_little_more_than_their_bytes(tmp_path
     assert result["wall_ratio"] <= 1.25
 
 
+def test_intake_costs_little_more_than_before_it_rehearsed(tmp_path):
+    ratio = figures("intake", tmp_path)["ratio"]
+    assert ratio["command"] <= 1.3
+
+
 def test_tuning_costs_next_to_nothing(tmp_path):
     assert figures("tuning", tmp_path)["ratio"] < 0.01
 

@@ -167,9 +167,12 @@ def conclude(
 def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
     """Do with one upload alone all that `conclude` will do with it; refuse it if that fails.
 
-    It is scored by the targets that are worst for it, so none of the labels is needed.
+    Rows have nothing to do with each other, so those that have a least or greatest coordinate stand
+    for all. They are scored by the targets that are worst for them: no label is needed.
     """
-    sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
+    coordinates = torch.cat([predictive.natural(), predictive.moments()], -1)
+    rows = torch.cat([coordinates.argmin(0), coordinates.argmax(0)]).unique()
+    sent = contribution(upload, predictive[rows].bounded(LOG_PROB_FLOOR))
     terms = TERMS[type(sent.predictive)]
     lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
     if not all(bool(p.moments().isfinite().all()) for p in (lifted.mixture(), lifted.product())):
