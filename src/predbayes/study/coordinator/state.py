@@ -18,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from predbayes.errors import StudyError
-from predbayes.study.result.accepted import Accepted, AcceptedEvaluation, AcceptedUpload
+from predbayes.study.result.accepted import Accepted, AcceptedEvaluation, AcceptedUpload, Digest
 from predbayes.study.result.model import WEIGHTS_FILE
 from predbayes.study.store.ledger import FIRST, Entry
 
@@ -53,6 +55,43 @@ class FinishedResult:
         """
         alike = frozenset(self.left_out) == left_out and (warm or self.start is None)
         return alike and set(files) <= self.files.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    plan: Digest
+    files: Mapping[str, str]
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    site: str
+    key: Digest
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Withdrawn:
+    site: str
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Deleted:
+    digests: tuple[Digest, ...]
+    at: str
+
+
+_FORMS: dict[str, TypeAdapter[Any]] = {
+    "init": TypeAdapter(_Begun),
+    "admit": TypeAdapter(_Admitted),
+    "add": TypeAdapter(AcceptedUpload),
+    "evaluate": TypeAdapter(AcceptedEvaluation),
+    "withdraw": TypeAdapter(_Withdrawn),
+    "delete": TypeAdapter(_Deleted),
+    "finish": TypeAdapter(FinishedResult),
+}
 
 
 @dataclass(slots=True)
@@ -91,46 +130,53 @@ class State:
 
     def take(self, entry: Entry) -> None:
         """One more entry."""
-        data: Mapping[str, Any] = entry.data
-        match entry.step:
-            case "init":
-                self.plan_digest, self.files = data["plan"], dict(data["files"])
-                self.coordinator = data.get("key", "")
-            case "admit":
-                if self.keys.get(data["site"]) != data["key"]:
-                    self._retire(data["site"])
-                self.keys[data["site"]] = data["key"]
-                if "rows" in data:
-                    self.agreed[data["site"]] = data["rows"]
-            case "add":
-                self.uploads[data["site"]] = AcceptedUpload(**data, **self._circumstances(entry))
-            case "evaluate":
-                self._forget(data["site"], data["model"])
-                accepted = AcceptedEvaluation(**data, **self._circumstances(entry))
+        match self._read(entry):
+            case _Begun(plan=plan, files=files, key=key):
+                self.plan_digest, self.files, self.coordinator = plan, dict(files), key
+            case _Admitted(site=site, key=key, rows=rows):
+                if self.keys.get(site) != key:
+                    self._retire(site)
+                self.keys[site] = key
+                if rows is not None:
+                    self.agreed[site] = rows
+            case AcceptedUpload() as accepted:
+                self.uploads[accepted.site] = accepted
+            case AcceptedEvaluation() as accepted:
+                self._forget(accepted.site, accepted.model)
                 self.evaluations[accepted.site, accepted.model] = accepted
-            case "withdraw":
-                self.uploads.pop(data["site"], None)
-                for site, model in list(self.evaluations):
-                    if site == data["site"]:
-                        self._forget(site, model)
-                self._retire(data["site"])
-                self.agreed.pop(data["site"], None)
-                self.withdrawn[data["digest"]] = data["site"]
-            case "delete":
-                self.deleted |= dict.fromkeys(data["digests"], entry.at)
-            case "finish":
-                shown = tuple(data.get("evaluations", ()))
-                result = dict(data) | {"left_out": tuple(data["left_out"]), "evaluations": shown}
-                self.results.append(FinishedResult(**result, at=entry.at, ledger=entry.previous))
-            case unknown:
-                raise StudyError(f"the ledger has a step {unknown!r} that this version lacks")
+            case _Withdrawn(site=site, digest=digest):
+                self._withdraw(site)
+                self.withdrawn[digest] = site
+            case _Deleted(digests=digests, at=at):
+                self.deleted |= dict.fromkeys(digests, at)
+            case FinishedResult() as result:
+                self.results.append(result)
         self.heads[entry.digest] = entry.number
         self.last = entry.digest
 
-    def _circumstances(self, entry: Entry) -> dict[str, Any]:
-        """When a file was accepted, and the key that its site had then."""
-        key = self.keys.get(entry.data["site"], "")
-        return {"at": entry.at, "number": entry.number, "key": key}
+    def _read(self, entry: Entry) -> Any:
+        """An entry as what its step says; a chain of digests does not make it sensible."""
+        form = _FORMS.get(str(entry.step))
+        if form is None:
+            raise StudyError(f"the ledger has a step {entry.step!r} that this version lacks")
+        try:
+            told = dict(entry.data)
+            if entry.step in ("add", "evaluate"):
+                key = self.keys.get(told["site"], "")  # that its site had then
+                told |= {"at": entry.at, "number": entry.number, "key": key}
+            if entry.step in ("delete", "finish"):
+                told |= {"at": entry.at, "ledger": entry.previous}
+            return form.validate_python(told)
+        except (ValidationError, TypeError, ValueError, KeyError) as error:
+            raise StudyError(f"entry {entry.number} of ledger.jsonl is not as steps are") from error
+
+    def _withdraw(self, site: str) -> None:
+        self.uploads.pop(site, None)
+        for name, model in list(self.evaluations):
+            if name == site:
+                self._forget(name, model)
+        self._retire(site)
+        self.agreed.pop(site, None)
 
     def _retire(self, site: str) -> None:
         if site in self.keys:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,8 +15,8 @@ class Accepted:
     """A file of a site that counts."""
 
     site: str
-    digest: str  # of its content
-    file_digest: str  # of its bytes
+    digest: Digest  # of its content
+    file_digest: Digest  # of its bytes
     num_bytes: int
     num_rows: int
     sealed: bool = False  # whether its bytes are kept as they came

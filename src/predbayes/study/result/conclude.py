@@ -171,7 +171,7 @@ def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
     for all. They are scored by the targets that are worst for them: no label is needed.
     """
     coordinates = torch.cat([predictive.natural(), predictive.moments()], -1)
-    rows = torch.cat([coordinates.argmin(0), coordinates.argmax(0)]).unique()
+    rows = torch.cat([coordinates.argmin(0), coordinates.argmax(0)])
     sent = contribution(upload, predictive[rows].bounded(LOG_PROB_FLOOR))
     terms = TERMS[type(sent.predictive)]
     lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
