@@ -3,7 +3,7 @@
     python -m tests.fuzz.guided -runs=100000 NEW tests/fuzz/corpus
 
 NEW is a folder for what it finds. A failure leaves its input in `crash-DIGEST`, which belongs into
-the corpus when the code is mended. Needs atheris, of the extra `dev`.
+the corpus when the code is mended. Needs the extra `fuzz`.
 """
 
 from __future__ import annotations

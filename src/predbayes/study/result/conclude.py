@@ -197,8 +197,11 @@ def _naming(site: str, what: str = "cannot be used") -> Iterator[None]:
 
 def _most_extreme(sites: Sequence[_Site]) -> str:
     """The site with the largest coordinate on the scored rows."""
-    largest = {site.accepted.site: site.scored.natural().abs().max() for site in sites}
-    return max(largest, key=lambda site: float(largest[site]))
+    largest = {
+        site.accepted.site: float(site.scored.natural().abs().max()) if len(site.scored) else 0.0
+        for site in sites
+    }
+    return max(largest, key=largest.__getitem__)
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
