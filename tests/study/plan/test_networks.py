@@ -1,7 +1,8 @@
 """A network of the consortium's own: offered by an installed distribution, one source everywhere,
 imported by nobody who did not allow it."""
 
-import importlib
+import importlib.util
+import py_compile
 import shutil
 import sys
 
@@ -39,6 +40,21 @@ def installed(tmp_path, monkeypatch):
 @pytest.fixture
 def world(installed, tmp_path):
     return make_world(tmp_path / "world", kind="weights", model=MODEL)
+
+
+def test_a_cache_that_python_runs_without_a_look_at_its_source_is_refused(installed, tmp_path):
+    """The same sources, so the same digest, and other code that runs."""
+    other = tmp_path / "other.py"
+    other.write_text("raise SystemExit\n")
+    source = next(installed.rglob("ournets/*.py"))
+    Installed.find(NAME)
+    py_compile.compile(
+        str(other),
+        importlib.util.cache_from_source(str(source)),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    with pytest.raises(PlanError, match="which may be of other code"):
+        Installed.find(NAME)
 
 
 class TestFrozen:

@@ -33,6 +33,7 @@ from predbayes.study.plan.schema import Plan
 
 GROUP = "predbayes.networks"
 
+_UNCHECKED = bytes([1, 0, 0, 0])  # PEP 552: by a hash that nobody compares
 _COMPILED = (*BYTECODE_SUFFIXES, *EXTENSION_SUFFIXES)
 
 Build = Callable[[int, int], nn.Module]
@@ -54,7 +55,9 @@ class Installed:
         owner = entry.dist
         assert owner is not None  # `entry_points` always tells
         try:
-            digest = files_digest(_root(entry), _sources(entry))
+            root, sources = _root(entry), _sources(entry)
+            digest = files_digest(root, sources)
+            _refuse_caches(root, sources, name)
         except OSError as error:
             raise PlanError(f"cannot read {error.filename}, which network {name!r} has") from error
         return cls(entry, owner.name, owner.version, digest)
@@ -144,6 +147,16 @@ def _sources(entry: EntryPoint) -> list[PurePosixPath]:
     if not {module.with_suffix(".py"), module / "__init__.py"} & set(sources):
         raise PlanError(f"{what} does not list {entry.module} among its files; install it, not -e")
     return sources
+
+
+def _refuse_caches(root: Path, sources: Collection[PurePosixPath], name: str) -> None:
+    """Refuse a cache that Python runs without a look at its source: the digest is of sources."""
+    for folder in {root / file.parent for file in sources}:
+        for cache in folder.glob("__pycache__/*.pyc"):
+            with cache.open("rb") as file:
+                flags = file.read(8)[4:]
+            if flags == _UNCHECKED:
+                raise PlanError(f"network {name!r}: delete {cache}, which may be of other code")
 
 
 def _root(entry: EntryPoint) -> Path:
