@@ -206,6 +206,8 @@ def finish(
         f"result {recorded.number} of {len(recorded.uploads)} sites, outcome "
         f"{recorded.outcome[:12]}"
     )
+    for caution in result.cautions:
+        say(caution)
     for site in result.sites:
         for finding in site.findings:
             say(f"{site.site}{' (left out)' if site.left_out else ''}: {finding.text}")

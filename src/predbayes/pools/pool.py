@@ -11,7 +11,7 @@ a method, `predbayes.methods.pooled.Pooled`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -36,6 +36,14 @@ class Contribution:
     predictive: Predictive
     num_rows: float
     class_rows: Tensor | None = None  # (C,)
+
+    def limited(self, most: float) -> Contribution:
+        """Return the same with no more rows than these; its classes keep their shares."""
+        if self.num_rows <= most:
+            return self
+        counts = self.class_rows
+        scaled = None if counts is None else counts * (most / self.num_rows)
+        return replace(self, num_rows=most, class_rows=scaled)
 
     def summand(self, **options: Any) -> PredictiveSum[Any]:
         """Return the site as a sum of one; the options are those of `PredictiveSum.of`."""

@@ -177,6 +177,7 @@ class TestToml:
             assert set(kind.model_fields) - set(tables[section]) <= {
                 "deadline",
                 "encrypt",
+                "max_weight",
                 "num_epochs",
                 "retention_days",
             }

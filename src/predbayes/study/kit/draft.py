@@ -22,7 +22,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from predbayes.errors import PlanError, TextError, no_such
-from predbayes.study.plan.schema import Category, Missing, Number, Plan, Reference, Rules, Target
+from predbayes.study.plan.schema import (
+    MAX_WEIGHT,
+    Category,
+    Missing,
+    Number,
+    Plan,
+    Reference,
+    Rules,
+    Target,
+)
 from predbayes.study.tables.coding import as_texts, code_column
 from predbayes.text import require_printable
 
@@ -125,7 +134,8 @@ def draft(
         raise PlanError(f"no column to predict {target!r} from: {'; '.join(left_out)}")
     notes += _perhaps_codes([cells[c] for c, guess in columns.items() if guess.type == "number"])
     reference = _reference(file, len(frame), cells[target].num_filled, labelled, evaluate)
-    plan = Plan(format=1, name=name, target=goal, columns=columns, reference=reference)
+    rules = Rules(max_weight=MAX_WEIGHT)
+    plan = Plan(format=1, name=name, target=goal, columns=columns, reference=reference, rules=rules)
     return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))
 
 

@@ -46,6 +46,7 @@ from predbayes.seeding import generator
 from predbayes.study.kit.review import require_sound
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
+    MAX_WEIGHT,
     REFERENCE_FILE,
     Column,
     Frozen,
@@ -203,7 +204,7 @@ def freeze(
     """
     labels_out = labels_path(out) if labels_out is None else labels_out
     _require_new(out, labels_out)
-    draft = Plan.load(plan_path)
+    draft = _limited(Plan.load(plan_path))
     network = freeze_network(draft)
     require_sound(draft, plan_path.parent, network)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
@@ -218,6 +219,14 @@ def freeze(
     codes = code_table(plan, inputs)
     plan = _sealed(plan, codes, contents, network, key)
     return _write(plan, _table(plan, inputs, codes), contents, out, labels_out)
+
+
+def _limited(plan: Plan) -> Plan:
+    """The plan with a limit to the weight of a site, if it has none yet."""
+    if plan.frozen is not None or plan.rules.max_weight is not None:
+        return plan
+    rules = plan.rules.model_copy(update={"max_weight": MAX_WEIGHT})
+    return plan.model_copy(update={"rules": rules})
 
 
 def labels_path(out: Path) -> Path:

@@ -60,6 +60,9 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+MAX_WEIGHT = 3.0
+"""The `rules.max_weight` of a plan that does not say."""
+
 REFERENCE_FILE = "reference.csv"
 """The reference inputs of a frozen plan, beside it."""
 
@@ -224,6 +227,8 @@ class Rules(Section):
     min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
     screening: Literal["report", "leave-out"] = "report"
     retention_days: Annotated[int, Field(gt=0)] | None = None  # then uploads are to be deleted
+    max_weight: Annotated[Finite, Field(ge=1)] | None = None  # most rows that a site counts for,
+    # in those of the median site; None only in plans frozen before there was a limit: none
 
 
 class FrozenNetwork(Section):

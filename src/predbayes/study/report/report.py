@@ -22,6 +22,7 @@ from typing import Any, Literal
 from predbayes.errors import StudyError
 from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
+from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.schema import Category, Column, Plan
 from predbayes.study.report import figures
 from predbayes.study.report.figures import Role, Whisker
@@ -29,7 +30,7 @@ from predbayes.study.report.pages import render_page
 from predbayes.study.result.evaluation import FEWEST_TO_POOL
 from predbayes.study.result.schema import Estimate, Result, Scores, SiteResult
 from predbayes.study.tables.coding import target_units
-from predbayes.study.wording import decimals, plain
+from predbayes.study.wording import counted, decimals, plain
 
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
@@ -107,6 +108,8 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         class_table=plan.num_outputs <= _MOST_CLASSES,
         num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
         sites_table=_sites_table(shown),
+        first=first_lines(plan, result, public=public),
+        min_labels=MIN_LABELS,
     )
 
 
@@ -140,6 +143,39 @@ def without_sites(result: Result) -> Result:
         bare = at_sites.model_copy(update={"sites": (), "bins": ()})
         at_sites = bare if at_sites.public else None
     return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
+
+
+def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
+    """List what a reader must know before anything else; in public no site is named."""
+    lines = list(result.cautions)
+    found = [site for site in result.sites if site.findings]
+    limited = [
+        s for s in result.sites if not s.left_out and (s.counted_rows or math.inf) < s.num_rows
+    ]
+    if public:
+        if found:
+            lines.append(f"Screening found against {counted(len(found), 'site')}.")
+        if limited:
+            lines.append(f"Limited in weight: {counted(len(limited), 'site')}.")
+    else:
+        lines += [_found_line(site) for site in found]
+        lines += [_limited_line(site) for site in limited]
+    if plan.rules.max_weight is None:
+        lines.append("The plan puts no limit on what a site weighs: it counts for its stated rows.")
+    return lines
+
+
+def _found_line(site: SiteResult) -> str:
+    kept = "left out" if site.left_out else "kept"
+    return f"{site.site} ({kept}): {' '.join(finding.text for finding in site.findings)}"
+
+
+def _limited_line(site: SiteResult) -> str:
+    agreed = "" if site.agreed_rows is not None else ", not agreed at admission"
+    return (
+        f"{site.site} states {counted(site.num_rows, 'row')}{agreed}; it counts for "
+        f"{plain(site.counted_rows or 0, 0)}, the most that the rules allow."
+    )
 
 
 def tally_of(result: Result, *, public: bool) -> Tally:

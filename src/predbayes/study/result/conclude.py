@@ -2,6 +2,7 @@
 
     read      each upload in the order of digests, folded and dropped; its predictions on the
               labelled and scored rows are kept
+    compare   sites with each other on all rows (`predbayes.study.result.comparison`)
     screen    each site against the labelled rows (`predbayes.study.result.screening`)
     pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it
     distil    one network that predicts what the pool predicts
@@ -62,6 +63,7 @@ from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import make_learner, site_network, standard_prior, student_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.comparison import ComparedRows
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
@@ -80,7 +82,8 @@ from predbayes.study.result.scoring import (
     verdict,
     worst_targets,
 )
-from predbayes.study.result.screening import Screening, screen_sites
+from predbayes.study.result.screening import screen_sites
+from predbayes.study.result.weighing import UNLIMITED, Limits, Screened
 from predbayes.summand import fold
 
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
@@ -127,6 +130,7 @@ class _Site:
     info: UploadInfo
     labelled: Contribution
     scored: Predictive
+    compared: Predictive  # on the rows of `_Run.compared_rows`
 
 
 def conclude(
@@ -146,22 +150,28 @@ def conclude(
     the plan's seed if there is no start; networks are run and trained on the device.
     """
     reference = labels.reference
-    run = _Run(kit.plan, reference, labels, start, str(resolve_device(device)))
-    sites, total = run.read(uploads, read, leave_out)
+    limits = Limits.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
+    run = _Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits)
+    rows = run.compared_rows(len(uploads))
+    sites, total = run.read(uploads, read, leave_out, rows.index)
     judged = [site for site in sites if site.accepted.site not in leave_out]
     with _naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
         own = run.own_model()
+        compared = rows.compare(
+            {site.accepted.site: site.compared for site in judged}, rng=run.rng("comparison")
+        )
         screened = screen_sites(
             [site.labelled for site in judged],
             reference.targets,
             plan=kit.plan,
             own=None if own is None else own[reference.labelled],
+            suspects=compared.findings,
         )
-        dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
-        if dropped != leave_out:
-            total = run.fold_again(uploads, read, dropped)
+        found = Screened.of(screened, compared, leave_out, limits)
+        if found.changes(uploads, leave_out):
+            total = run.fold_again(uploads, read, found)
         state = run.finish(total, reference, own)
-        return _Report(run, sites, screened, dropped, total, own, state).conclusion(kit, heading)
+        return _Report(run, sites, found, total, own, state).conclusion(kit, heading)
 
 
 def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
@@ -213,6 +223,7 @@ class _Run:
     labels: Labels
     start: Start | None
     device: str = "cpu"
+    limits: Limits = UNLIMITED
 
     @property
     def scored_rows(self) -> slice:
@@ -227,8 +238,17 @@ class _Run:
     def rng(self, *path: str | int) -> torch.Generator:
         return generator(self.plan.seed, "finish", *path)
 
+    def compared_rows(self, num_sites: int) -> ComparedRows:
+        """The rows on which sites are compared with each other."""
+        num_elements = num_sites * (self.plan.num_outputs if self.plan.classification else 3)
+        return ComparedRows.of(self.reference, num_elements, rng=self.rng("compared rows"))
+
     def read(
-        self, uploads: Sequence[AcceptedUpload], read: Read, leave_out: frozenset[str]
+        self,
+        uploads: Sequence[AcceptedUpload],
+        read: Read,
+        leave_out: frozenset[str],
+        compared: Tensor,
     ) -> tuple[list[_Site], PredictiveSum[Any]]:
         """Every site, and the sum of those that are not left out."""
         sites: list[_Site] = []
@@ -239,18 +259,23 @@ class _Run:
                     info, sent = self._contribution(accepted, read)
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
                 labelled = replace(sent, predictive=sent.predictive[self.reference.labelled])
-                sites.append(_Site(accepted, info, labelled, sent.predictive[self.scored_rows]))
+                scored, others = sent.predictive[self.scored_rows], sent.predictive[compared]
+                sites.append(_Site(accepted, info, labelled, scored, others))
                 if lifted is not None:
                     yield lifted
 
         return sites, fold(summands())
 
     def fold_again(
-        self, uploads: Sequence[AcceptedUpload], read: Read, leave_out: frozenset[str]
+        self, uploads: Sequence[AcceptedUpload], read: Read, found: Screened
     ) -> PredictiveSum[Any]:
-        """The sum without some sites."""
-        kept = (accepted for accepted in uploads if accepted.site not in leave_out)
-        return fold(self._lift(*self._contribution(accepted, read)) for accepted in kept)
+        """The sum without the sites that are left out, each for as many rows as it counts for."""
+
+        def lifted(accepted: AcceptedUpload) -> PredictiveSum[Any]:
+            info, sent = self._contribution(accepted, read)
+            return self._lift(info, sent.limited(found.most(accepted.site)))
+
+        return fold(lifted(accepted) for accepted in uploads if accepted.site not in found.dropped)
 
     def _contribution(
         self, accepted: AcceptedUpload, read: Read
@@ -258,7 +283,8 @@ class _Run:
         """What a site predicts on the reference rows, labelled ones first."""
         upload = read(accepted).reordered(self.labels.order)
         predictive = self._reader.read(upload, self.reference.inputs)
-        return upload.info, contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
+        sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
+        return upload.info, sent.limited(self.limits.most)
 
     def _lift(self, info: UploadInfo, sent: Contribution) -> PredictiveSum[Any]:
         if info.kind == "weights":
@@ -341,8 +367,7 @@ class _Report:
 
     run: _Run
     sites: list[_Site]
-    screened: dict[str, Screening]
-    dropped: frozenset[str]
+    screened: Screened
     total: PredictiveSum[Any]
     own: Predictive | None
     state: DistilledState[PoolState]
@@ -352,7 +377,8 @@ class _Report:
         pooled, predicted = run.held_out(self.total, self.state)
         targets, rows = run.scored_targets, run.scored_rows
         shown = calibration(predicted, targets, rng=run.rng("reliability"))
-        can_judge, words = verdict(plan, len(targets), shown)
+        cautions = self.screened.cautions()
+        can_judge, words = verdict(plan, len(targets), shown, cautions)
         result = Result(
             number=heading.number,
             finished=heading.finished,
@@ -364,6 +390,7 @@ class _Report:
             scored_on=self._scored_on(),
             num_scored=len(targets),
             can_judge=can_judge,
+            cautions=cautions,
             verdict=words,
             pool=self._pool(),
             pooled=self._score(pooled),
@@ -389,7 +416,7 @@ class _Report:
 
     def _site(self, site: _Site) -> SiteResult:
         accepted, info = site.accepted, site.info
-        screened = self.screened.get(accepted.site)
+        screened = self.screened.sites.get(accepted.site)
         with _naming(accepted.site):
             alone = self._score(site.scored)
         return SiteResult(
@@ -397,12 +424,14 @@ class _Report:
             digest=accepted.digest,
             kind=accepted.kind,
             num_rows=info.num_rows,
+            agreed_rows=accepted.agreed_rows,
+            counted_rows=min(float(info.num_rows), self.screened.most(accepted.site)),
             num_bytes=accepted.num_bytes,
             class_rows=info.class_rows,
             alone=alone,
             influence=None if screened is None else screened.influence,
             findings=() if screened is None else screened.findings,
-            left_out=accepted.site in self.dropped,
+            left_out=accepted.site in self.screened.dropped,
         )
 
     def _student(self, predicted: Predictive) -> StudentResult:

@@ -39,7 +39,9 @@ class Scores(Section):
 class Finding(Section):
     """What screening found about a site."""
 
-    kind: Literal["constant", "copy", "contradicts", "uninformative", "harmful"]
+    kind: Literal[
+        "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
+    ]
     text: str  # one sentence for the report
 
 
@@ -49,7 +51,9 @@ class SiteResult(Section):
     site: str
     digest: str  # of its upload
     kind: Literal["predictions", "weights"]
-    num_rows: int
+    num_rows: int  # as it states them
+    agreed_rows: int | None = None  # at admission; None where nothing was agreed
+    counted_rows: float | None = None  # that it counts for in the pool; None in format 1
     num_bytes: int
     class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
     alone: Scores | None  # its own predictions on the scored rows; None without labels
@@ -144,7 +148,7 @@ class AtSites(Section):
 class Result(Section):
     """A numbered result of a study."""
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2  # 1 has no `cautions`, `agreed_rows` and `counted_rows`
     number: int
     finished: str  # ISO 8601, UTC
     study: str
@@ -155,6 +159,7 @@ class Result(Section):
     scored_on: Literal["evaluate", "cross-fitted", "nothing"]
     num_scored: int
     can_judge: bool  # whether rows are enough to judge calibration
+    cautions: tuple[str, ...] = ()  # what could not be checked or was found; no site is named
     verdict: str  # what may be said about calibration, in words
     pool: PoolResult
     pooled: Scores | None

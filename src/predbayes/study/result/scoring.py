@@ -10,7 +10,7 @@ right, and that of a PIT histogram each decile's count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import scipy  # whose parts load when they are used
 import torch
@@ -31,6 +31,8 @@ _NUM_DRAWS = 1000
 MAX_STANDARD = 1e4
 """Of means, variances and targets: in standard deviations of the target none is larger."""
 
+_NOTHING = "No miscalibration was found"
+_IN_PART = "Calibration could be checked in part only,"
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
@@ -126,17 +128,26 @@ def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
     return Coverage(pit=tuple(deciles), null_low=low, null_high=high, levels=levels)
 
 
-def verdict(plan: Plan, num_scored: int, shown: Reliability | Coverage | None) -> tuple[bool, str]:
-    """Say whether calibration can be judged, and what may be said about it."""
+def verdict(
+    plan: Plan,
+    num_scored: int,
+    shown: Reliability | Coverage | None,
+    cautions: Sequence[str] = (),
+) -> tuple[bool, str]:
+    """Say whether calibration can be judged, and what may be said about it.
+
+    With cautions nothing is called sound that was not checked.
+    """
     least = plan.rules.min_labels_to_judge
     if shown is None or num_scored < least:
         return False, (
             f"Calibration cannot be judged: {num_scored:,} scored rows are fewer than the "
             f"{least:,} that the plan asks for."
         )
+    nothing = _IN_PART if cautions else _NOTHING
     if isinstance(shown, Reliability):
-        return True, _classification_verdict(shown, num_scored)
-    return True, _regression_verdict(shown, num_scored)
+        return True, _classification_verdict(shown, num_scored, nothing)
+    return True, _regression_verdict(shown, num_scored, nothing)
 
 
 def mean_estimate(rows: Tensor, *, rng: torch.Generator) -> Estimate:
@@ -187,18 +198,18 @@ def _null_band(
     return low.tolist(), high.tolist()
 
 
-def _classification_verdict(reliability: Reliability, num_rows: int) -> str:
+def _classification_verdict(reliability: Reliability, num_rows: int, nothing: str) -> str:
     ece, null = reliability.ece, reliability.null
     shown = (
         f"the expected calibration error is {ece.value:.3f} (95 % interval {ece.low:.3f} to "
         f"{ece.high:.3f}); a perfectly calibrated model would show about {null:.3f} on as many rows"
     )
     if ece.low <= null:
-        return f"No miscalibration was found on {num_rows:,} scored rows: {shown}."
+        return f"{nothing} on {num_rows:,} scored rows: {shown}."
     return f"The probabilities are not quite right: on {num_rows:,} scored rows {shown}."
 
 
-def _regression_verdict(coverage: Coverage, num_rows: int) -> str:
+def _regression_verdict(coverage: Coverage, num_rows: int, nothing: str) -> str:
     widest = coverage.levels[-1]
     share = widest.coverage
     value, low, high = (f"{100 * x:.1f}" for x in (share.value, share.low, share.high))
@@ -207,6 +218,6 @@ def _regression_verdict(coverage: Coverage, num_rows: int) -> str:
         f"(95 % interval {low} to {high})"
     )
     if share.low <= widest.level <= share.high:
-        return f"No miscalibration was found: {shown}."
+        return f"{nothing.rstrip(',')}: {shown}."
     side = "narrow" if share.value < widest.level else "wide"
     return f"The intervals are too {side}: {shown}."

@@ -8,6 +8,7 @@ reference rows, p_ic what the site says of class c at row i:
     contradicts     they go against the labels
     uninformative   they have next to nothing to do with the labels
     harmful         the pool is better without it, by cross-validation
+    inconsistent    they are others where there are no labels (`predbayes.study.result.comparison`)
 
 *Against the labels* is a score test: in which direction would the labels move a model that knows
 only their shares pi, along the site's log-probabilities a_ic = log p_ic (bounded below, and less
@@ -28,6 +29,7 @@ found out by the other tests have to prove their worth:
 
     constant, contradicts       left out, unless the pool is clearly worse without
     uninformative, copy         left out, if the pool is no worse without
+    inconsistent                left out: what it is worth on labelled rows says nothing
 
 Of two copies, screening drops the one that the pool does better without; nobody can tell who
 copied whom. Sites are left out one after the other, the worst first. After each, all others are
@@ -41,6 +43,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -65,7 +68,9 @@ from predbayes.study.result.schema import Estimate, Finding
 from predbayes.study.result.scoring import mean_estimate
 from predbayes.summand import fold
 
-Kind = Literal["constant", "copy", "contradicts", "uninformative", "harmful"]
+Kind = Literal[
+    "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
+]
 Losses = Callable[[Sequence["Contribution"]], Tensor]
 """Of a pool of some sites, row by row, each row under weights tuned without it."""
 
@@ -83,6 +88,7 @@ _BURDEN: Mapping[Kind, float] = {
     "contradicts": 2.0,
     "uninformative": 0.0,
     "copy": 0.0,
+    "inconsistent": math.inf,
 }
 """By how many standard errors a site must help to stay all the same."""
 
@@ -129,6 +135,7 @@ def screen(
     rng: torch.Generator,
     rule: Literal["report", "leave-out"] = "leave-out",
     min_labels: int = MIN_LABELS,
+    suspects: Mapping[str, Finding] = MappingProxyType({}),
 ) -> dict[str, Screening]:
     """Judge every site, in the order of their names; a function of the set of contributions.
 
@@ -139,6 +146,7 @@ def screen(
         rng: Draws of the influences' intervals.
         rule: As in the plan; to ``"report"`` is to look once, and to leave nobody out.
         min_labels: With fewer nothing is judged by labels.
+        suspects: What was found by comparing sites on all rows.
     """
     sites = _in_order(contributions)
     by_labels = len(targets) >= min_labels
@@ -148,6 +156,8 @@ def screen(
         name: _cheap_findings(c, copies.get(name, ()), agreements, len(targets))
         for name, c in sites.items()
     }
+    for name, finding in suspects.items():
+        found[name][finding.kind] = finding
     if not by_labels or len(sites) < 2:
         gone = _surplus_copies(copies, len(sites) - _LEAST_SITES) if rule == "leave-out" else set()
         return {n: Screening(tuple(found[n].values()), None, n in gone) for n in sites}
@@ -170,6 +180,7 @@ def screen_sites(
     *,
     plan: Plan,
     own: Predictive | None = None,
+    suspects: Mapping[str, Finding] = MappingProxyType({}),
 ) -> dict[str, Screening]:
     """Judge every site by the plan's rule, in its pool or, if that has nothing to tune, in `beta`.
 
@@ -187,7 +198,8 @@ def screen_sites(
         floor=plan.pool.floor,
     )
     rng = generator(plan.seed, "screening", "intervals")
-    return screen(contributions, targets, losses=losses, rng=rng, rule=plan.rules.screening)
+    rule = plan.rules.screening
+    return screen(contributions, targets, losses=losses, rng=rng, rule=rule, suspects=suspects)
 
 
 def pool_losses(

@@ -1,0 +1,89 @@
+"""For how many rows a site counts in the pool.
+
+Rows are weight, and a site may claim any number. With m the median of the rows of all sites, of two
+medians the lower, a site that states n rows counts for
+
+    min(n, max_weight m)    by the plan
+    min(n, m)               if something was found against it and it stays, if some site lies and it
+                            cannot be told which, or if labels are too few to judge any site by
+
+A plan that was frozen before there was a limit has none: that is what its sites agreed on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+from predbayes.predictive.selection import MIN_LABELS
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.comparison import Comparison
+from predbayes.study.result.screening import Screening
+from predbayes.study.wording import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many rows a site counts for at most, and how many if something speaks against it."""
+
+    most: float = math.inf
+    median: float = math.inf
+
+    @classmethod
+    def of(cls, plan: Plan, rows: Sequence[int]) -> Limits:
+        """Return the plan's limits for sites of these rows."""
+        if plan.rules.max_weight is None or not rows:
+            return cls()
+        median = float(median_low(rows))
+        few = plan.reference.labelled < MIN_LABELS
+        return cls(median * (1.0 if few else plan.rules.max_weight), median)
+
+
+UNLIMITED = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What screening and comparison found, and what follows from it."""
+
+    sites: Mapping[str, Screening]
+    dropped: frozenset[str]
+    suspect: frozenset[str]  # that stay, and count for no more than the median site
+    limits: Limits
+    compared: tuple[str, ...]  # cautions
+
+    @classmethod
+    def of(
+        cls,
+        screened: Mapping[str, Screening],
+        compared: Comparison,
+        leave_out: frozenset[str],
+        limits: Limits,
+    ) -> Screened:
+        """Return who is left out, with those that are by hand, and who is bounded."""
+        dropped = leave_out | {site for site, found in screened.items() if found.leave_out}
+        suspect = {site for site, found in screened.items() if found.findings or compared.unclear}
+        return cls(screened, dropped, frozenset(suspect - dropped), limits, compared.cautions)
+
+    def most(self, site: str) -> float:
+        """Return the most rows that a site counts for."""
+        return self.limits.median if site in self.suspect else self.limits.most
+
+    def changes(self, uploads: Sequence[AcceptedUpload], leave_out: frozenset[str]) -> bool:
+        """Say whether the pool is another than that of all sites within the plan's limit."""
+        bound = any(u.site in self.suspect and u.num_rows > self.limits.median for u in uploads)
+        return bound or self.dropped != leave_out
+
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader should know first; no site is named."""
+        found = {name for name in self.suspect if self._lies(name)}
+        if not found:
+            return self.compared
+        kept = counted(len(found), "site")
+        return *self.compared, f"Kept, though other where labels are missing: {kept}."
+
+    def _lies(self, site: str) -> bool:
+        return any(finding.kind == "inconsistent" for finding in self.sites[site].findings)
