@@ -191,6 +191,12 @@ class TestNode:
         train(config)
         assert ready({**config, **choice}, world.kit.digest) is None
 
+    def test_nothing_is_ready_under_another_policy(self, world, config, monkeypatch, tmp_path):
+        train(config)
+        (tmp_path / "policy.toml").write_text("min_evaluated = 50\n")
+        monkeypatch.setenv("PREDBAYES_POLICY", str(tmp_path / "policy.toml"))
+        assert ready(config, world.kit.digest) is None
+
     def test_nothing_is_ready_of_another_version(self, world, config, monkeypatch):
         train(config)
         monkeypatch.setattr("predbayes.__version__", "0.0.1")

@@ -59,7 +59,8 @@ def new_plan(
 @app.command("check")
 def check_plan(plan: PlanFile) -> None:
     """List all that is wrong or unwise; show a kit's fingerprint."""
-    from predbayes.study.kit.review import check, upload_bytes
+    from predbayes.study.kit.review import check
+    from predbayes.study.plan.sizes import upload_bytes
     from predbayes.study.tables.problem import errors_of
 
     path = _plan_file(plan)

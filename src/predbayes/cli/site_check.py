@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from predbayes.study.plan.schema import Plan
     from predbayes.study.store.audit import AuditLog
     from predbayes.study.tables.check import SiteCheck
+    from predbayes.study.tables.problem import Finding
     from predbayes.study.tables.sitefile import SiteFile
 
 DEFAULT_SITE = Path("site.toml")
@@ -42,7 +44,6 @@ def check_command(
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
-    from predbayes.study.plan.networks import network_problem
     from predbayes.study.tables.check import site_problems
 
     act = "suggest" if suggest else "check"
@@ -58,9 +59,8 @@ def check_command(
                 _draft(loaded.plan, data, site_file, name, again)
             else:
                 own = _site(site_file, again)
-                problem = network_problem(loaded.plan, own.allow_networks)
-                checked = site_problems(loaded.plan, own, data)
-                _tell(checked, data, problem, show_values=show_values)
+                checked = _with_policy(site_problems(loaded.plan, own, data), loaded, own, data)
+                _tell(checked, data, show_values=show_values)
                 if site_file.exists():
                     _show_next(loaded, f"train {arguments} --out out", site_file)
         finally:
@@ -105,13 +105,40 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
     say(f"next: edit it, then {again}")
 
 
-def _tell(checked: SiteCheck, data: Path, problem: str, *, show_values: bool) -> None:
+def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path) -> SiteCheck:
+    """Add what the site's policy says of the plan, its code and its reference rows."""
+    from predbayes.study.plan.networks import network_problem
+    from predbayes.study.plan.software import software_digest, software_problem
+    from predbayes.study.site.overlap import near_findings
+    from predbayes.study.site.policy import SitePolicy
+    from predbayes.study.tables.coding import encode
+    from predbayes.study.tables.mapping import read_site_table
+    from predbayes.study.tables.problem import error, warning
+
+    plan, policy, told = kit.plan, SitePolicy.of(own), ""
+    near: list[Finding] = []
+    problems = [network_problem(plan, own.allow_networks)]
+    if not checked.errors:
+        inputs = encode(plan, read_site_table(plan, own, data))
+        told, near = near_findings(policy, kit, inputs)
+        problems += policy.problems(plan, num_rows=len(inputs))
+    else:
+        problems += policy.problems(plan)
+    findings = [*map(error, filter(None, problems)), *near, *checked.findings]
+    findings.sort(key=lambda finding: finding.severity)
+    software = software_problem(plan)
+    if software and software_digest() and plan.frozen and plan.frozen.software:
+        findings.append(warning(software))  # not the plan's, as far as anybody can tell
+        software = ""
+    summary = (*checked.summary, *filter(None, (told, software)))
+    return replace(checked, findings=tuple(findings), summary=summary)
+
+
+def _tell(checked: SiteCheck, data: Path, *, show_values: bool) -> None:
     for line in checked.summary:
         say(line)
-    if problem:
-        say(f"error: {problem}")
     show_findings(checked.findings, show_values=show_values)
-    num_errors = len(checked.errors) + bool(problem)
+    num_errors = len(checked.errors)
     warnings = counted(len(checked.warnings), "warning")
     if num_errors:
         raise DataError(f"{data.name} does not fit yet: {counted(num_errors, 'error')}, {warnings}")
@@ -131,8 +158,8 @@ def _site(site_file: Path, again: str) -> SiteFile:
 
 def _asked(kit: Kit) -> Iterator[str]:
     """Return what the plan asks of the site, in a few lines."""
-    from predbayes.study.kit.review import upload_bytes
     from predbayes.study.plan.models import learner_names, sampler_settings
+    from predbayes.study.plan.sizes import upload_bytes
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"

@@ -51,6 +51,7 @@ def evaluate_command(
     from predbayes.study.result.model import model_folder, signed_model
     from predbayes.study.result.scoring import score
     from predbayes.study.site.adopt import evaluated_rows, require_as_it_came
+    from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.witness import Heads
 
     if out is not None and everything:
@@ -73,6 +74,7 @@ def evaluate_command(
     if out is None:
         say("nothing has left this computer")
         return
+    SitePolicy.of(own).require_rows(len(targets))
     upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
     if (signed := signed_model(model_folder(model))) is not None:
         upload = upload.having_seen(Heads(own.folder).note(signed))

@@ -93,6 +93,7 @@ def _record(
     from predbayes.exchange.header import Header
     from predbayes.exchange.signing import SigningKey
     from predbayes.exchange.upload import Upload
+    from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.release import Approvals
 
     with site_log(site).during(act, by=by) as noted:
@@ -108,7 +109,15 @@ def _record(
         noted[kind] = digest
         signer = None if key is None else SigningKey.load(key)
         noted["key"] = None if signer is None else signer.public.fingerprint
-        approvals = Approvals.of(read_site(site)) if site.exists() else Approvals(site.parent)
+        approvals = (
+            Approvals.of(read_site(site))
+            if site.exists()
+            else Approvals(site.parent, policy=SitePolicy.of())
+        )
+        if act == "approve" and header is None:
+            approvals.policy.require(plan)
+        elif act == "approve" and header is not None:
+            approvals.policy.require_kind(header.info.kind)
         new = approvals.record(kind, digest, by, act=act, key=signer, about=about)
     return new, header, kind, digest
 

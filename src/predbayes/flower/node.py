@@ -124,7 +124,8 @@ class Node:
             return "awaiting release"
         if self.made_of is not None:
             made_of, digest = list(self.made_of), trained.upload.digest()
-            self.outbox.keep(self.training.kit.digest, trained.path, made_of, digest)
+            policy = self.training.approvals.policy.digest
+            self.outbox.keep(self.training.kit.digest, trained.path, made_of, digest, policy)
         return trained.path
 
 

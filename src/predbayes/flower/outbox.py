@@ -28,6 +28,7 @@ from predbayes.study.store.audit import AuditLog
 from predbayes.study.tables.sitefile import SiteFile
 
 _NEEDED = ("site", "data", "kit", "out")
+_TERMS = {"plan", "config", "version"}
 _CHOICES = ("site", "data", "kit", "learner", "device")
 
 
@@ -39,6 +40,7 @@ class _Noted(Strict):
     version: str
     sent: str
     upload: str  # digest of the content of what is sent
+    policy: str = ""  # digest of the site's
     files: dict[str, str]  # digests, the signed file's among them
 
 
@@ -57,10 +59,14 @@ class Outbox:
         """Return a path of the configuration."""
         return Path(str(self.config[name]))
 
-    def keep(self, plan_digest: str, sent: Path, made_of: list[Path], upload: str) -> None:
+    def keep(
+        self, plan_digest: str, sent: Path, made_of: list[Path], upload: str, policy: str
+    ) -> None:
         """Note that a signed file answers a plan, what it was made of, and its content's digest."""
         files = {str(path): file_digest(path) for path in (sent, *made_of)}
-        noted = _Noted(**self._terms(plan_digest), sent=str(sent), files=files, upload=upload)
+        noted = _Noted(
+            **self._terms(plan_digest), sent=str(sent), files=files, upload=upload, policy=policy
+        )
         write_bytes(self._path, noted.model_dump_json().encode())
 
     def ready(
@@ -76,9 +82,13 @@ class Outbox:
         try:
             noted = _Noted.model_validate_json(self._path.read_bytes())
             sent = Path(noted.sent)
-            if noted.model_dump(exclude={"sent", "files", "upload"}) != self._terms(plan_digest):
+            if noted.model_dump(exclude={"sent", "files", "upload", "policy"}) != self._terms(
+                plan_digest
+            ):
                 return None
             if sent.stat().st_size > most_bytes:
+                return None
+            if noted.policy != approvals.policy.digest:
                 return None
             if not approvals.may_send(plan_digest, noted.upload):
                 return None

@@ -11,9 +11,10 @@ from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.kit.review import check, num_parameters, upload_bytes
+from predbayes.study.kit.review import check
 from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.sizes import num_parameters, upload_bytes
 
 NUM_ROWS = 600
 TODAY = datetime.date(2030, 6, 15)

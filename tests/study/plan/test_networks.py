@@ -10,10 +10,10 @@ import pytest
 
 from predbayes.errors import PlanError
 from predbayes.study.coordinator.intake import Expected
-from predbayes.study.kit.review import num_parameters
 from predbayes.study.plan.models import make_learner, site_network
 from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.sizes import num_parameters
 from predbayes.study.plan.text import dump
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.training import make_upload

@@ -9,8 +9,10 @@ import pytest
 from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
+from predbayes.study.site.policy import SitePolicy
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.tables.sitefile import Policy
 from tests.study.world import make_world
 
 
@@ -135,7 +137,8 @@ class TestOfficer:
 
     def test_it_is_for_one_site_and_one_policy(self, approvals, officer):
         approvals.record("plan", "ab", "B. Officer", key=officer, about=self.ABOUT)
-        for other in ({"site": "Bern"}, {"policy": "12"}):
+        stricter = SitePolicy((("policy.toml", Policy(min_cell=7)),))
+        for other in ({"site": "Bern"}, {"policy": stricter}):
             assert not dataclasses.replace(approvals, **other).given("plan", "ab")
 
     def test_one_that_was_revoked_is_not_put_back(self, approvals, officer):

@@ -55,6 +55,7 @@ from predbayes.study.plan.schema import (
     Plan,
     Section,
 )
+from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
 from predbayes.study.tables.textfile import from_csv, to_csv
@@ -347,6 +348,7 @@ def _sealed(
         inputs_digest=inputs_digest(plan, codes),
         labels_digest=contents.digest(),
         version=predbayes.__version__,
+        software=software_digest(),
         network=network,
         signing_key="" if key is None else key.signing.hex,
         encryption_key="" if key is None else key.encryption,

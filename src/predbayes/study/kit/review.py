@@ -7,7 +7,6 @@ wrong at a site. Thresholds are rules of thumb, each with its reason beside it.
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,8 @@ from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.models import learner_names
 from predbayes.study.plan.networks import Installed, require_agreed
-from predbayes.study.plan.schema import Category, FrozenNetwork, Plan
+from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Plan
+from predbayes.study.plan.sizes import limit_problems, upload_bytes
 from predbayes.study.tables.coding import code_targets, examine, read_frame, target_problems
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable
@@ -69,6 +69,7 @@ def check(
         *_provenance(plan, freezing),
         *_module(plan),
         *_sizes(plan, network),
+        *map(error, limit_problems(plan, Limits(), "predbayes itself", network=network)),
         *_labels(plan),
         *_rules(plan, today or datetime.date.today()),
         *_columns(plan),
@@ -91,28 +92,6 @@ def require_sound(plan: Plan, folder: Path, network: FrozenNetwork | None = None
         raise PlanError("the plan is frozen already; freeze the draft")
     if errors := errors_of(check(plan, folder, freezing=True, network=network)):
         raise UnsoundPlanError(errors)
-
-
-def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
-    """Return the size in bytes of one site's arrays."""
-    if plan.upload.kind == "weights":
-        return 4 * plan.learner.max_samples * num_parameters(plan, network)
-    width = 2 if plan.upload.precision == "float16" else 4
-    numbers = plan.num_outputs if plan.classification else 3  # mean and two variances
-    return width * numbers * plan.reference.num_rows
-
-
-def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
-    """Count the parameters of the network that sites train, with the noise of a regression.
-
-    Those of a network of the consortium's own are known once it is frozen; before, they are 0.
-    """
-    if plan.model.module:
-        network = network if plan.frozen is None else plan.frozen.network
-        return 0 if network is None else network.parameters
-    widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
-    weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
-    return weights + (not plan.classification)
 
 
 def _module(plan: Plan) -> Iterator[Finding]:

@@ -25,18 +25,20 @@ from dataclasses import dataclass
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES
 from importlib.metadata import EntryPoint
 from pathlib import Path, PurePosixPath
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from predbayes.errors import PlanError, no_such
 from predbayes.study.plan.schema import Plan
+
+if TYPE_CHECKING:  # who only looks needs no torch
+    from torch import nn
 
 GROUP = "predbayes.networks"
 
 _UNCHECKED = bytes([1, 0, 0, 0])  # PEP 552: by a hash that nobody compares
 _COMPILED = (*BYTECODE_SUFFIXES, *EXTENSION_SUFFIXES)
 
-Build = Callable[[int, int], nn.Module]
+Build = Callable[[int, int], "nn.Module"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,15 @@ class Rules(Section):
     # in those of the median site; None only in plans frozen before there was a limit: none
 
 
+class Limits(Section):
+    """What a plan may ask of a site's computer; these hold where nobody states others."""
+
+    max_steps: Annotated[int, Field(gt=0)] = 10_000_000  # of the network's sampler
+    max_threads: Annotated[int, Field(gt=0)] = 64
+    max_memory: Positive = 32.0  # GB
+    max_hours: Positive = 168.0  # of one training; a network that was stopped can go on
+
+
 class FrozenNetwork(Section):
     """A network of the consortium's own, as `plan freeze` found it installed."""
 
@@ -254,6 +263,8 @@ class Frozen(Section):
     labels_digest: str  # of the labels, salted: it says nothing about them
     version: str  # of predbayes
     module_digest: Literal[""] = ""  # was that of one source file, in an older version
+    # Digest of the files of predbayes; empty where it was not installed from a wheel.
+    software: Annotated[str, Field(exclude_if=lambda stated: not stated)] = ""
     # Of `model.module`; left out where there is none, so that older versions read the model.
     network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
@@ -431,6 +442,8 @@ def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
     where = [str(part) for part in problem["loc"]]
     if where[:1] == ["columns"] and where[2:3] in (["number"], ["category"]):
         del where[2]  # which of the two types it was read as
+    if where[:1] == ["policy"] and where[1:2] in (["path"], ["section"]):
+        del where[1]
     place = ".".join(where) or whole
     if problem["type"] == "extra_forbidden":
         known = _keys(kind, where[:-1])

@@ -28,6 +28,7 @@ _COMMENT_FROM = 30  # comments of a section stand below each other, unless its l
 _COMMENT_UP_TO = 48
 _QUIET = {
     "reference.file", "frozen.module_digest", "frozen.signing_key", "frozen.encryption_key",
+    "frozen.software",
 }  # fmt: skip
 """Keys that are noise where they are empty."""
 

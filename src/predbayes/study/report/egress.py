@@ -64,6 +64,7 @@ class DataSummary:
     num_held_out: int  # never trained on
     num_dropped: int  # without a target
     learner: str
+    unit: int = 1  # of which the count that is sent is a multiple, by the site's policy
 
     def __post_init__(self) -> None:
         if self.num_trained + self.num_held_out + self.num_dropped != self.num_rows:
@@ -177,7 +178,7 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
         raise StudyError(f"the upload is not what the plan {plan.name!r} asks for")
     if not info.site:
         raise StudyError("the upload does not say which site it is from")
-    if info.num_rows != data.num_trained:
+    if info.num_rows != data.num_trained - data.num_trained % data.unit:
         raise StudyError(
             f"the upload counts {info.num_rows} rows, and {data.num_trained} were trained on"
         )

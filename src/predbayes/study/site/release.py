@@ -26,6 +26,7 @@ from predbayes.exchange.sealed import SUFFIX, seal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict
 from predbayes.files import remove, write_whole
+from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
 from predbayes.study.wording import quoted
@@ -66,18 +67,18 @@ class Approvals:
         folder: Of the site.
         site: Its name.
         officer: The public key whose approvals alone count, as hexadecimal digits; empty: none.
-        policy: Digest of the site's policy; a signed approval is good for one policy.
+        policy: The site's policy; a signed approval is good for one policy.
     """
 
     folder: Path
     site: str = ""
     officer: str = ""
-    policy: str = ""
+    policy: SitePolicy = NO_POLICY
 
     @classmethod
     def of(cls, own: SiteFile) -> Approvals:
-        """Return the approvals beside a site's file, as it wants them."""
-        return cls(own.folder, own.name, own.officer_key)
+        """Return the approvals beside a site's file, as it and its policy want them."""
+        return cls(own.folder, own.name, own.officer_key, SitePolicy.of(own))
 
     def record(
         self,
@@ -123,7 +124,7 @@ class Approvals:
 
     def may_train(self, kit: Kit, *, by_message: bool = False) -> bool:
         """Return whether a site may train, if somebody there asks for it or a message does."""
-        asks = by_message or _asks_people(kit.plan)
+        asks = by_message or self.policy.asks_approval(kit.plan)
         return self.given("plan", kit.digest) if asks else not self.revoked("plan", kit.digest)
 
     def require_plan(self, kit: Kit, option: str = "") -> None:
@@ -144,7 +145,7 @@ class Approvals:
         digest = upload.digest()
         if not self.may_send(plan.digest(), digest):
             return False
-        return not _asks_people(plan) or self.given("upload", digest)
+        return not self.policy.asks_release(plan) or self.given("upload", digest)
 
     def may_send(self, plan_digest: str, upload_digest: str) -> bool:
         """Return whether nobody said no to what was signed before."""
@@ -180,11 +181,11 @@ class Approvals:
             return False
         of = said.what, said.digest, said.act, said.policy
         named = not self.site or said.site == self.site
-        return of == (data["what"], data["digest"], "approve", self.policy) and named
+        return of == (data["what"], data["digest"], "approve", self.policy.digest) and named
 
     def _signed(self, told: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
         at = datetime.now(UTC).isoformat()
-        text = Statement(**told, site=self.site, policy=self.policy, at=at).model_dump_json()
+        text = Statement(**told, site=self.site, policy=self.policy.digest, at=at).model_dump_json()
         signature = key.sign("approval", text.encode())
         return {"statement": text, "key": key.public.hex, "signature": signature}
 
@@ -230,7 +231,3 @@ def _seal(plan: Plan, upload: Upload, key: SigningKey, target: Path) -> None:
         seal(plain, target, plan=upload.info.plan, site=site, to=plan.recipient)
     finally:
         remove(plain)
-
-
-def _asks_people(plan: Plan) -> bool:
-    return plan.upload.release == "manual"

@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +44,19 @@ from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
+from predbayes.progress import Callback, Event, listening
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
+from predbayes.study.site.overlap import near_findings
+from predbayes.study.site.policy import NO_POLICY
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import code_targets, encode
+from predbayes.study.tables.problem import errors_of
 from predbayes.threads import threads
 
 HOME = "home"
@@ -151,6 +156,7 @@ class Training:
         """Train, or go on, or find that it is done; then release what may be released."""
         self.approvals.require_plan(self.kit)
         require_learner(self.kit.plan, self.learner)
+        self._require_policy(rows)
         home = self.out / HOME
         home.mkdir(parents=True, exist_ok=True)
         identity = self._identity(rows)
@@ -158,15 +164,17 @@ class Training:
         again = upload is not None
         if upload is None:
             checkpoint = Checkpoint(home / _CHECKPOINT, identity)
-            upload, own = fit_site(
-                self.kit,
-                self.site,
-                rows,
-                self.learner,
-                checkpoint=checkpoint,
-                device=self.device,
-                allow_networks=self.allow_networks,
-            )
+            with listening([_within(self.approvals.policy.max_hours)]):
+                upload, own = fit_site(
+                    self.kit,
+                    self.site,
+                    rows,
+                    self.learner,
+                    checkpoint=checkpoint,
+                    device=self.device,
+                    allow_networks=self.allow_networks,
+                )
+            upload = self.approvals.policy.limited(upload)
             if self.kit.signed is not None:
                 upload = upload.having_seen(Heads(self.approvals.folder).note(self.kit.signed))
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
@@ -176,16 +184,30 @@ class Training:
             remove(home / _CHECKPOINT)
         return self._release(upload, rows, again=again)
 
+    def _require_policy(self, rows: SiteRows) -> None:
+        """Refuse what the site's policy forbids, its own patients among reference rows as well."""
+        plan, policy = self.kit.plan, self.approvals.policy
+        num_rows = len(split_rows(plan, self.site, len(rows.targets))[0])
+        policy.require(plan, self.learner, num_rows)
+        found = near_findings(policy, self.kit, rows.inputs)[1] if policy.stated else []
+        if wrong := errors_of(found):
+            raise DataError(wrong[0].text)
+
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
         parts = (
-            self.kit.digest + self.kit.head,
+            self.kit.digest + self.kit.head + self._bounds(),
             self.site,
             self.learner,
             self.device,
             rows.digest(),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _bounds(self) -> str:
+        """How the site's policy bounds what leaves: what was made before a stricter one is not."""
+        bounds = self.approvals.policy.bounds
+        return "" if bounds == NO_POLICY.bounds else str(bounds)
 
     def _finished(self, identity: str) -> Upload | None:
         """What an earlier run with the same plan and rows made, if it is there whole."""
@@ -221,6 +243,7 @@ class Training:
             num_held_out=len(held_out),
             num_dropped=rows.num_dropped,
             learner=self.learner,
+            unit=self.approvals.policy.bounds[2],
         )
         page = render_egress(
             plan,
@@ -305,6 +328,20 @@ def fit_site(
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
     return told.having_seen(head), own
+
+
+def _within(hours: float) -> Callback:
+    """Return what ends a training that takes longer than the site's policy allows."""
+    end = time.monotonic() + 3600 * hours
+
+    def look(_event: Event) -> None:
+        if time.monotonic() > end:
+            raise TrainingError(
+                f"training took longer than max_hours = {hours:g} of the site's policy; the same "
+                "command goes on"
+            )
+
+    return look
 
 
 def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predictor) -> None:

@@ -5,6 +5,7 @@
     audit = "audit.jsonl"          its audit log, beside this file or elsewhere
     officer = "predbayes-ed25519 …"  whose signed approvals alone count
     allow_networks = ["hearts"]    networks of the consortium's own that may run here, by name
+    policy = "policy.toml"         floors that no plan can lower; or a section [policy]
     [file]                         delimiter, decimal, encoding
     [missing]                      codes that mean "missing" in every column
     [columns]                      one line for each column of the plan that needs one
@@ -26,11 +27,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PrivateAttr, Tag
 
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import SiteName
-from predbayes.study.plan.schema import Finite, Names, Plan, Section, decode, read_text
+from predbayes.study.plan.schema import Finite, Limits, Names, Plan, Section, decode, read_text
 
 SITE_FILE = "site.toml"
 
@@ -97,6 +98,34 @@ class SiteColumn(Section):
     missing: Codes = ()
 
 
+class Policy(Limits):
+    """Floors that no plan can lower; see `study.site.policy`."""
+
+    kinds: Annotated[
+        tuple[Literal["predictions", "weights", "evaluation"], ...], Field(strict=False)
+    ] = ("predictions", "weights", "evaluation")  # that may leave
+    release: Literal["automatic", "manual"] = "automatic"  # manual: somebody approves each upload
+    approval: bool = False  # whether somebody approves each plan before training
+    min_cell: Annotated[int, Field(gt=0)] = 1  # least `rules.min_cell`
+    min_evaluated: Annotated[int, Field(gt=0)] = 1  # rows of an evaluation
+    min_holdout: Annotated[Finite, Field(ge=0, lt=1)] = 0.0  # least `learner.holdout`
+    learners: Names = ()  # that may be fitted; empty: all
+    presets: Annotated[tuple[Literal["paper", "tuned"], ...], Field(strict=False)] = (
+        "paper",
+        "tuned",
+    )
+    max_sureness: Annotated[Finite, Field(gt=0, le=1)] = 1.0  # greatest probability that leaves
+    min_std: Annotated[Finite, Field(ge=0)] = 0.0  # of a number, in the target's standard units
+    round_rows: Annotated[int, Field(gt=0)] = 1  # row counts that leave are multiples of it
+    max_near: Annotated[int, Field(ge=0)] | None = None  # reference rows near own rows; None: as
+    # many as chance explains
+    software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
+
+
+def _policy_kind(value: object) -> str:
+    return "path" if isinstance(value, str) else "section"
+
+
 class SiteFile(Section):
     """What a site says of its own table."""
 
@@ -107,6 +136,10 @@ class SiteFile(Section):
     officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the
     # line of the officer's .pub; then approvals without that key do not count
     allow_networks: Names = ()  # code of others that may run here, if a plan names it
+    policy: Annotated[
+        Annotated[str, Tag("path")] | Annotated[Policy, Tag("section")],
+        Discriminator(_policy_kind),
+    ] = ""  # floors that no plan can lower, or the path of a file that has them
     file: FileForm = FileForm()
     missing: MissingCodes = MissingCodes()
     columns: dict[str, SiteColumn] = Field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""How much a plan asks of a site's computer, and how much it may ask.
+
+    parameters   of the network that sites train
+    steps        of its sampler: each is one batch of rows
+    memory       weights, gradients, momentum and samples of the network, and what is sent; of a
+                 Gaussian process three matrices of rows by rows
+
+These are estimates from below, made to refuse a plan that no computer can carry out, or that would
+keep a site's computer busy for weeks. A site's policy may state other limits than `Limits` has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from predbayes.posterior.cyclical import enough_epochs
+from predbayes.study.plan.models import sampler_settings
+from predbayes.study.plan.schema import FrozenNetwork, Limits, Plan
+
+_GIGABYTE = 10**9
+_NUMBER_BYTES = 4
+_PER_PARAMETER = 3  # numbers in memory beside samples: weight, gradient, momentum
+_MATRICES = 3  # of a Gaussian process, in float64
+
+
+def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
+    """Return the size in bytes of one site's arrays."""
+    if plan.upload.kind == "weights":
+        return _NUMBER_BYTES * plan.learner.max_samples * num_parameters(plan, network)
+    width = 2 if plan.upload.precision == "float16" else _NUMBER_BYTES
+    numbers = plan.num_outputs if plan.classification else 3  # mean and two variances
+    return width * numbers * plan.reference.num_rows
+
+
+def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
+    """Count the parameters of the network that sites train, with the noise of a regression.
+
+    Those of a network of the consortium's own are known once it is frozen; before, they are 0.
+    """
+    if plan.model.module:
+        network = network if plan.frozen is None else plan.frozen.network
+        return 0 if network is None else network.parameters
+    widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
+    weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
+    return weights + (not plan.classification)
+
+
+def num_steps(plan: Plan, num_rows: int = 1) -> int:
+    """Count the steps of the network's sampler at a site with so many rows to train on."""
+    settings = sampler_settings(plan)
+    num_batches = math.ceil(num_rows / settings.batch_size)
+    return num_batches * enough_epochs(settings.num_epochs, settings.min_steps, num_batches)
+
+
+def training_bytes(plan: Plan, learner: str, num_rows: int, network: FrozenNetwork | None) -> int:
+    """Return the least memory in bytes that a site needs to train."""
+    sent = upload_bytes(plan, network)
+    if learner == "gaussian-process":
+        return sent + 8 * _MATRICES * num_rows**2
+    if learner != "network":
+        return sent
+    numbers = (_PER_PARAMETER + plan.learner.max_samples) * num_parameters(plan, network)
+    return sent + _NUMBER_BYTES * numbers
+
+
+def limit_problems(
+    plan: Plan,
+    limits: Limits,
+    where: str,
+    *,
+    learner: str = "network",
+    num_rows: int = 1,
+    network: FrozenNetwork | None = None,
+) -> Iterator[str]:
+    """Say what of a plan is above the limits that a file has, one line each.
+
+    Args:
+        plan: A draft, or a frozen plan.
+        limits: What may be asked of a computer.
+        where: The file that has them.
+        learner: What is trained.
+        num_rows: Rows to train on, if they are known.
+        network: What freezing found of a network of the consortium's own.
+    """
+    steps = num_steps(plan, num_rows) if learner == "network" else 0
+    memory = training_bytes(plan, learner, num_rows, network) / _GIGABYTE
+    if steps > limits.max_steps:
+        yield (
+            f"learner.min_steps = {plan.learner.min_steps:,} and num_epochs = "
+            f"{sampler_settings(plan).num_epochs:,} of the plan make {steps:,} steps, above "
+            f"max_steps = {limits.max_steps:,} of {where}"
+        )
+    if plan.learner.threads > limits.max_threads:
+        yield (
+            f"learner.threads = {plan.learner.threads:,} of the plan is above max_threads = "
+            f"{limits.max_threads:,} of {where}"
+        )
+    if memory > limits.max_memory:
+        yield (
+            f"model and upload of the plan, with {num_parameters(plan, network):,} parameters and "
+            f"max_samples = {plan.learner.max_samples:,}, need {memory:,.0f} GB, above max_memory "
+            f"= {limits.max_memory:g} of {where}"
+        )

@@ -1,0 +1,156 @@
+"""Are a site's own patients among the reference rows? A coordinator could put them there.
+
+What a site sends about a row says more about a person who is in that row (membership inference). So
+each reference row is compared with the site's own rows, in the site's own units of each input:
+
+    d     from a reference row to the nearest own row
+    e_i   from own row i to the nearest other own row
+
+If reference rows are of the same population, d is distributed as e. Its lower tail is a power,
+P(e <= x) = q (x / e_q)^D, with e_q the quantile q = .1 of e and D by Hill's estimator of the e_i
+below it, less two standard errors. *Near* is d <= t, where R reference rows would together expect
+.01 such rows:
+
+    t = e_q (.01 / (q R))^(1 / D)
+
+A copy has d = 0 and is always near. Rows may also coincide by chance: tables of few words, people
+who are in the table twice. With k own rows that have e_i <= t, R k / N near rows are expected. More
+than 99 of 100 such studies have is a warning, and one copy is enough for it where k = 0. The rate k
+is known roughly: with its upper limit, k + 2 sqrt(k) + 3 (the rule of three), the same quantile is
+the number above which a study is refused. A policy may refuse fewer, such as any: `max_near = 0`.
+
+Near is not all: who changes a copy enough is not found. Distances need N R operations; above
+`MOST_PAIRS` they are to a random part of the own rows, and copies are looked for among all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import scipy
+import torch
+from torch import Tensor
+
+from predbayes.seeding import generator
+from predbayes.study.kit.kit import Kit
+from predbayes.study.site.policy import SitePolicy
+from predbayes.study.tables.problem import Finding, error, warning
+
+LEAST_ROWS = 20
+"""With fewer own rows nothing is known about how near they are to each other."""
+
+MOST_PAIRS = 500_000_000
+_MOST_ASKED = 2_000  # own rows whose neighbours are looked for
+_TAIL = 0.1
+_EXPECTED = 0.01
+_QUANTILE = 0.99
+_CHUNK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How many reference rows are equal to an own row, or nearer than own rows are."""
+
+    equal: int
+    near: int  # the equal ones among them
+    expected: int  # more near ones are not expected
+    likely: int  # more near ones cannot be chance
+
+    def __str__(self) -> str:
+        """In one line for whoever checks."""
+        return (
+            f"of the reference rows {self.equal:,} are equal to one of yours, and {self.near:,} "
+            f"nearer than yours are to each other; chance explains {self.expected:,}"
+        )
+
+
+def overlap(reference: Tensor, own: Tensor) -> Overlap | None:
+    """Compare reference inputs (R, D) with a site's own (N, D); None where own rows are too few."""
+    if len(own) < LEAST_ROWS or not len(reference):
+        return None
+    spread = own.double().std(0)
+    scale = torch.where(spread > 0, spread, torch.ones_like(spread))
+    mine, theirs = own.double() / scale, reference.double() / scale
+    equal = _equal(reference, own)
+    part = _part(len(own), max(1, MOST_PAIRS // len(reference)))
+    apart = _nearest(theirs, mine[part])
+    apart[equal] = 0.0
+    asked = _part(len(own), _MOST_ASKED)
+    among = _nearest(mine[asked], mine[part], leave_out=(asked, part))
+    limit = _limit(among, len(reference))
+    close = int((among <= limit).sum())
+    rates = torch.tensor([close, close + 2 * math.sqrt(close) + 3]) * len(reference) / len(asked)
+    expected, likely = scipy.stats.poisson.ppf(_QUANTILE, rates.numpy()).clip(0).astype(int)
+    near = int((apart <= limit).sum())
+    return Overlap(int(equal.sum()), near, int(expected), int(likely))
+
+
+def _limit(among: Tensor, num_reference: int) -> float:
+    """The distance below which a reference row is near."""
+    known = among[among > 0].sort().values
+    tail = known[: max(3, int(_TAIL * len(known)))]
+    if len(tail) < 3:
+        return 0.0  # every row is there twice
+    logs = (tail[-1] / tail[:-1]).log()
+    power = (1 - 2 / math.sqrt(len(tail))) / max(float(logs.mean()), 0.05)
+    share = len(tail) / len(known)
+    if power <= 0.5:
+        return 0.0
+    factor: float = min(1.0, _EXPECTED / (share * num_reference)) ** (1 / power)
+    return float(tail[-1]) * factor
+
+
+def _equal(reference: Tensor, own: Tensor) -> Tensor:
+    """Which reference rows are equal to an own row."""
+    mine = {row.tobytes() for row in (own + 0.0).contiguous().numpy()}
+    return torch.tensor([row.tobytes() in mine for row in (reference + 0.0).contiguous().numpy()])
+
+
+def _part(num_rows: int, most: int) -> Tensor:
+    if num_rows <= most:
+        return torch.arange(num_rows)
+    return torch.randperm(num_rows, generator=generator(0, "overlap"))[:most].sort().values
+
+
+def _nearest(asked: Tensor, rows: Tensor, leave_out: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """Distances of rows asked for, (A,), to the nearest of others; not to themselves."""
+    found = []
+    for start in range(0, len(asked), _CHUNK):
+        some = asked[start : start + _CHUNK]
+        apart = torch.cdist(some, rows)
+        if leave_out is not None:
+            ours, others = leave_out
+            apart[ours[start : start + _CHUNK, None] == others[None]] = math.inf
+        nearest = apart.argmin(1)
+        # Numerics: products of rows lose the digits of small differences.
+        exact = (some - rows[nearest]).norm(dim=1)
+        found.append(torch.where(apart.amin(1).isinf(), math.inf, exact))
+    return torch.cat(found)
+
+
+def near_findings(policy: SitePolicy, kit: Kit, own: Tensor) -> tuple[str, list[Finding]]:
+    """Compare a kit's reference rows with a site's own: what to tell, and what is wrong with it."""
+    found = overlap(kit.inputs, own)
+    if found is None:
+        return f"reference rows were not compared with fewer than {LEAST_ROWS} of yours", []
+    for where, stated in policy.holding:
+        most = found.likely if stated.max_near is None else stated.max_near
+        if found.near > most:
+            named = "chance explains" if stated.max_near is None else "max_near allows"
+            return str(found), [
+                error(
+                    f"{found.near:,} reference rows are nearer to one of your rows than those are "
+                    f"to each other, {found.equal:,} of them equal; {named} {most:,} ({where}). "
+                    "Are they your patients? Ask the coordinator where they are from"
+                )
+            ]
+    if found.near > found.expected:
+        return str(found), [
+            warning(
+                f"{found.near:,} reference rows are nearer to one of your rows than those are to "
+                f"each other, {found.equal:,} of them equal: ask the coordinator where they are "
+                "from; what you send would tell whether these people are in your table"
+            )
+        ]
+    return str(found), []

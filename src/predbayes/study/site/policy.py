@@ -1,0 +1,187 @@
+"""The site's policy: floors that no plan can lower.
+
+It is `[policy]` in `site.toml`, or a file of its own for all studies of an institution, named by
+`policy = "path"` in `site.toml` or by the environment variable PREDBAYES_POLICY. Where there are
+two, both hold: the stricter of them decides. Without any, `Policy` has defaults, which bound what a
+plan may ask of the site's computer and change nothing else.
+
+    site check, site train, site approve, a Flower node    refuse a plan below a floor: `require`
+    site train, a Flower node                              bound what leaves: `limited`
+    site evaluate                                          refuses too few rows: `require_rows`
+    approvals                                              are asked for, whatever the plan says
+
+Each line of a refusal names the plan's setting, the policy's, and the policy's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predbayes.errors import DataError, PlanError
+from predbayes.study.plan.schema import Plan, decode, read_text
+from predbayes.study.plan.software import software_problem
+from predbayes.study.tables.sitefile import SITE_FILE, Policy, SiteFile
+
+if TYPE_CHECKING:  # a Flower node reads policies without torch
+    from predbayes.exchange.upload import Upload
+
+VARIABLE = "PREDBAYES_POLICY"
+DEFAULTS = "predbayes itself"
+
+
+@dataclass(frozen=True, slots=True)
+class SitePolicy:
+    """All policies that hold at a site, each by the file that it is from."""
+
+    stated: tuple[tuple[str, Policy], ...] = ()
+
+    @classmethod
+    def of(cls, own: SiteFile | None = None) -> SitePolicy:
+        """Read the policies of a site: of its own file, and of its institution."""
+        found = []
+        told = "" if own is None else own.policy
+        if isinstance(told, Policy):
+            found.append((SITE_FILE, told))
+        elif own is not None and told:
+            found.append(_read(own.folder / told))
+        if named := os.environ.get(VARIABLE):
+            found.append(_read(Path(named)))
+        return cls(tuple(found))
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the policies say, which a signed approval names; empty without any."""
+        texts = [policy.model_dump_json() for _, policy in self.stated]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else ""
+
+    @property
+    def holding(self) -> tuple[tuple[str, Policy], ...]:
+        """The policies that hold: those stated, or the defaults."""
+        return self.stated or ((DEFAULTS, Policy()),)
+
+    def problems(self, plan: Plan, learner: str = "", num_rows: int = 1) -> list[str]:
+        """Say what of a plan is below a floor, one line each.
+
+        Args:
+            plan: A frozen plan.
+            learner: What the site fits; empty before it is chosen.
+            num_rows: Rows to train on, where they are known.
+        """
+        found = (_problems(p, where, plan, learner, num_rows) for where, p in self.holding)
+        return [problem for problems in found for problem in problems]
+
+    def require(self, plan: Plan, learner: str = "", num_rows: int = 1) -> None:
+        """Refuse a plan that is below a floor."""
+        if found := self.problems(plan, learner, num_rows):
+            raise PlanError(f"the site's policy forbids it: {'; '.join(found)}")
+
+    def require_kind(self, kind: str) -> None:
+        """Refuse a kind of file that may not leave."""
+        for where, policy in self.holding:
+            if kind not in policy.kinds:
+                raise PlanError(
+                    f"the site's policy forbids it: {kind} are not among kinds = "
+                    f"{list(policy.kinds)} of {where}"
+                )
+
+    def require_rows(self, num_rows: int) -> None:
+        """Refuse an evaluation of fewer rows than a policy allows."""
+        self.require_kind("evaluation")
+        for where, policy in self.holding:
+            if num_rows < policy.min_evaluated:
+                raise DataError(
+                    f"the site's policy forbids it: an evaluation of {num_rows:,} rows is below "
+                    f"min_evaluated = {policy.min_evaluated:,} of {where}"
+                )
+
+    def asks_release(self, plan: Plan) -> bool:
+        """Return whether somebody must approve an upload before it is signed."""
+        floors = (policy.release for _, policy in self.holding)
+        return "manual" in (plan.upload.release, *floors)
+
+    def asks_approval(self, plan: Plan) -> bool:
+        """Return whether somebody must approve the plan before the site trains."""
+        return self.asks_release(plan) or any(policy.approval for _, policy in self.holding)
+
+    @property
+    def max_hours(self) -> float:
+        """How long one training may take."""
+        return min(policy.max_hours for _, policy in self.holding)
+
+    @property
+    def bounds(self) -> tuple[float, float, int]:
+        """What leaves is bounded by: greatest probability, least deviation, unit of row counts."""
+        policies = [policy for _, policy in self.holding]
+        return (
+            min(policy.max_sureness for policy in policies),
+            max(policy.min_std for policy in policies),
+            math.lcm(*(policy.round_rows for policy in policies)),
+        )
+
+    def limited(self, upload: Upload) -> Upload:
+        """Return what may leave in place of an upload: less sure, its counts rounded down."""
+        sureness, least_std, unit = self.bounds
+        if upload.info.kind == "predictions":
+            from predbayes.study.site.bounds import less_sure
+
+            upload = less_sure(upload, sureness, least_std)
+        return upload if unit == 1 else _rounded(upload, unit)
+
+
+NO_POLICY = SitePolicy()
+
+
+def _read(path: Path) -> tuple[str, Policy]:
+    return path.name, decode(Policy, read_text(path), path.name, whole="top level")
+
+
+def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: int) -> Iterator[str]:
+    from predbayes.study.plan.sizes import limit_problems
+
+    kind, rules, learning = plan.upload.kind, plan.rules, plan.learner
+    chosen = learner or ("network" if learning.name == "network" else "")
+    if kind not in policy.kinds:
+        yield f"upload.kind = {kind!r} of the plan is not among kinds of {where}"
+    if rules.min_cell < policy.min_cell:
+        yield _below("rules.min_cell", rules.min_cell, "min_cell", policy.min_cell, where)
+    if learning.holdout < policy.min_holdout:
+        yield _below("learner.holdout", learning.holdout, "min_holdout", policy.min_holdout, where)
+    if chosen == "network" and learning.preset not in policy.presets:
+        yield f"learner.preset = {learning.preset!r} of the plan is not among presets of {where}"
+    if chosen and policy.learners and chosen not in policy.learners:
+        yield f"learner {chosen!r} is not among learners = {list(policy.learners)} of {where}"
+    if kind == "weights" and (policy.max_sureness < 1 or policy.min_std > 0):
+        yield (
+            "upload.kind = 'weights' of the plan cannot be bounded by max_sureness and min_std of "
+            f"{where}; predictions can"
+        )
+    if plan.classification and policy.max_sureness <= 1 / plan.num_outputs:
+        yield (
+            f"target.classes of the plan are {plan.num_outputs}, so max_sureness = "
+            f"{policy.max_sureness:g} of {where} leaves nothing to say"
+        )
+    yield from limit_problems(plan, policy, where, learner=chosen or "network", num_rows=num_rows)
+    if policy.software == "refuse" and (problem := software_problem(plan)):
+        yield f"{problem}, and software = 'refuse' of {where}"
+
+
+def _below(setting: str, value: float, key: str, floor: float, where: str) -> str:
+    return f"{setting} = {value:g} of the plan is below {key} = {floor:g} of {where}"
+
+
+def _rounded(upload: Upload, unit: int) -> Upload:
+    """With row counts that are multiples of a unit; class counts only where none becomes zero."""
+    info = upload.info
+    if info.num_rows < unit:
+        raise DataError(f"the site's policy forbids it: {info.num_rows} rows round down to none")
+    counts = None
+    if info.class_rows is not None and min(info.class_rows) >= unit:
+        counts = tuple(float(count - count % unit) for count in info.class_rows)
+    told = {"num_rows": info.num_rows - info.num_rows % unit, "class_rows": counts}
+    return replace(upload, info=info.model_copy(update=told))

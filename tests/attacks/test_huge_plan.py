@@ -1,0 +1,58 @@
+"""A plan that no computer can carry out is refused before anybody tries: finding 8."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from predbayes.cli.app import app
+from predbayes.errors import PlanError
+from predbayes.study.kit.kit import FINGERPRINT_FILE, PLAN_FILE
+from predbayes.study.kit.review import UnsoundPlanError
+from predbayes.study.plan.schema import Plan
+from predbayes.study.site.policy import SitePolicy
+from tests.study.world import make_world
+
+HUGE = {
+    "hidden = [8]": ("hidden = [1000000, 1000000]", "max_memory"),
+    "min_steps = 200": ("min_steps = 1000000000000", "max_steps"),
+    "threads = 1 ": ("threads = 4096 ", "max_threads"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("huge") / "world")
+
+
+@pytest.fixture(params=HUGE)
+def asked(request, world):
+    """The kit's plan with one setting that asks for too much, and the limit that it is above."""
+    path = world.kit.folder / PLAN_FILE
+    honest, (change, limit) = path.read_text(), HUGE[request.param]
+    assert request.param in honest
+    path.write_text(honest.replace(request.param, change))
+    (world.kit.folder / FINGERPRINT_FILE).unlink(missing_ok=True)
+    yield path, limit
+    path.write_text(honest)
+
+
+def test_plan_check_and_a_site_refuse_it(asked, world):
+    path, limit = asked
+    told = CliRunner().invoke(app, ["plan", "check", str(path.parent)])
+    assert limit in told.output
+    assert isinstance(told.exception, PlanError)
+    with pytest.raises(PlanError, match=rf"{limit} = .* of predbayes itself"):
+        SitePolicy.of().require(Plan.load(path))
+
+
+def test_site_check_says_so(asked, world):
+    path, limit = asked
+    rows = world.root / "reference.csv"
+    told = CliRunner().invoke(app, ["site", "check", str(path.parent), str(rows)])
+    assert limit in told.output
+
+
+def test_it_cannot_be_frozen(tmp_path):
+    with pytest.raises(UnsoundPlanError, match="max_memory"):
+        make_world(tmp_path / "world", model="hidden = [1000000, 1000000]")
