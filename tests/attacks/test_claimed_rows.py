@@ -28,7 +28,7 @@ def honest(wines):
 
 
 def test_too_few_labels_are_spoken_of_first(honest):
-    assert "Could not check any site against labels: there are 20 labelled rows" in honest.first
+    assert "Could not check any site against labels: labelled rows are 20" in honest.first
     assert "No miscalibration was found" not in honest.report
     assert honest.named == set()
 

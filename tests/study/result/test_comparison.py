@@ -141,7 +141,7 @@ class TestStudy:
         said = sites(0, inputs)
         said["s4"] = turned(said["s4"], torch.ones(len(inputs), dtype=torch.bool))
         told = self.told(said, inputs, num_labels=20)
-        assert "there are 20 labelled rows, and 30 are needed" in told.cautions[0]
+        assert "labelled rows are 20, and 30 are needed" in told.cautions[0]
         assert {site: f.kind for site, f in told.findings.items()} == {"s4": "opposed"}
 
     def test_of_very_many_rows_some_of_each_role_are_compared(self):

@@ -71,4 +71,6 @@ def test_who_was_found_against_and_stays_counts_as_the_median_site(unclear):
     assert found.dropped == {"out", "by hand"}
     assert found.most("kept") == 100.0
     assert found.most("sound") == (100.0 if unclear else 300.0)
-    assert found.cautions() == ("Kept, though other where labels are missing: 1 site.",)
+    assert found.cautions() == (
+        "Sites that are kept, though they are other where labels are missing: 1.",
+    )

@@ -39,7 +39,6 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.result.schema import Finding
 from predbayes.study.result.screening import hellinger
-from predbayes.study.wording import counted
 
 ALPHA = 0.01  # false alarms, for all sites together
 LEAST_EFFECT = 0.4  # standard deviations: with many rows a smaller one is still no lie
@@ -203,7 +202,7 @@ def _told(verdicts: Mapping[str, Verdict], num: Mapping[str, int]) -> Comparison
 def _without_labels(sites: Sites, num_labels: int) -> Comparison:
     """What can be said where labels are too few to judge anybody by."""
     caution = (
-        f"Could not check any site against labels: there are {counted(num_labels, 'labelled row')},"
+        f"Could not check any site against labels: labelled rows are {num_labels},"
         f" and {MIN_LABELS} are needed."
     )
     findings = {

@@ -22,7 +22,6 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import Comparison
 from predbayes.study.result.screening import Screening
-from predbayes.study.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,8 @@ class Screened:
         found = {name for name in self.suspect if self._lies(name)}
         if not found:
             return self.compared
-        kept = counted(len(found), "site")
-        return *self.compared, f"Kept, though other where labels are missing: {kept}."
+        told = f"Sites that are kept, though they are other where labels are missing: {len(found)}."
+        return *self.compared, told
 
     def _lies(self, site: str) -> bool:
         return any(finding.kind == "inconsistent" for finding in self.sites[site].findings)
