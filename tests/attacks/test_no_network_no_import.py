@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.study.plan.distribution import NAME, install
-from tests.study.world import World, make_world
+from tests.study.world import World, make_world, own_table
 
 ENDED = 97
 GUARDED = f"""
@@ -62,8 +62,8 @@ def world(tmp_path_factory) -> World:
         sys.path.remove(str(root / "site-packages"))
     site = f'format = 1\nname = "Alpha"\nallow_networks = ["{NAME}"]\n'
     (world.root / "site.toml").write_text(site)
-    rows = (world.root / "reference.csv").read_text().splitlines()[:80]
-    (world.root / "rows.csv").write_text("\n".join(rows))
+    rows = own_table((world.root / "reference.csv").read_text())
+    (world.root / "rows.csv").write_text(rows)
     world.key("Alpha").save(world.root / "Alpha.key")
     world.key("Gamma").public.save(world.root / "Gamma.pub")
     return world

@@ -18,7 +18,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.study.site.training import Training
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
-from tests.study.world import make_world
+from tests.study.world import make_world, own_table
 
 TRAIN = "site train kit rows.csv --out out"
 
@@ -27,8 +27,8 @@ TRAIN = "site train kit rows.csv --out out"
 def folder(tmp_path, monkeypatch):
     """A site with manual release, its table in the plan's terms."""
     make_world(tmp_path, upload='release = "manual"')
-    table = (tmp_path / "reference.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "rows.csv").write_text("".join(table[:81]))  # those with a label
+    table = own_table((tmp_path / "reference.csv").read_text())  # those with a label
+    (tmp_path / "rows.csv").write_text(table)
     (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path

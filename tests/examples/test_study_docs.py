@@ -28,7 +28,7 @@ from predbayes.study.result.scoring import measures_of
 from predbayes.study.tables import sitefile
 from predbayes.study.tables.sitefile import FileForm, MissingCodes, SiteColumn, SiteFile
 from tests.study.messy import write_kit, write_messy
-from tests.study.world import make_world
+from tests.study.world import make_world, own_table
 
 ROOT = Path(__file__).parents[2]
 PLAN_PAGE = (ROOT / "docs" / "plan.md").read_text()
@@ -247,11 +247,8 @@ def run(line: str) -> str:
 
 def test_what_a_site_does_in_the_docs_makes_a_file_that_counts(tmp_path, monkeypatch):
     world = make_world(tmp_path)
-    table = (tmp_path / "reference.csv").read_text().splitlines(keepends=True)
-    # Those with a label, and no row as the coordinator has it: `check` would find it.
-    cells = [row.split(",", 1) for row in table[1:81]]
-    moved = "".join(f"{float(x) + 3:.3f},{rest}" for x, rest in cells)
-    (tmp_path / "Budapest.csv").write_text(table[0] + moved)
+    table = own_table((tmp_path / "reference.csv").read_text())  # those with a label
+    (tmp_path / "Budapest.csv").write_text(table)
     monkeypatch.chdir(tmp_path)
     lines = [line for line in commands(COORDINATOR_PAGE) if line.startswith("site ")]
     assert [line.split()[1] for line in lines] == ["key", "check", "check", "train"]

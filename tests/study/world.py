@@ -197,3 +197,11 @@ def frozen(plan: str) -> Plan:
     """A plan in TOML as if it had been frozen: its columns have centres and scales."""
     digests = "".join(f'{name} = "{"0" * 64}"\n' for name in ("inputs_digest", "labels_digest"))
     return Plan.loads(f'{plan}\n[frozen]\n{digests}version = "0.1.0"\n')
+
+
+def own_table(reference: str, num_rows: int = 80) -> str:
+    """A site's table like the reference rows, and none of them: `site check` would find it."""
+    head, *rows = reference.splitlines()[: num_rows + 1]
+    cells = (row.split(",", 1) for row in rows)
+    moved = (f"{float(x) + 3:.3f},{rest}" for x, rest in cells)
+    return "\n".join([head, *moved]) + "\n"
