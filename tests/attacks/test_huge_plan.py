@@ -48,8 +48,8 @@ def test_plan_check_and_a_site_refuse_it(asked, world):
 
 def test_site_check_says_so(asked, world):
     path, limit = asked
-    rows = world.root / "reference.csv"
-    told = CliRunner().invoke(app, ["site", "check", str(path.parent), str(rows)])
+    files = [path.parent, world.root / "reference.csv", "--site", world.root / "site.toml"]
+    told = CliRunner().invoke(app, ["site", "check", *map(str, files)])
     assert limit in told.output
 
 
