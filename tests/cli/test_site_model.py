@@ -46,7 +46,7 @@ TARGETS = {
     "classes": 'task = "classification", classes = ["no", "yes"]',
     "number": 'task = "regression", unit = "days", centre = 12.0, scale = 4.0',
 }
-NUM_ROWS = 100
+NUM_ROWS = 200
 CANARY = "71.830625"
 
 app = typer.Typer()
@@ -86,7 +86,7 @@ class Home:
         own = SiteFile.load(self.root / "site.toml")
         rows = SiteRows.of(self.plan, read_site_table(self.plan, own, self.root / "rows.csv"))
         held_out = split_rows(self.plan, "Basel", NUM_ROWS)[1]
-        said = Upload.of_predictions(self.model.predictive(rows.inputs[held_out]), num_rows=20)
+        said = Upload.of_predictions(self.model.predictive(rows.inputs[held_out]), num_rows=40)
         told = {"data": rows.digest(), "plan": self.plan.digest()}
         folder = self.root / "trained" / HOME
         folder.mkdir(parents=True)
@@ -115,7 +115,7 @@ class TestAdopt:
     def test_it_writes_a_model_that_predicts_and_says_which_to_use(self, home):
         result = home.run("adopt", "--out", home.root / "adopted")
         assert result.exit_code == 0
-        assert result.stdout.startswith("Basel, model of result 4 of 'taken home': 100 rows, 20 ")
+        assert result.stdout.startswith("Basel, model of result 4 of 'taken home': 200 rows, 40 ")
         lines = [line.split()[0] for line in result.stdout.splitlines()]
         assert lines[2:5] == ["own", "adopted", "global"]
         told = json.loads((home.root / "adopted" / COMPARISON_FILE).read_text())
@@ -153,14 +153,14 @@ class TestEvaluate:
         before = sorted(home.root.rglob("*"))
         result = home.run("evaluate")
         assert result.exit_code == 0
-        assert "100 rows, 20 held out" in result.stdout
+        assert "200 rows, 40 held out" in result.stdout
         assert "NLL" in result.stdout
         assert ("RMSE (days)" in result.stdout) != home.plan.classification
         assert "nothing has left" in result.stdout
         assert sorted(home.root.rglob("*")) == before
 
     def test_on_all_rows_if_asked(self, home):
-        assert "100 rows, 100 all" in home.run("evaluate", "--all").stdout
+        assert "200 rows, 200 all" in home.run("evaluate", "--all").stdout
 
     def test_without_home_it_says_what_it_could_not_check(self, home):
         assert "was not checked: give --home" in home.run("evaluate", home=False).stdout
@@ -176,7 +176,7 @@ class TestEvaluate:
         for value in leaves(declared.info.model_dump(mode="json")):
             assert f": {json.dumps(value)}\n" in result.stdout
         assert declared.info.evaluation.model == home.model.weights_digest()
-        assert declared.info.num_rows == 20
+        assert declared.info.num_rows == 40
         check_evaluation(home.plan, declared.info)
 
     def test_only_held_out_rows_of_the_model_as_it_came_are_sent(self, home):

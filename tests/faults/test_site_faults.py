@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import socket
 import struct
 import subprocess
@@ -71,9 +72,10 @@ def site_folder(root, site):
         f'format = 1\nname = "{site}"\n[columns]\nx = {{ column = "Wert" }}\n'
     )
     lines = [f"Wert,y,kind,note\n{NUMBER},{NUMBER},red,{WORD}"]
-    for row in range(79):
+    rng = random.Random(site)
+    for row in range(159):
         kind = ("red", "green", "blue")[(row + len(site)) % 3]
-        lines.append(f"{(row * 37) % 60 - 30},{(row * 17) % 50 - 20},{kind},")
+        lines.append(f"{rng.uniform(-30, 30):.2f},{rng.uniform(-20, 30):.2f},{kind},")
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
     return folder
 

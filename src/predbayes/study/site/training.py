@@ -311,7 +311,7 @@ def fit_site(
     kept, _held_out = split_rows(plan, site, len(rows.targets))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
-    drawn_by = () if isinstance(fitted, SGHMCLearner) else (rows.digest(),)
+    drawn_by = () if isinstance(fitted, SGHMCLearner) else (SiteRows(*rows[kept]).digest(),)
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
         own = fitted.fit(rows[kept], rng=rng, **options)
