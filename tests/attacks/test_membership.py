@@ -12,7 +12,10 @@ import torch
 from typer.testing import CliRunner
 
 from predbayes.cli.app import app
+from predbayes.errors import DataError
 from predbayes.seeding import generator
+from predbayes.study.site.release import Approvals
+from predbayes.study.site.training import SiteRows, Training
 from tests.study.world import make_world
 
 NUM_OWN = 120
@@ -54,3 +57,14 @@ def test_many_are_refused_without_a_policy(world):
     found = check(world, 40)
     assert "error: 40 reference rows are nearer" in found
     assert "does not fit yet" in found
+
+
+def test_nor_does_a_site_train_with_them(world, tmp_path):
+    """`site check` may have been left out, and at a Flower node nobody runs it."""
+    reference = pd.read_csv(world.kit.folder / "reference.csv")
+    frame = pd.concat([reference[:60]]).assign(kind=["red", "green", "blue"] * 20)
+    training = Training(
+        world.kit, "Alpha", world.key("Alpha"), Approvals(tmp_path), tmp_path / "out"
+    )
+    with pytest.raises(DataError, match="60 of them equal; chance explains"):
+        training.run(SiteRows.of(world.kit.plan, frame))

@@ -145,7 +145,7 @@ def plans(draw):
                 preset=st.sampled_from(["paper", "tuned"]),
                 num_epochs=some,
                 min_steps=counts,
-                holdout=st.floats(0, 1, exclude_max=True),
+                holdout=st.floats(0, 0.5),
             )
         ),
         upload=UploadRules(kind=kind, max_bytes=draw(some)),
@@ -326,3 +326,14 @@ def test_a_deadline_is_a_day():
     plan = Plan.loads(TEXT + "\n[rules]\ndeadline = 2030-01-31\n")
     assert plan.rules.deadline == datetime.date(2030, 1, 31)
     assert "rules.deadline" in problem(TEXT + '\n[rules]\ndeadline = "soon"\n')
+
+
+@pytest.mark.parametrize(("share", "taken"), [(0.5, True), (0.51, False), (0.9999, False)])
+def test_no_plan_holds_out_more_than_half(share, taken):
+    """By a seed that was searched for, the rest would be a person of the coordinator's choice."""
+    text = dump(Plan.loads(TEXT)).replace("holdout = 0.2 ", f"holdout = {share} ")
+    if taken:
+        assert Plan.loads(text).learner.holdout == share
+    else:
+        with pytest.raises(PlanError, match=r"learner\.holdout"):
+            Plan.loads(text)

@@ -61,5 +61,16 @@ def test_of_a_large_table_copies_are_found_everywhere(monkeypatch):
     assert overlap(reference, own).equal == 1
 
 
-def test_few_rows_are_not_compared():
-    assert overlap(normal(300, "reference"), normal(LEAST_ROWS - 1, "own")) is None
+def test_a_column_that_the_site_lacks_hides_no_copy():
+    own, reference = normal(150, "own"), normal(300, "reference")
+    reference[7] = own[3]
+    own[:, 2] = 0.0
+    assert (overlap(reference, own).equal, overlap(reference, own).near) == (1, 1)
+
+
+def test_among_few_rows_copies_are_counted():
+    own, reference = normal(LEAST_ROWS - 1, "own"), normal(300, "reference")
+    assert overlap(reference, own).near == 0
+    reference[:3] = own[:3]
+    found = overlap(reference, own)
+    assert (found.equal, found.near, found.expected) == (3, 3, 0)

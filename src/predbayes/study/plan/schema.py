@@ -194,7 +194,8 @@ class Learner(Section):
     min_steps: Count = 1000  # small sites pass over their rows more often
     max_samples: Annotated[int, Field(gt=0)] = 6
     threads: Annotated[int, Field(gt=0)] = 1  # with one, a run repeats to the bit
-    holdout: Annotated[Finite, Field(ge=0, lt=1)] = 0.2  # of a site's rows, never trained on
+    # Of a site's rows, never trained on. With nearly all of them a plan would be of a chosen few.
+    holdout: Annotated[Finite, Field(ge=0, le=0.5)] = 0.2
     holdout_reason: str = ""  # why none is held out; needed with holdout = 0
 
 

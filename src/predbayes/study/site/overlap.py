@@ -13,6 +13,8 @@ below it, less two standard errors. *Near* is d <= t, where R reference rows wou
 
     t = e_q (.01 / (q R))^(1 / D)
 
+Only inputs count that differ among the site's own rows: by another a copy could be hidden.
+
 A copy has d = 0 and is always near. Rows may also coincide by chance: tables of few words, people
 who are in the table twice. With k own rows that have e_i <= t, R k / N near rows are expected. More
 than 99 of 100 such studies have is a warning, and one copy is enough for it where k = 0. The rate k
@@ -38,7 +40,7 @@ from predbayes.study.site.policy import SitePolicy
 from predbayes.study.tables.problem import Finding, error, warning
 
 LEAST_ROWS = 20
-"""With fewer own rows nothing is known about how near they are to each other."""
+"""With fewer own rows it is not known how near they are to each other: copies are counted."""
 
 MOST_PAIRS = 500_000_000
 _MOST_ASKED = 2_000  # own rows whose neighbours are looked for
@@ -66,19 +68,21 @@ class Overlap:
 
 
 def overlap(reference: Tensor, own: Tensor) -> Overlap | None:
-    """Compare reference inputs (R, D) with a site's own (N, D); None where own rows are too few."""
-    if len(own) < LEAST_ROWS or not len(reference):
+    """Compare reference inputs (R, D) with a site's own (N, D); None where there are none."""
+    if len(own) < 2 or not len(reference):
         return None
     spread = own.double().std(0)
-    scale = torch.where(spread > 0, spread, torch.ones_like(spread))
-    mine, theirs = own.double() / scale, reference.double() / scale
+    # A column that is the same in all own rows, as one that the site lacks, would hide a copy.
+    varies = spread > 0
+    own, reference = own[:, varies], reference[:, varies]
+    mine, theirs = own.double() / spread[varies], reference.double() / spread[varies]
     equal = _equal(reference, own)
     part = _part(len(own), max(1, MOST_PAIRS // len(reference)))
     apart = _nearest(theirs, mine[part])
     apart[equal] = 0.0
     asked = _part(len(own), _MOST_ASKED)
     among = _nearest(mine[asked], mine[part], leave_out=(asked, part))
-    limit = _limit(among, len(reference))
+    limit = _limit(among, len(reference)) if len(own) >= LEAST_ROWS else 0.0
     close = int((among <= limit).sum())
     rates = torch.tensor([close, close + 2 * math.sqrt(close) + 3]) * len(reference) / len(asked)
     expected, likely = scipy.stats.poisson.ppf(_QUANTILE, rates.numpy()).clip(0).astype(int)
@@ -133,7 +137,7 @@ def near_findings(policy: SitePolicy, kit: Kit, own: Tensor) -> tuple[str, list[
     """Compare a kit's reference rows with a site's own: what to tell, and what is wrong with it."""
     found = overlap(kit.inputs, own)
     if found is None:
-        return f"reference rows were not compared with fewer than {LEAST_ROWS} of yours", []
+        return "there is nothing to compare reference rows with", []
     for where, stated in policy.holding:
         most = found.likely if stated.max_near is None else stated.max_near
         if found.near > most:

@@ -189,8 +189,7 @@ class Training:
         plan, policy = self.kit.plan, self.approvals.policy
         num_rows = len(split_rows(plan, self.site, len(rows.targets))[0])
         policy.require(plan, self.learner, num_rows)
-        found = near_findings(policy, self.kit, rows.inputs)[1] if policy.stated else []
-        if wrong := errors_of(found):
+        if wrong := errors_of(near_findings(policy, self.kit, rows.inputs)[1]):
             raise DataError(wrong[0].text)
 
     def _identity(self, rows: SiteRows) -> str:
