@@ -149,7 +149,13 @@ def plans(draw):
             )
         ),
         upload=UploadRules(kind=kind, max_bytes=draw(some)),
-        pool=draw(st.builds(Pool, own=texts, floor=st.floats(max_value=-5e-324, min_value=-1e308))),
+        pool=draw(
+            st.builds(
+                Pool,
+                own=texts.filter(lambda t: ":" not in t),
+                floor=st.floats(max_value=-5e-324, min_value=-1e308),
+            )
+        ),
         rules=draw(st.builds(Rules, quorum=some, deadline=st.none() | st.dates(), min_cell=some)),
         frozen=draw(st.builds(Frozen, inputs_digest=texts, labels_digest=texts, version=texts))
         if frozen
