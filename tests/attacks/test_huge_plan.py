@@ -7,11 +7,12 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.errors import PlanError
-from predbayes.study.kit.kit import FINGERPRINT_FILE, PLAN_FILE
+from predbayes.study.kit.kit import FINGERPRINT_FILE, PLAN_FILE, Kit
 from predbayes.study.kit.review import UnsoundPlanError
 from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.text import dump
 from predbayes.study.site.policy import SitePolicy
-from tests.study.world import make_world
+from tests.study.world import frozen, make_world
 
 HUGE = {
     "hidden = [8]": ("hidden = [1000000, 1000000]", "max_memory"),
@@ -56,3 +57,15 @@ def test_site_check_says_so(asked, world):
 def test_it_cannot_be_frozen(tmp_path):
     with pytest.raises(UnsoundPlanError, match="max_memory"):
         make_world(tmp_path / "world", model="hidden = [1000000, 1000000]")
+
+
+def test_a_small_kit_that_unfolds_to_much_is_refused_unread(tmp_path):
+    """A million bytes, 120,000 categories and 60,000 rows, were 57 GB when somebody opened it."""
+    plan = frozen(
+        'format = 1\nname = "huge"\n[target]\nname = "y"\ntask = "regression"\n'
+        f"centre = 0.0\nscale = 1.0\n[columns]\nword = {{ type = 'category', categories = "
+        f"{[f'{n:x}' for n in range(20_000)]} }}\n[reference]\nlabelled = 60000\n"
+    )
+    (tmp_path / "plan.toml").write_text(dump(plan))
+    with pytest.raises(PlanError, match="which no kit may ask a computer to hold"):
+        Kit.load(tmp_path)

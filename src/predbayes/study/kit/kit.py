@@ -66,6 +66,7 @@ FINGERPRINT_FILE = "FINGERPRINT.txt"
 README_FILE = "README.txt"
 FILES = (PLAN_FILE, REFERENCE_FILE, FINGERPRINT_FILE, README_FILE)
 
+_MAX_NUMBERS = 1_000_000_000  # of all reference inputs; 4 GB
 _SALT_BYTES = 32
 
 
@@ -84,6 +85,11 @@ class Kit:
         plan = Plan.load(folder / PLAN_FILE)
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
+        if plan.reference.num_rows * plan.num_inputs > _MAX_NUMBERS:
+            raise PlanError(
+                f"{plan.reference.num_rows:,} reference rows of {plan.num_inputs:,} network inputs "
+                f"are more than {_MAX_NUMBERS:,} numbers, which no kit may ask a computer to hold"
+            )
         try:
             codes = code_table(plan, from_csv(read_frame(folder / REFERENCE_FILE)))
         except DataError as error:
