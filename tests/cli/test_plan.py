@@ -156,6 +156,10 @@ class TestFreeze:
             ('signing_key = "ab"', "64 hexadecimal digits"),
             (f'signing_key = "{"0" * 64}"\nencryption_key = "{"ab" * 32}"', "anybody could sign"),
             (f'encryption_key = "{"ab" * 32}"', "64 hexadecimal digits"),
+            (
+                f'signing_key = "{"ab" * 32}"\nencryption_key = "{"0" * 64}"',
+                "anybody could decrypt",
+            ),
         ],
     )
     def test_a_plan_with_half_a_key_is_refused(self, folder, keys, why):

@@ -167,6 +167,35 @@ class TestSigned:
         line = refused(predbayes("site", "verify", "study/kit", "Beta.receipt"))
         assert "the receipt is for Beta, and this site is Alpha" in line
 
+    @pytest.mark.parametrize("kept", ["Alpha.pub", "Alpha.key"])
+    def test_a_receipt_that_names_an_impostors_key_is_refused(
+        self, predbayes, signed, begun, tmp_path, kept
+    ):
+        predbayes("study", "receipt", "Alpha")
+        (tmp_path / "site.toml").write_text('format = 1\nname = "Alpha"\n')
+        admitted = signed.key("Alpha").public.fingerprint
+        done = predbayes("site", "verify", "study/kit", "Alpha.receipt")
+        assert f", key {admitted}: signed" in done.out
+        assert "compare the receipt's key with the words of your own" in done.out
+        for key, code in ((signed.key("Alpha"), 0), (SigningKey.generate(), 2)):
+            Path(kept).unlink(missing_ok=True)
+            (key.public if kept.endswith("pub") else key).save(Path(kept))
+            done = predbayes("site", "verify", "study/kit", "Alpha.receipt")
+            assert done.code == code, done.err
+        assert f"names the key {admitted}, and this site's is {key.public.fingerprint}" in refused(
+            done
+        )
+
+    def test_a_plan_with_another_x25519_key_begins_no_study(self, predbayes, tmp_path):
+        own, other = CoordinatorKey.generate(), CoordinatorKey.generate()
+        mixed = CoordinatorKey(own.signing, other.encryption)
+        world = make_world(tmp_path / "mixed", coordinator=mixed)
+        own.save(tmp_path / "own.key")
+        where = ("--labels", world.labels_path, "--study", tmp_path / "study")
+        done = predbayes("study", "init", world.kit.folder, *where, "--key", tmp_path / "own.key")
+        assert "own.key is not the key that the plan names" in refused(done)
+        assert not (tmp_path / "study").exists()
+
     def test_without_the_key_no_step_is_taken(self, predbayes, signed, begun, monkeypatch):
         before = begun.ledger.path.read_bytes()
         (begun.folder / ".key-path").unlink()

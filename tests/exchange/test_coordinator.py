@@ -3,6 +3,7 @@
 import stat
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from predbayes.errors import KeyFileError
 from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
@@ -89,3 +90,20 @@ def test_the_words_are_of_both_keys():
     assert len({KEY.public.fingerprint, other.fingerprint, mixed.fingerprint}) == 3
     with pytest.raises(KeyFileError, match="64 hexadecimal digits"):
         CoordinatorPublicKey(KEY.public.signing, "")
+
+
+_PRIME = 2**255 - 19
+_EIGHT = (
+    0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+    0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+)
+
+
+@pytest.mark.parametrize("high", [0, 2**255])
+@pytest.mark.parametrize("point", [0, 1, *_EIGHT, _PRIME - 1, _PRIME, _PRIME + 1])
+def test_a_key_with_which_everybody_agrees_on_zeros_is_refused(point, high):
+    raw = (point + high).to_bytes(32, "little")
+    with pytest.raises(ValueError, match="shared key"):
+        KEY.encryption.exchange(X25519PublicKey.from_public_bytes(raw))
+    with pytest.raises(KeyFileError, match="anybody could decrypt"):
+        CoordinatorPublicKey(KEY.public.signing, raw.hex())

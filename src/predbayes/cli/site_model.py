@@ -76,8 +76,10 @@ def evaluate_command(
         return
     SitePolicy.of(own).require_rows(len(targets))
     upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
-    if (signed := signed_model(model_folder(model))) is not None:
-        upload = upload.having_seen(Heads(own.folder).note(signed))
+    signed = signed_model(model_folder(model))
+    if signed is not None and plan.coordinator is not None:
+        head = Heads(own.folder).note(signed, plan.coordinator.signing)
+        upload = upload.having_seen(head)
     _hand_over(plan, own, upload, out, site)
 
 

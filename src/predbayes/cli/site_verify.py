@@ -13,7 +13,9 @@ from predbayes.errors import StudyError
 from predbayes.study.wording import counted
 
 if TYPE_CHECKING:
+    from predbayes.exchange.signing import PublicKey
     from predbayes.exchange.statement import Statement
+    from predbayes.study.tables.sitefile import SiteFile
 
 
 def verify_command(
@@ -44,15 +46,16 @@ def verify_command(
         )
     for statement in found.statements:
         say(_line(statement))
-    if site.exists():
-        _note(found.statements, site)
     assert found.key is not None  # there was no problem
+    if site.exists():
+        _note(found.statements, site, found.key.signing)
     if not words and key is None:
         say(f"coordinator's key: {found.key.fingerprint}")
         say(f"compare by telephone: {fingerprint(found.statements[0].plan)}")
 
 
 def _line(statement: Statement) -> str:
+    from predbayes.exchange.signing import PublicKey
     from predbayes.exchange.statement import Deletion, Receipt
 
     what: str = statement.kind
@@ -61,11 +64,12 @@ def _line(statement: Statement) -> str:
         what = f"deletion for {statement.site} of {statement.at[:10]}, {count}"
     if isinstance(statement, Receipt):
         took = "no upload" if statement.upload is None else f"upload {statement.upload[:12]}"
-        what = f"receipt for {statement.site} of {statement.at[:10]}, {took}"
+        words = PublicKey(statement.key).fingerprint
+        what = f"receipt for {statement.site} of {statement.at[:10]}, {took}, key {words}"
     return f"{what}: signed; the ledger's entry {statement.number} is {statement.head}"
 
 
-def _note(statements: tuple[Statement, ...], site: Path) -> None:
+def _note(statements: tuple[Statement, ...], site: Path, key: PublicKey) -> None:
     """Remember the heads, and make sure that receipts are this site's."""
     from predbayes.cli.site_train import read_site
     from predbayes.exchange.statement import Deletion, Receipt
@@ -75,4 +79,23 @@ def _note(statements: tuple[Statement, ...], site: Path) -> None:
     for statement in statements:
         if isinstance(statement, Receipt | Deletion) and statement.site != own.name:
             raise StudyError(f"the receipt is for {statement.site}, and this site is {own.name}")
-        Heads(own.folder).note(statement)
+        if isinstance(statement, Receipt):
+            _require_own_key(statement.key, own)
+        Heads(own.folder).note(statement, key)
+
+
+def _require_own_key(admitted: str, own: SiteFile) -> None:
+    """Refuse a receipt for somebody else who was admitted in this site's name."""
+    from predbayes.cli.site_train import read_key
+    from predbayes.exchange.signing import PublicKey
+
+    public = own.key_path.with_suffix(".pub")  # which needs no passphrase
+    if not public.exists() and not own.key_path.exists():
+        say(f"there is no {public}: compare the receipt's key with the words of your own")
+        return
+    key = PublicKey.load(public) if public.exists() else read_key(own).public
+    if key.hex != admitted:
+        raise StudyError(
+            f"the receipt names the key {PublicKey(admitted).fingerprint}, and this site's is "
+            f"{key.fingerprint}: another was admitted as {own.name}; call the coordinator"
+        )

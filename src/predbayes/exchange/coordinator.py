@@ -24,6 +24,17 @@ from predbayes.exchange.signing import PublicKey, SigningKey, fingerprint, is_he
 from predbayes.optional import require
 
 _KINDS = ("ed25519", "x25519")
+_PRIME = 2**255 - 19
+_SMALL_ORDER = frozenset(
+    {
+        0,
+        1,
+        _PRIME - 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    }
+)
+"""The few points with which every private key agrees on zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,8 @@ class CoordinatorPublicKey:
     def __post_init__(self) -> None:
         if not is_hex(self.encryption, 64):
             raise KeyFileError("a public key is 64 hexadecimal digits")
+        if _point(self.encryption) in _SMALL_ORDER:
+            raise KeyFileError("this X25519 key is of no private key: anybody could decrypt")
 
     @property
     def fingerprint(self) -> str:
@@ -84,6 +97,11 @@ class CoordinatorKey:
         if not isinstance(encryption, _x25519().X25519PrivateKey):
             raise KeyFileError(f"{path.name} is not a coordinator's private key")
         return cls(SigningKey.of(signing, path), encryption)
+
+
+def _point(key: str) -> int:
+    """Return the number that X25519 reads in a key: without the highest bit, by the prime."""
+    return int.from_bytes(bytes.fromhex(key), "little") % 2**255 % _PRIME
 
 
 def _x25519() -> Any:

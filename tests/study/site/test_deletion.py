@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from predbayes.errors import StudyError
@@ -72,3 +74,28 @@ def test_one_that_is_killed_goes_on_and_its_receipt_names_all(out, monkeypatch, 
 def test_nothing_to_delete_is_said(tmp_path):
     with pytest.raises(StudyError, match="nothing of Basel to delete"):
         delete_outputs(tmp_path, "Basel", KEY)
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [
+        {"../A.csv": "ab" * 32},
+        {"/etc/passwd": "ab" * 32},
+        {"home/../../A.csv": "ab" * 32},
+        {"notes.txt": "ab" * 32},
+        {"home/deep/file": "ab" * 32},
+        {"Bern.sealed": "ab" * 32},
+        {"Basel.sealed": "no digest"},
+        ["Basel.sealed"],
+        None,
+    ],
+)
+def test_a_note_that_no_deletion_wrote_deletes_nothing(out, noted):
+    table = out.parent / "A.csv"
+    table.write_text("rows")
+    (out / ".deleting.json").write_text("{" if noted is None else json.dumps(noted))
+    before = left(out)
+    with pytest.raises(StudyError, match=r"^[^\n]*not what a deletion for Basel notes[^\n]*$"):
+        delete_outputs(out, "Basel", KEY)
+    assert table.exists()
+    assert left(out) == before

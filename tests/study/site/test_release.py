@@ -192,6 +192,21 @@ def test_a_word_that_a_kill_cut_short_is_said_again(tmp_path, act, cut):
     approvals.record("plan", "ab", "B. Officer", act=act, key=officer)
     line = path.read_bytes()[len(before) :]
     path.write_bytes(before + line[:cut])
-    assert approvals.given("plan", "ab") == (act == "revoke")  # as before
+    said = act if cut == -1 else {"approve": "revoke", "revoke": "approve"}[act]  # or as before
+    assert approvals.given("plan", "ab") == (said == "approve")
     approvals.record("plan", "ab", "B. Officer", act=act, key=officer)
     assert approvals.given("plan", "ab") == (act == "approve")
+
+
+def test_a_word_about_nothing_is_one_line(tmp_path):
+    Ledger(tmp_path / "approvals.jsonl").append("revoke", {"what": "plan", "by": "X"})
+    with pytest.raises(StudyError, match=r"^entry 1 of approvals\.jsonl has no digest"):
+        Approvals(tmp_path).given("plan", "ab")
+
+
+@pytest.mark.parametrize("act", ["approve", "revoke"])
+@pytest.mark.parametrize("by", ["", "  ", "A\x1b[2K. Other", "A\u202eB"])
+def test_who_says_so_has_a_name_that_is_seen(tmp_path, act, by):
+    with pytest.raises(StudyError, match=r"^[^\n\x1b]*who says so[^\n\x1b]*$"):
+        Approvals(tmp_path).record("plan", "ab", by, act=act, key=SigningKey.generate())
+    assert not (tmp_path / "approvals.jsonl").exists()

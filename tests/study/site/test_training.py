@@ -5,6 +5,7 @@ import dataclasses
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from predbayes.errors import DataError, PlanError, StudyError, TrainingError
 from predbayes.exchange.coordinator import CoordinatorKey
@@ -219,6 +220,12 @@ class TestHoldout:
 
     def test_before_training_there_are_none(self, tmp_path):
         with pytest.raises(StudyError, match="site train"):
+            Holdout.load(tmp_path)
+
+    def test_a_file_that_does_not_say_which_rows_is_one_line(self, tmp_path):
+        (tmp_path / "home").mkdir()
+        save_file({"log_probs": torch.zeros(2, 1)}, tmp_path / "home" / "holdout.safetensors")
+        with pytest.raises(StudyError, match=r"^[^\n]*not say which rows were held out[^\n]*$"):
             Holdout.load(tmp_path)
 
 

@@ -15,6 +15,7 @@ from tests.study.world import make_world
 
 COORDINATOR = CoordinatorKey.generate()
 PUBLIC = COORDINATOR.public
+KEY = PUBLIC.signing
 STUDY = "bb" * 32
 
 
@@ -26,25 +27,40 @@ def statement(number, head, study=STUDY):
 class TestHeads:
     def test_the_newest_head_of_a_study_is_remembered(self, tmp_path):
         heads = Heads(tmp_path)
-        assert heads.note(statement(1, "11")) == "11" * 32
-        assert heads.note(statement(9, "99")) == "99" * 32
-        assert Heads(tmp_path).note(statement(1, "11")) == "99" * 32
-        assert heads.note(statement(1, "22", "cc" * 32)) == "22" * 32
+        assert heads.note(statement(1, "11"), KEY) == "11" * 32
+        assert heads.note(statement(9, "99"), KEY) == "99" * 32
+        assert Heads(tmp_path).note(statement(1, "11"), KEY) == "99" * 32
+        assert heads.note(statement(1, "22", "cc" * 32), KEY) == "22" * 32
         assert len((tmp_path / "heads.jsonl").read_text().splitlines()) == 3
 
     def test_two_heads_of_one_entry_are_two_ledgers(self, tmp_path):
         heads = Heads(tmp_path)
-        heads.note(statement(4, "11"))
+        heads.note(statement(4, "11"), KEY)
         with pytest.raises(StudyError, match="has shown two ledgers: their entries 4 differ"):
-            heads.note(statement(4, "22"))
+            heads.note(statement(4, "22"), KEY)
+
+    def test_another_key_says_nothing_about_a_study(self, tmp_path):
+        heads, courier = Heads(tmp_path), CoordinatorKey.generate().public.signing
+        heads.note(statement(10**6, "cd"), courier)
+        heads.note(statement(1, "ab"), courier)
+        assert heads.note(statement(1, "11"), KEY) == "11" * 32
+        assert heads.note(statement(2, "22"), KEY) == "22" * 32
+
+    def test_an_altered_file_is_named(self, tmp_path):
+        (tmp_path / "heads.jsonl").write_text("{}\n")
+        with pytest.raises(StudyError, match=r"^entry 1 of heads\.jsonl was altered$"):
+            Heads(tmp_path).note(statement(1, "11"), KEY)
+        (tmp_path / "heads.jsonl").write_text("{}")
+        with pytest.raises(StudyError, match=r"^the end of heads\.jsonl is not what a crash"):
+            Heads(tmp_path).note(statement(1, "11"), KEY)
 
     def test_a_head_that_was_cut_short_is_mended(self, tmp_path):
         heads = Heads(tmp_path)
-        heads.note(statement(1, "11"))
+        heads.note(statement(1, "11"), KEY)
         path = tmp_path / "heads.jsonl"
         whole = path.read_bytes()
         path.write_bytes(whole + whole[:40])
-        assert heads.note(statement(2, "22")) == "22" * 32
+        assert heads.note(statement(2, "22"), KEY) == "22" * 32
         assert len(path.read_text().splitlines()) == 2
 
 

@@ -114,6 +114,17 @@ class TestCrash:
         ledger.mend()
         assert not ledger.problems()
 
+    def test_an_entry_that_lacks_the_end_of_its_line_alone_counts_before_it_is_mended(self, ledger):
+        before = ledger.entries()
+        ledger.path.write_bytes(ledger.path.read_bytes()[:-1])
+        assert ledger.entries() == before
+
+    def test_an_entry_whose_data_has_no_names_is_altered(self, tmp_path):
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        ledger.append("init", ["no", "names"])
+        with pytest.raises(StudyError, match=r"entry 1 of ledger\.jsonl was altered"):
+            ledger.entries()
+
     @pytest.mark.parametrize("tail", [b"\x00", b"#", b"{}", b'{"digest":"0"}x'])
     def test_what_no_crash_leaves_is_not_mended_away(self, ledger, tail):
         ledger.path.write_bytes(ledger.path.read_bytes() + tail)

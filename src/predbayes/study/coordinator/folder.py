@@ -130,7 +130,8 @@ class StudyFolder:
             return
         plan = self.plan
         assert plan.coordinator is not None  # or nothing would have been sealed
-        key = private_key(self.folder, plan.coordinator.signing.hex).encryption
+        named = plan.coordinator
+        key = private_key(self.folder, named.signing.hex, named.encryption).encryption
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
             plain = Path(private) / f"upload{PLAIN}"
             unseal(path, plain, key, plan.digest())

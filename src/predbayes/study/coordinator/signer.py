@@ -24,15 +24,22 @@ KEY_PATH = ".key-path"
 VARIABLE = "PREDBAYES_COORDINATOR_KEY"
 
 
-def private_key(folder: Path, public: str) -> CoordinatorKey:
-    """Read the key that a study's plan names; another one is refused."""
+def private_key(folder: Path, public: str, encryption: str = "") -> CoordinatorKey:
+    """Read the key that a study's plan names; another one is refused.
+
+    Args:
+        folder: Of the study.
+        public: The plan's Ed25519 key.
+        encryption: Its X25519 key; empty where nothing is decrypted.
+    """
     path = key_path(folder)
     if path is None:
         raise KeyFileError(
             f"the plan names a coordinator's key: give its file by --key or in {VARIABLE}"
         )
     key = CoordinatorKey.load(path)
-    if key.signing.public.hex != public:
+    held = key.public
+    if held.signing.hex != public or encryption not in ("", held.encryption):
         raise KeyFileError(f"{path.name} is not the key that the plan names")
     return key
 

@@ -209,7 +209,7 @@ def _begin(folder: Path, kit: Kit) -> None:
         Ledger(folder / LEDGER).append("init", data)
         return
     public = kit.plan.coordinator.signing.hex
-    key = private_key(folder, public).signing
+    key = private_key(folder, public, kit.plan.coordinator.encryption).signing
     data |= {"key": public, "name": secrets.token_bytes(_NAME_BYTES).hex()}
     begun = Ledger(folder / LEDGER).append("init", data, key=key)
     names = {name.removeprefix(f"{KIT}/"): d for name, d in files.items() if name != LABELS}

@@ -9,7 +9,7 @@ names all that was there.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from predbayes.errors import StudyError
@@ -50,13 +50,13 @@ def delete_outputs(out: Path, site: str, key: SigningKey) -> tuple[Path, SiteDel
         if not found:
             raise StudyError(f"there is nothing of {site} to delete in {out}")
         write_bytes(noted, json.dumps(found).encode())
-    removed = json.loads(noted.read_bytes())
-    for path in (*(out / name for name in removed), *_paths(out, site)):
+    begun = _begun(noted, site)
+    for path in _paths(out, site):
         remove(path)
     for folder in (out / HOME, out):
         if folder.is_dir():
             sync_folder(folder)
-    receipt = SiteDeletion(at=now(), site=site, removed=removed)
+    receipt = begun.model_copy(update={"at": now()})
     content = receipt.model_dump_json().encode()
     signature = key.sign("deletion", content)
     path = out / f"{site}{DELETION}"
@@ -65,9 +65,34 @@ def delete_outputs(out: Path, site: str, key: SigningKey) -> tuple[Path, SiteDel
     return path, receipt
 
 
+def _begun(noted: Path, site: str) -> SiteDeletion:
+    """Read what a deletion noted; what it would not delete makes the note somebody else's."""
+    wrong = f"{noted} is not what a deletion for {site} notes; remove it, and delete again"
+    try:
+        begun = SiteDeletion(at=now(), site=site, removed=json.loads(noted.read_bytes()))
+    except (ValueError, RecursionError) as error:
+        raise StudyError(wrong) from error
+    if not all(_is_left(name, site) for name in begun.removed):
+        raise StudyError(wrong)
+    return begun
+
+
+def _is_left(name: str, site: str) -> bool:
+    """Return whether a file of this name is one that `_paths` finds."""
+    path = PurePath(name)
+    if path.anchor or ".." in path.parts:
+        return False
+    return name in _names(site) or path.parent == PurePath(HOME) or path.name.startswith(TEMPORARY)
+
+
+def _names(site: str) -> tuple[str, ...]:
+    return f"{site}.safetensors", f"{site}{SUFFIX}", HELD_BACK
+
+
 def _paths(out: Path, site: str) -> list[Path]:
     """Return the files that training may have left."""
-    names = (f"{site}.safetensors", f"{site}{SUFFIX}", HELD_BACK)
     partial = [path for path in out.rglob(f"{TEMPORARY}*") if path.name != TEMPORARY + _NOTED]
     home = [path for path in (out / HOME).glob("*") if path.is_file()]
-    return [path for path in (*(out / name for name in names), *home, *partial) if path.exists()]
+    return [
+        path for path in (*(out / name for name in _names(site)), *home, *partial) if path.exists()
+    ]

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from predbayes.errors import KeyFileError, StudyError
+from predbayes.errors import KeyFileError, StudyError, TextError
 from predbayes.exchange.sealed import SUFFIX, seal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict
@@ -30,6 +30,7 @@ from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
 from predbayes.study.wording import quoted
+from predbayes.text import require_printable
 
 if TYPE_CHECKING:  # a Flower node reads approvals without torch
     from predbayes.exchange.signing import SigningKey
@@ -95,11 +96,12 @@ class Approvals:
         Args:
             what: A plan or an upload.
             digest: Its own.
-            by: Who says so.
+            by: Who says so; a name that can be seen.
             act: Yes or no.
             key: The officer's own, to sign with.
             about: Plan, kind and network, which are signed, too.
         """
+        _require_name(by)
         if act == "approve" and self.officer and (key is None or key.public.hex != self.officer):
             whose = "none" if key is None else "another"
             raise StudyError(f"site.toml names the officer's key, and this is {whose}: give --key")
@@ -158,10 +160,13 @@ class Approvals:
         for entry in self._ledger.entries() if self._ledger.path.exists() else ():
             if entry.data.get("what") != what:
                 continue
+            digest = entry.data.get("digest")
+            if not isinstance(digest, str):
+                raise StudyError(f"entry {entry.number} of {FILE} has no digest: it was altered")
             if entry.step == "revoke":
-                yield str(entry.data["digest"]), "revoke"
+                yield digest, "revoke"
             elif self._counts(entry.data, seen):
-                yield str(entry.data["digest"]), "approve"
+                yield digest, "approve"
 
     def _counts(self, data: Mapping[str, Any], seen: set[str]) -> bool:
         """Say whether an entry is an approval here, and not one that was there before."""
@@ -192,6 +197,16 @@ class Approvals:
     @property
     def _ledger(self) -> Ledger:
         return Ledger(self.folder / FILE)
+
+
+def _require_name(by: str) -> None:
+    """Refuse who is nobody, or would show as somebody else."""
+    try:
+        named = require_printable(by).strip()
+    except TextError as error:
+        raise StudyError(f"the name of who says so {error}") from error
+    if not named:
+        raise StudyError("nobody is named who says so: give --by NAME")
 
 
 def _verified(key: str, text: str, signature: str) -> bool:

@@ -175,8 +175,10 @@ class Training:
                     allow_networks=self.allow_networks,
                 )
             upload = self.approvals.policy.limited(upload)
-            if self.kit.signed is not None:
-                upload = upload.having_seen(Heads(self.approvals.folder).note(self.kit.signed))
+            if self.kit.signed is not None and self.kit.plan.coordinator is not None:
+                key = self.kit.plan.coordinator.signing
+                head = Heads(self.approvals.folder).note(self.kit.signed, key)
+                upload = upload.having_seen(head)
             _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
@@ -281,6 +283,8 @@ class Holdout:
             raise StudyError(
                 f"there are no held-out predictions in {out}; run `predbayes site train` first"
             ) from error
+        if "rows" not in arrays:
+            raise StudyError(f"{path} does not say which rows were held out: train again")
         rows = arrays.pop("rows")
         return cls(rows, from_arrays(arrays), told.get("data", ""), told.get("plan", ""))
 

@@ -4,7 +4,8 @@ Kit, receipt, result and model are signed with the key that the plan names. Whoe
 plan's words, or has the coordinator's public key from himself, needs nothing else to check them.
 
 Each of them carries a head of the study's ledger. A site keeps those that it has seen in
-`heads.jsonl` beside its `site.toml`, and puts the newest into what it sends. A coordinator who
+`heads.jsonl` beside its `site.toml`, with the key that signed them, and puts the newest of the
+plan's own key into what it sends. A coordinator who
 shows two sites, or one site at two times, different ledgers is found out: by the site, if it sees
 two heads for one entry; by `predbayes study verify`, if a file names a head that is not there.
 """
@@ -49,15 +50,16 @@ class Heads:
 
     folder: Path
 
-    def note(self, statement: Statement) -> str:
+    def note(self, statement: Statement, key: PublicKey) -> str:
         """Remember a statement's head, and return the newest of its study.
 
-        A head that contradicts an earlier one is refused.
+        A head that contradicts an earlier one is refused. A study is one of the key that signed:
+        whoever names it under a key of his own says nothing about it.
         """
         with locked(self.folder, f".lock-{FILE}", timeout=_PATIENCE):
             if self._ledger.path.exists():
                 self._ledger.mend()
-            known = self._known(statement.study)
+            known = self._known((statement.study, key.hex))
             if known.get(statement.number, statement.head) != statement.head:
                 raise StudyError(
                     f"the coordinator has shown two ledgers: their entries {statement.number} "
@@ -65,16 +67,16 @@ class Heads:
                 )
             if statement.number not in known:
                 told = statement.model_dump(include={"study", "number", "head"})
-                self._ledger.append("saw", told)
+                self._ledger.append("saw", {**told, "key": key.hex})
         known[statement.number] = statement.head
         return known[max(known)]
 
-    def _known(self, study: str) -> dict[int, str]:
-        """Heads of a study by number of the entry."""
+    def _known(self, asked: tuple[str, str]) -> dict[int, str]:
+        """Heads of a study under a key by number of the entry."""
         if not self._ledger.path.exists():
             return {}
         seen = (entry.data for entry in self._ledger.entries())
-        return {d["number"]: d["head"] for d in seen if d["study"] == study}
+        return {d["number"]: d["head"] for d in seen if (d.get("study"), d.get("key")) == asked}
 
     @property
     def _ledger(self) -> Ledger:

@@ -11,9 +11,9 @@ a file that no entry names does not count.
 If the coordinator has a key, each line also carries his signature of the entry's digest. The digest
 covers all entries before, so the last signature is enough to know that the whole ledger is his.
 
-A process may die while it writes. An entry counts when its whole line is there, and the files that
-it names are in place before it is written; a line cut short is removed by the next step that
-writes, as the step that wrote it never ended.
+A process may die while it writes. An entry counts when all of it is there, if need be without the
+end of its line, and the files that it names are in place before it is written; a line cut short is
+removed by the next step that writes, as the step that wrote it never ended.
 """
 
 from __future__ import annotations
@@ -89,25 +89,27 @@ class Ledger:
 
         A last line that was cut short is left out: see `mend`.
         """
-        return _parsed(self._read()[0])
+        whole, cut = self._read()
+        entries = self._parsed(whole)
+        last = _last(cut, entries)
+        return entries if last is None else [*entries, last]
 
     def problems(self) -> list[str]:
         """List what is wrong with the file, one line each."""
         whole, cut = self._read()
         try:
-            _parsed(whole)
+            self._parsed(whole)
         except StudyError as error:
             return [str(error)]
-        return ["ledger.jsonl ends in the middle of an entry"] if cut else []
+        return [f"{self.path.name} ends in the middle of an entry"] if cut else []
 
     def mend(self) -> None:
         """Remove a last line that was cut short, as after a crash; any other damage is refused."""
         whole, cut = self._read()
-        entries = _parsed(whole)
+        entries = self._parsed(whole)
         if not cut:
             return
-        entry = _entry(cut + b"\n")
-        if entry is not None and (entry.number, entry.previous) == _next(entries):
+        if _last(cut, entries) is not None:
             # Complete but for the end of the line: the step was done, so it stays.
             with self.path.open("ab") as file:
                 _write(file, b"\n")
@@ -116,7 +118,8 @@ class Ledger:
                 file.truncate(len(whole))
                 os.fsync(file.fileno())
         else:
-            raise StudyError("the end of ledger.jsonl is not what a crash leaves: it was altered")
+            name = self.path.name
+            raise StudyError(f"the end of {name} is not what a crash leaves: it was altered")
 
     def append(
         self,
@@ -155,6 +158,18 @@ class Ledger:
         end = content.rfind(b"\n") + 1
         return content[:end], content[end:]
 
+    def _parsed(self, content: bytes) -> list[Entry]:
+        global _known
+        before, known = _known if content.startswith(_known[0]) else (b"", ())
+        entries = list(known)
+        for line in content[len(before) :].splitlines(keepends=True):
+            entry = _entry(line, entries)
+            if entry is None:
+                raise StudyError(f"entry {len(entries) + 1} of {self.path.name} was altered")
+            entries.append(entry)
+        _known = (content, tuple(entries))
+        return entries
+
 
 def now() -> str:
     """The time of an entry."""
@@ -165,27 +180,21 @@ _known: tuple[bytes, tuple[Entry, ...]] = (b"", ())
 """The ledger that was read last: one that only grew since is read on from there."""
 
 
-def _parsed(content: bytes) -> list[Entry]:
-    global _known
-    before, known = _known if content.startswith(_known[0]) else (b"", ())
-    entries = list(known)
-    for line in content[len(before) :].splitlines(keepends=True):
-        entry, expected = _entry(line), _next(entries)
-        # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
-        if entry is None or (entry.number, entry.previous) != expected:
-            raise StudyError(f"entry {expected[0]} of ledger.jsonl was altered")
-        entries.append(entry)
-    _known = (content, tuple(entries))
-    return entries
-
-
-def _entry(line: bytes) -> Entry | None:
+def _entry(line: bytes, before: list[Entry]) -> Entry | None:
+    """Read a line; None if it is no entry, or not the one after those before it."""
     try:
         found = json.loads(line)
         entry = Entry(**found["entry"], signature=found.get("signature", ""))
-        return entry if entry.line() == line else None
+        # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
+        same = entry.line() == line and isinstance(entry.data, dict)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    return entry if same and (entry.number, entry.previous) == _next(before) else None
+
+
+def _last(cut: bytes, before: list[Entry]) -> Entry | None:
+    """Return the entry of a last line that lacks no more than its end."""
+    return _entry(cut + b"\n", before) if cut else None
 
 
 def _next(entries: list[Entry]) -> tuple[int, str]:
