@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from predbayes.cli.predict import predict_command
 from predbayes.errors import DataError, MissingPackageError, StudyError
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.statement import FilesStatement, signed
+from predbayes.files import digests
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
@@ -97,6 +100,35 @@ def test_nothing_of_the_inputs_is_copied_unless_asked_for(data, tmp_path):
     written = pd.read_csv(tmp_path / "out.csv")
     assert list(written)[:3] == ["row", "id", "ward"]
     assert list(written["id"]) == ["anna", "bert", "cleo"]
+
+
+def test_a_model_that_is_not_as_the_coordinator_signed_it_is_refused(data, tmp_path):
+    """Whoever alters the weights can write their digest anew, but cannot sign."""
+    key = CoordinatorKey.generate()
+    plan = make_model("classes").plan
+    keys = {"signing_key": key.public.signing.hex, "encryption_key": key.public.encryption}
+    plan = plan.model_copy(update={"frozen": plan.frozen.model_copy(update=keys)})
+    folder, out = tmp_path / "model", tmp_path / "out.csv"
+    network = student_network(plan)
+
+    def save(seed):
+        samples = WeightSamples.of(network.create(generator(seed, "predict")))
+        CalibratedModel(plan, NetworkPredictor(network, samples)).save(folder)
+
+    save(0)
+    place = {"plan": plan.digest(), "study": "b" * 64, "head": "c" * 64, "number": 1}
+    files = digests(folder, folder.rglob("*"))
+    statement = signed(FilesStatement(kind="model", files=files, **place), key.signing)
+    (folder / "model.sig").write_bytes(statement)
+    assert run(folder, data, "--out", out).exit_code == 0
+    out.unlink()
+    save(1)
+    result = run(folder, data, "--out", out)
+    assert isinstance(result.exception, StudyError)
+    assert "was altered" in str(result.exception)
+    (folder / "model.sig").unlink()
+    assert isinstance(run(folder, data, "--out", out).exception, StudyError)
+    assert not out.exists()
 
 
 def test_the_folder_of_a_result_will_do(data, tmp_path):

@@ -193,6 +193,7 @@ class TestEvaluate:
 
     def test_where_the_plan_asks_for_it_the_officer_is_asked_first(self, tmp_path):
         home = Home(tmp_path, "classes", release="manual")
+        Approvals(tmp_path).record("plan", home.plan.digest(), "M. Muster")
         out, held_back = tmp_path / "sums.safetensors", tmp_path / "held-back-sums.safetensors"
         result = home.run("evaluate", "--out", out)
         assert f"predbayes site approve {held_back} --by NAME" in result.stdout
@@ -202,6 +203,70 @@ class TestEvaluate:
         assert home.run("evaluate", "--out", out).exit_code == 0
         assert Header.read(out).signature is not None
         assert not held_back.exists()
+
+
+class TestPolicy:
+    """An evaluation leaves only where the site would train."""
+
+    @pytest.fixture
+    def home(self, tmp_path):
+        return Home(tmp_path, "classes")
+
+    def state(self, home, policy):
+        with (home.root / "site.toml").open("a") as file:
+            file.write(f"[policy]\n{policy}\n")
+
+    def refused(self, home, why, trained=True):
+        out = home.root / "sums.safetensors"
+        result = home.run("evaluate", "--out", out, home=trained)
+        assert isinstance(result.exception, PredbayesError)
+        assert why in str(result.exception)
+        assert not list(home.root.glob("*sums*"))
+
+    @pytest.mark.parametrize(
+        ("policy", "why"),
+        [
+            ("min_holdout = 0.5", "is below min_holdout = 0.5 of site.toml"),
+            ("min_cell = 50", "is below min_cell = 50 of site.toml"),
+            ("kinds = ['predictions']", "evaluation are not among kinds"),
+            ("min_evaluated = 41", "is below min_evaluated = 41"),
+            ("approval = true", "the plan is not approved"),
+            ("release = 'manual'", "the plan is not approved"),
+        ],
+    )
+    def test_what_the_policy_forbids_is_not_written_and_logged_as_refused(self, home, policy, why):
+        self.state(home, policy)
+        self.refused(home, why)
+        log = (home.root / "audit.jsonl").read_text().splitlines()
+        assert [json.loads(line)["outcome"] for line in log] == ["begun", "refused"]
+        assert home.run("evaluate").exit_code == 0  # which stays at the site
+
+    def test_an_approved_plan_until_it_is_revoked(self, home):
+        self.state(home, "approval = true")
+        approvals = Approvals.of(SiteFile.load(home.root / "site.toml"))
+        approvals.record("plan", home.plan.digest(), "M. Muster")
+        out = home.root / "sums.safetensors"
+        assert home.run("evaluate", "--out", out).exit_code == 0
+        out.unlink()
+        approvals.record("plan", home.plan.digest(), "M. Muster", act="revoke")
+        self.refused(home, "the plan is not approved, or no more")
+
+    def test_a_revoked_plan_where_no_approval_is_asked_for(self, home):
+        Approvals(home.root).record("plan", home.plan.digest(), "M. Muster", act="revoke")
+        self.refused(home, "the plan is not approved, or no more")
+
+    def test_a_plan_that_the_site_never_trained_for(self, home):
+        self.refused(home, "give --home", trained=False)
+        (home.root / "trained" / HOME / HOLDOUT_FILE).unlink()
+        self.refused(home, "no held-out predictions")
+
+    def test_numbers_of_rows_are_multiples(self, home):
+        self.state(home, "round_rows = 7")
+        out = home.root / "sums.safetensors"
+        assert home.run("evaluate", "--out", out).exit_code == 0
+        info = Header.read(out).info
+        assert (info.num_rows, info.evaluation.bins) == (35, None)
+        check_evaluation(home.plan, info)
 
 
 class TestErrors:

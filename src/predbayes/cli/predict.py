@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import predbayes.study
 from predbayes.cli.show import require_place, say
 from predbayes.cli.site_check import site_log
 from predbayes.errors import DataError
@@ -48,14 +47,14 @@ def predict_command(
     ] = None,
 ) -> None:
     """Predict each row of a table, with probabilities or intervals."""
-    from predbayes.study.result.model import model_folder
+    from predbayes.study.result.model import load_signed, model_folder
     from predbayes.study.tables.coding import examine
     from predbayes.study.tables.sitefile import SiteFile
 
     _require_writable(out, data)
     own = None if site is None else SiteFile.load(site)
     allowed = (*(allow_network or ()), *(own.allow_networks if own else ()))
-    calibrated = predbayes.study.CalibratedModel.load(model_folder(model), allowed)
+    calibrated = load_signed(model_folder(model), allowed)
     raw, frame = _read(calibrated.plan, data, own)
     predictions = calibrated.predict(frame, level)
     table = _beside(raw, keep or (), predictions)

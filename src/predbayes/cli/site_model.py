@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import predbayes.study
 from predbayes.cli.show import DataArgument, SiteOption, require_place, say
 from predbayes.cli.site_check import DEFAULT_SITE, site_log
 from predbayes.cli.site_train import held_back, read_key, read_site
 from predbayes.errors import StudyError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from predbayes.exchange.upload import Upload
+    from predbayes.predictive.families import Predictive
     from predbayes.study.plan.schema import Plan
     from predbayes.study.result.model import CalibratedModel
     from predbayes.study.result.schema import Scores
@@ -47,15 +49,14 @@ def evaluate_command(
 ) -> None:
     """Score the common model on held-out rows; send nothing."""
     from predbayes.seeding import generator
-    from predbayes.study.result.evaluation import evaluation_upload
-    from predbayes.study.result.model import model_folder, signed_model
     from predbayes.study.result.scoring import score
     from predbayes.study.site.adopt import evaluated_rows, require_as_it_came
-    from predbayes.study.site.policy import SitePolicy
-    from predbayes.study.site.witness import Heads
+    from predbayes.study.site.release import Approvals
 
     if out is not None and everything:
         raise StudyError("an evaluation is of held-out rows alone: leave --all or --out out")
+    if out is not None and home is None:
+        raise StudyError("an evaluation is of a study that this site trained for: give --home")
     with site_log(site).during("evaluate", long=True, table=data.name) as what:
         tried, own, rows = _read(model, data, site)
         plan = tried.plan
@@ -63,23 +64,19 @@ def evaluate_command(
         if out is not None:
             require_as_it_came(tried)
             require_place(out, data)
+            Approvals.of(own).require_evaluation(plan)
         inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
         predictive = tried.predictive(inputs)
+        upload = None if out is None else _upload(model, tried, own, predictive, targets)
     scores = score(plan, predictive, targets, rng=generator(plan.seed, "evaluate", own.name))
     assert scores is not None  # there are rows
     say(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
     _show_scores(plan, [("model", scores)])
     if home is None and not everything:
         say("whether these are the rows held out in training was not checked: give --home")
-    if out is None:
+    if out is None or upload is None:
         say("nothing has left this computer")
         return
-    SitePolicy.of(own).require_rows(len(targets))
-    upload = evaluation_upload(plan, own.name, predictive, targets, tried.weights_digest())
-    signed = signed_model(model_folder(model))
-    if signed is not None and plan.coordinator is not None:
-        head = Heads(own.folder).note(signed, plan.coordinator.signing)
-        upload = upload.having_seen(head)
     _hand_over(plan, own, upload, out, site)
 
 
@@ -118,14 +115,12 @@ def adopt_command(
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
     import torch
 
-    from predbayes.study.result.model import model_folder, signed_model
+    from predbayes.study.result.model import load_signed, model_folder
     from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
     own = read_site(site)
-    loaded = predbayes.study.CalibratedModel.load(model_folder(model), own.allow_networks)
-    if loaded.adjustment is None:
-        signed_model(model_folder(model))  # or refuse
+    loaded = load_signed(model_folder(model), own.allow_networks)
     torch.set_num_threads(loaded.plan.learner.threads)
     return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))
 
@@ -161,6 +156,25 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     for line in table:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         say("  ".join(padded).rstrip())
+
+
+def _upload(
+    folder: Path, model: CalibratedModel, own: SiteFile, predictive: Predictive, targets: Tensor
+) -> Upload:
+    """What would leave, as the site's policy allows it."""
+    from predbayes.study.result.evaluation import evaluation_upload
+    from predbayes.study.result.model import model_folder, signed_model
+    from predbayes.study.site.policy import SitePolicy
+    from predbayes.study.site.witness import Heads
+
+    policy = SitePolicy.of(own)
+    policy.require_rows(len(targets))
+    told = model.plan, own.name, predictive, targets, model.weights_digest()
+    upload = evaluation_upload(*told, unit=policy.bounds[2])
+    signed, coordinator = signed_model(model_folder(folder)), model.plan.coordinator
+    if signed is None or coordinator is None:
+        return upload
+    return upload.having_seen(Heads(own.folder).note(signed, coordinator.signing))
 
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:

@@ -65,15 +65,22 @@ def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> E
 
 
 def evaluation_upload(
-    plan: Plan, site: str, predictive: Predictive, targets: Tensor, model: str
+    plan: Plan, site: str, predictive: Predictive, targets: Tensor, model: str, *, unit: int = 1
 ) -> Upload:
-    """Make what a site sends about a model; refuse where it has too few rows."""
-    least = fewest_rows(plan)
+    """Make what a site sends about a model; refuse where it has too few rows.
+
+    The number of rows is a multiple of `unit`: the last ones are left out, so that all sums are of
+    as many rows as are told. Bins, whose counts are no multiples, are then not sent.
+    """
+    least, num_rows = fewest_rows(plan), len(targets) - len(targets) % unit
+    predictive, targets = predictive[:num_rows], targets[:num_rows]
     if len(targets) < least:
         raise DataError(
             f"{len(targets)} held-out rows are fewer than {least}, so nothing of them is sent"
         )
     evaluation = sum_up(plan, predictive, targets, model)
+    if unit > 1:
+        evaluation = evaluation.model_copy(update={"bins": None})
     info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
     return Upload(info, {}).named(site).for_plan(plan.digest())
 

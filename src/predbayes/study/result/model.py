@@ -282,6 +282,17 @@ def signed_model(folder: Path) -> FilesStatement | None:
     return statement
 
 
+def load_signed(folder: Path, allow_networks: Collection[str] = ()) -> CalibratedModel:
+    """Load a model; refuse one that is not as the coordinator signed it.
+
+    A site's own adjustment is not the coordinator's to sign, so an adopted model is not checked.
+    """
+    model = CalibratedModel.load(folder, allow_networks)
+    if model.adjustment is None:
+        signed_model(folder)
+    return model
+
+
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
     """Return what a user is told, in float64: ``probabilities`` (N, C), or `NUMBERS`, (N,) each."""
     if not 0 < level < 1:

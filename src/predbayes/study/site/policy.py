@@ -7,7 +7,7 @@ plan may ask of the site's computer and change nothing else.
 
     site check, site train, site approve, a Flower node    refuse a plan below a floor: `require`
     site train, a Flower node                              bound what leaves: `limited`
-    site evaluate                                          refuses too few rows: `require_rows`
+    site evaluate, if it is to leave                       the same, and `require_rows`
     approvals                                              are asked for, whatever the plan says
 
 Each line of a refusal names the plan's setting, the policy's, and the policy's file.

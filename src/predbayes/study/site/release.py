@@ -126,8 +126,7 @@ class Approvals:
 
     def may_train(self, kit: Kit, *, by_message: bool = False) -> bool:
         """Return whether a site may train, if somebody there asks for it or a message does."""
-        asks = by_message or self.policy.asks_approval(kit.plan)
-        return self.given("plan", kit.digest) if asks else not self.revoked("plan", kit.digest)
+        return self._allows(kit.plan, asks=by_message)
 
     def require_plan(self, kit: Kit, option: str = "") -> None:
         """Refuse to train for a plan that waits for an approval.
@@ -141,6 +140,22 @@ class Approvals:
                 f"{why if revoked else 'the plan asks for an approval before training'}: predbayes "
                 f"site approve {quoted(kit.folder)} --by NAME{option}"
             )
+
+    def require_evaluation(self, plan: Plan) -> None:
+        """Refuse to tell how a model does if the site would not train for its plan."""
+        self.policy.require(plan)
+        self.policy.require_kind("evaluation")
+        if not self._allows(plan):
+            raise StudyError(
+                "the plan is not approved, or no more, so nothing leaves for it: predbayes site "
+                "approve KIT --by NAME"
+            )
+
+    def _allows(self, plan: Plan, *, asks: bool = False) -> bool:
+        """Whether nobody said no to a plan and, where that is asked for, somebody said yes."""
+        digest = plan.digest()
+        asks = asks or self.policy.asks_approval(plan)
+        return self.given("plan", digest) if asks else not self.revoked("plan", digest)
 
     def may_leave(self, plan: Plan, upload: Upload) -> bool:
         """Return whether an upload may be signed."""
