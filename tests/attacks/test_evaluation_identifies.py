@@ -3,6 +3,10 @@
 Six digits over five rows fitted one hypothesis of 4.6 million: who was held out, and each one's
 diagnosis. Now there is nothing to send of fewer than 30 rows, and of 30 rows the sums fit so many
 hypotheses that already those nearest to the truth are many.
+
+A model can also be made to ask about one person. It says the same of all others, so that whatever
+they have adds the same, and something else of her. What is said of her is clipped to what is said
+of others, so her outcome changes no sum but as anybody's does.
 """
 
 from __future__ import annotations
@@ -14,15 +18,23 @@ import pytest
 import torch
 
 from predbayes.errors import DataError
-from predbayes.predictive.families import Categorical
+from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.evaluation import FEWEST_ROWS, evaluation_upload, sum_up
+from predbayes.study.result.evaluation import FEWEST_ROWS, alike, evaluation_upload, sum_up
 
 PLAN = Plan.loads("""
 format = 1
 name = "sums"
 target = { name = "disease", task = "classification", classes = ["no", "yes"] }
+reference = {}
+[columns]
+x = { type = "number" }
+""")
+NUMBERS = Plan.loads("""
+format = 1
+name = "sums"
+target = { name = "days", task = "regression" }
 reference = {}
 [columns]
 x = { type = "number" }
@@ -90,7 +102,7 @@ def num_fitting(seed, digits):
 def test_what_is_computed_here_is_what_leaves():
     predictive, targets = people(0)
     found = sum_up(PLAN, predictive, targets, "0" * 64).metrics
-    sums = values(predictive)[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
+    sums = values(alike(PLAN, predictive))[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
     told = as_sent(sums, NUM_CANDIDATES)
     assert [found[name].total for name in MEASURES] == pytest.approx(told[:3])
     for name, spread in zip(("nll", "brier"), told[3:], strict=True):
@@ -108,3 +120,44 @@ def test_sums_do_not_name_the_people_they_are_sums_of():
     """Of 760,000 hypotheses that differ in two people, hundreds fit; with six digits none does."""
     assert min(num_fitting(seed, digits=3) for seed in SITES) >= 50
     assert max(num_fitting(seed, digits=6) for seed in SITES) == 0
+
+
+@pytest.mark.parametrize("others", [0.0, 2.2, -2.2])
+@pytest.mark.parametrize("hers", [0.0, 30.0, -30.0, 0.5])
+@pytest.mark.parametrize("num_rows", [30, 240])
+def test_a_model_that_is_sure_of_one_person_does_not_tell_her_outcome(others, hers, num_rows):
+    """Two sites with as many right answers, one where she is ill, send the same to the bit."""
+    odds = torch.full((num_rows,), others)
+    odds[17] = hers
+    predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
+    right = alike(PLAN, predictive).log_probs.argmax(1)
+    well, ill = right.clone(), right.clone()
+    well[3], ill[17] = 1 - right[3], 1 - right[17]  # somebody is not what the model says
+    sent = [sum_up(PLAN, predictive, targets, "0" * 64) for targets in (well, ill)]
+    assert sent[0].metrics == sent[1].metrics
+
+
+def test_a_few_people_with_codes_of_their_own_stand_out_no_more_than_five():
+    odds = torch.zeros(60)
+    odds[:4] = torch.tensor([8.0, 4.0, 2.0, 1.0])  # whose sum would tell all four
+    predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
+    assert alike(PLAN, predictive).log_probs.exp().numpy() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1e-3), (50.0, 1.0), (0.0, 1e2)])
+def test_one_of_numbers_is_neither_surer_of_her_nor_far_away(mean, std):
+    means, variances = torch.full((40,), 3.0), torch.full((40,), 4.0)
+    means[17], variances[17] = mean, std**2
+    found = alike(NUMBERS, Gaussian(means, variances))
+    assert found.mean.abs().max() <= 5
+    assert set(found.var.tolist()) == {4.0}
+
+
+def test_an_honest_model_scores_nearly_the_same():
+    rng = generator(0, "honest")
+    odds = 1.5 * torch.randn(300, generator=rng)
+    predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
+    targets = torch.bernoulli(predictive.moments()[:, 1], generator=rng).long()
+    plain = -predictive.log_probs[torch.arange(300), targets].sum()
+    found = sum_up(PLAN, predictive, targets, "0" * 64).metrics["nll"].total
+    assert found == pytest.approx(float(plain), rel=0.02)

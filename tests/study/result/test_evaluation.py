@@ -22,6 +22,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.accepted import AcceptedEvaluation
 from predbayes.study.result.evaluation import (
+    alike,
     at_sites,
     check_evaluation,
     evaluation_upload,
@@ -97,7 +98,7 @@ class TestSums:
         ]
         pooled = at_sites(plan, infos).pooled
         targets = torch.cat([y for _, y in parts])
-        natural = torch.cat([p.natural() for p, _ in parts])
+        natural = torch.cat([alike(plan, p).natural() for p, _ in parts])
         everything = parts[0][0].from_natural(natural)
         expected = score(plan, everything, targets, rng=generator(0, "draws"))
         assert pooled.num_rows == sum(sizes)
@@ -154,6 +155,10 @@ class TestSuppression:
         assert bins.confidence[-1] == pytest.approx(95.0)
         assert sum_up(CLASSES, confident[:99], targets[:99], MODEL).bins is None
         one_other = torch.cat([confident.log_probs, torch.full((1, 3), 1 / 3).log()])
+        bins = sum_up(CLASSES, Categorical(one_other), targets, MODEL).bins
+        assert bins.rows == (0,) * 9 + (101,)  # it is taken for one of the others
+        one_other[95:100] = torch.tensor([0.64, 0.18, 0.18]).log()
+        one_other[0] = torch.tensor([0.76, 0.12, 0.12]).log()  # between others
         assert sum_up(CLASSES, Categorical(one_other), targets, MODEL).bins is None
 
     def test_sums_have_three_digits_and_counts_all_of_theirs(self):

@@ -15,6 +15,9 @@ against what it could be about:
     rows       at least 30, and the plan's `min_cell`
     digits     three, of S1 and of the spread S2 - S1^2 / n: about ten bits a number
     diagram    of at least 100 rows, without a bin of fewer than `min_cell`
+    alike      what the model says of a row is clipped to what it says of at least four others
+
+The last is against a model made to ask about one person: 1/2 for everybody else, and sure of hers.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from torch import Tensor
 from predbayes.errors import DataError, UploadError
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
-from predbayes.predictive.families import Categorical, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
@@ -44,6 +47,8 @@ FEWEST_ROWS = 30
 
 FEWEST_ROWS_OF_DIAGRAM = 100
 
+_FEWEST_ALIKE = 5
+_FARTHEST = 5.0
 _DIGITS = 3
 _SLACK = 0.006  # of what rounding to so many digits may do
 _EXACT = 1e-9  # of what a computer's arithmetic may do
@@ -56,12 +61,38 @@ def fewest_rows(plan: Plan) -> int:
 
 def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> Evaluation:
     """Sum up the measures of a model, which its weights' digest names, over rows."""
+    predictive = alike(plan, predictive)
     values = row_values(plan, predictive, targets)
     metrics = {name: _sums(MEASURES[name], rows) for name, rows in sorted(values.items())}
     bins = None
     if isinstance(predictive, Categorical):
         bins = _bin_sums(predictive, targets, plan.rules.min_cell)
     return Evaluation(model=model, metrics=metrics, bins=bins)
+
+
+def alike(plan: Plan, predictive: Predictive) -> Predictive:
+    """Clip what a model says of rows, so that no few of them stand out.
+
+    The greatest probabilities of all rows, the second greatest and so on, or the variances, lie
+    between the fifth least and the fifth greatest of them; if `min_cell` is above five, that, but
+    at most a sixth of the rows at each end. No class has less than a hundredth of an equal share,
+    so no row costs more than log(100 C) nats and a little; no mean is further from the plan's
+    centre than five scales.
+    """
+    kth = max(1, min(max(_FEWEST_ALIKE, plan.rules.min_cell), len(predictive) // 6))
+    if isinstance(predictive, Categorical):
+        least = -math.log(100 * predictive.log_probs.shape[1])
+        ordered, places = predictive.log_probs.sort(dim=1, descending=True, stable=True)
+        clipped = _clipped(ordered.clamp_min(least), kth)
+        return Categorical(torch.empty_like(clipped).scatter(1, places, clipped).log_softmax(1))
+    assert isinstance(predictive, Gaussian)
+    return Gaussian(predictive.mean.clamp(-_FARTHEST, _FARTHEST), _clipped(predictive.var, kth))
+
+
+def _clipped(columns: Tensor, kth: int) -> Tensor:
+    """Each column between its k-th least and its k-th greatest value."""
+    ordered = columns.sort(dim=0).values
+    return columns.clamp(ordered[kth - 1], ordered[-kth])
 
 
 def evaluation_upload(
