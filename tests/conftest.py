@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,6 +19,14 @@ settings.load_profile("predbayes")
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> torch.Generator:
     return generator(0, request.node.name)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _software_is_unstated() -> Iterator[None]:
+    """Plans of tests are the same from a wheel, which has a digest, and from the sources."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("predbayes.study.kit.kit.software_digest", lambda: "")
+        yield
 
 
 @pytest.fixture(autouse=True)

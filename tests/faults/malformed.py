@@ -47,6 +47,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.intake import Expected
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.schema import Plan
+from predbayes.text import printable
 from tests.study.world import World, make_world
 
 KINDS = ("classes", "numbers", "weights")
@@ -158,7 +159,7 @@ class Target:
         else:
             raise AssertionError(f"accepted: {accepted}")
         assert self.snapshot() == before
-        assert line.isprintable(), ascii(line)
+        assert printable(line, None) == line, ascii(line)
         assert 0 < len(line) <= MAX_LINE, line
         return line
 

@@ -210,9 +210,9 @@ class TestChangesMeanwhile:
         target.incoming.write_bytes(honest)
         check = Intake.check
 
-        def racing(self, path, keys):
+        def racing(self, path, *others):
             target.incoming.write_bytes(b"something else")
-            return check(self, path, keys)
+            return check(self, path, *others)
 
         monkeypatch.setattr(Intake, "check", racing)
         accepted = target.study.add(target.incoming)

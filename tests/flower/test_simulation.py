@@ -105,7 +105,7 @@ def test_a_simulated_node_finds_its_site_by_its_number(root):
     assert [node.training.learner for node in found] == ["network", LEARNERS["Beta"], "network"]
     keys = Study(study_folder(root)).state().keys
     assert {node.training.site: node.training.key.public.hex for node in found} == keys
-    assert all(node.training.approvals.plans() for node in found)
+    assert all(node.training.approvals.given("plan", node.training.kit.digest) for node in found)
     assert len({config["kit"] for config in configs(root)}) == 1
 
 

@@ -7,7 +7,7 @@ import typer
 from predbayes.cli import site_check, site_model, site_train, site_verify
 
 app = typer.Typer(
-    help="Take part in a study: check, train, approve, verify, evaluate, adopt.",
+    help="Take part in a study: check, approve, train, verify, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )

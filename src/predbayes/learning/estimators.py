@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -221,7 +222,9 @@ def _fitted(
     names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
     seeds = torch.randint(2**32 - 1, (len(names),), generator=rng).tolist()
     model.set_params(**dict(zip(sorted(names), seeds, strict=True)))
-    with isolated(rng), _explained(estimator):
+    converged = require("sklearn.exceptions", "experiments").ConvergenceWarning
+    with isolated(rng), _explained(estimator), warnings.catch_warnings():
+        warnings.simplefilter("ignore", converged)  # a bound that is reached; users cannot act
         return model.fit(table, targets, **(arguments or {}))
 
 
