@@ -102,7 +102,8 @@ def num_fitting(seed, digits):
 def test_what_is_computed_here_is_what_leaves():
     predictive, targets = people(0)
     found = sum_up(PLAN, predictive, targets, "0" * 64).metrics
-    sums = values(alike(PLAN, predictive))[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
+    clipped = values(alike(PLAN, predictive, targets))
+    sums = clipped[np.arange(NUM_CANDIDATES), targets.numpy()].sum(0)
     told = as_sent(sums, NUM_CANDIDATES)
     assert [found[name].total for name in MEASURES] == pytest.approx(told[:3])
     for name, spread in zip(("nll", "brier"), told[3:], strict=True):
@@ -130,7 +131,8 @@ def test_a_model_that_is_sure_of_one_person_does_not_tell_her_outcome(others, he
     odds = torch.full((num_rows,), others)
     odds[17] = hers
     predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
-    right = alike(PLAN, predictive).log_probs.argmax(1)
+    any_classes = torch.zeros(num_rows, dtype=torch.long)
+    right = alike(PLAN, predictive, any_classes).log_probs.argmax(1)
     well, ill = right.clone(), right.clone()
     well[3], ill[17] = 1 - right[3], 1 - right[17]  # somebody is not what the model says
     sent = [sum_up(PLAN, predictive, targets, "0" * 64) for targets in (well, ill)]
@@ -141,16 +143,25 @@ def test_a_few_people_with_codes_of_their_own_stand_out_no_more_than_five():
     odds = torch.zeros(60)
     odds[:4] = torch.tensor([8.0, 4.0, 2.0, 1.0])  # whose sum would tell all four
     predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
-    assert alike(PLAN, predictive).log_probs.exp().numpy() == pytest.approx(0.5)
+    found = alike(PLAN, predictive, torch.zeros(60, dtype=torch.long))
+    assert found.log_probs.exp().numpy() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 1e-3), (50.0, 1.0), (0.0, 1e2)])
 def test_one_of_numbers_is_neither_surer_of_her_nor_far_away(mean, std):
     means, variances = torch.full((40,), 3.0), torch.full((40,), 4.0)
     means[17], variances[17] = mean, std**2
-    found = alike(NUMBERS, Gaussian(means, variances))
-    assert found.mean.abs().max() <= 5
+    found = alike(NUMBERS, Gaussian(means, variances), 3 + torch.arange(40.0).sin())
+    assert set(found.mean.tolist()) == {3.0}
     assert set(found.var.tolist()) == {4.0}
+
+
+def test_no_plan_gives_several_numbers_room_to_be_far_away():
+    """The unit of a target is the plan's: here the site's own numbers are tiny in it."""
+    targets, means = 1e-3 * torch.arange(60.0).sin(), torch.zeros(60)
+    means[:8] = 4.0  # scales of the plan, of which the site's rows have a thousandth
+    found = alike(NUMBERS, Gaussian(means, torch.ones(60)), targets)
+    assert float(found.mean.abs().max()) <= 6 * float(targets.std())
 
 
 def test_an_honest_model_scores_nearly_the_same():

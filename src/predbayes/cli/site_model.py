@@ -170,7 +170,7 @@ def _upload(
     policy = SitePolicy.of(own)
     policy.require_rows(len(targets))
     told = model.plan, own.name, predictive, targets, model.weights_digest()
-    upload = evaluation_upload(*told, unit=policy.bounds[2])
+    upload = evaluation_upload(*told, unit=policy.bounds.rows_unit)
     signed, coordinator = signed_model(model_folder(folder)), model.plan.coordinator
     if signed is None or coordinator is None:
         return upload

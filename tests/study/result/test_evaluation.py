@@ -98,7 +98,7 @@ class TestSums:
         ]
         pooled = at_sites(plan, infos).pooled
         targets = torch.cat([y for _, y in parts])
-        natural = torch.cat([alike(plan, p).natural() for p, _ in parts])
+        natural = torch.cat([alike(plan, p, y).natural() for p, y in parts])
         everything = parts[0][0].from_natural(natural)
         expected = score(plan, everything, targets, rng=generator(0, "draws"))
         assert pooled.num_rows == sum(sizes)

@@ -10,11 +10,14 @@ from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.study.plan import software
+from predbayes.study.site.bounds import least_std
 from predbayes.study.site.policy import VARIABLE, SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import SiteRows, Training
 from predbayes.study.tables.sitefile import Policy, SiteFile
 from tests.study.world import make_world
+
+CLASSES = torch.tensor([0, 1, 2])
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ class TestWhere:
     def test_of_two_the_stricter_decides(self, world):
         lax, strict = Policy(min_cell=1, max_sureness=1.0), Policy(min_cell=9, max_sureness=0.8)
         both = SitePolicy((("a", lax), ("b", strict)))
-        assert both.bounds[0] == 0.8
+        assert both.bounds.sureness == 0.8
         assert "of b" in both.problems(world.kit.plan)[0]
 
     def test_a_file_that_is_not_there_stops_everything(self, monkeypatch, tmp_path):
@@ -110,7 +113,7 @@ class TestWhatLeaves:
     def test_no_probability_is_above_the_bound_and_the_order_stays(self):
         logits = 6 * torch.randn(200, 3, generator=generator(0, "sure"))
         upload = Upload.of_predictions(Categorical(logits.log_softmax(1)), num_rows=163)
-        sent = of(max_sureness=0.9).limited(upload).arrays["log_probs"]
+        sent = of(max_sureness=0.9).limited(upload, CLASSES).arrays["log_probs"]
         before = upload.arrays["log_probs"]
         sure = before.exp().amax(1) > 0.9
         assert float(sent.exp().max()) == pytest.approx(0.9, abs=1e-6)
@@ -118,24 +121,53 @@ class TestWhatLeaves:
         assert torch.equal(sent[~sure], before[~sure])
         assert float((sent.exp().sum(1) - 1).abs().max()) < 1e-6
 
-    def test_numbers_have_a_least_deviation(self):
-        mean = torch.zeros(5)
-        upload = Upload.of_predictions(
-            Gaussian(mean, torch.full((5,), 0.02), torch.full((5,), 0.01)), num_rows=10
+    @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+    def test_numbers_have_a_least_deviation_whatever_the_plans_unit(self, scale):
+        """With a scale a hundred times too large a plan would have lowered the floor as much."""
+        targets = torch.randn(300, generator=generator(0, "targets")) / scale
+        var = torch.full((5,), 0.01) / scale**2
+        upload = Upload.of_predictions(Gaussian(torch.zeros(5), 2 * var, var), num_rows=300)
+        sent = of(min_std=0.5).limited(upload, targets).arrays
+        std = (sent["epistemic_var"] + sent["noise_var"]).double().sqrt() / targets.double().std()
+        assert 0.5 <= float(std.min()) <= float(std.max()) <= 0.56
+
+    def test_the_floor_does_not_tell_the_deviation_itself(self):
+        targets = torch.arange(100.0)
+        floors = {least_std(0.5, targets[: 100 - left_out]) for left_out in range(4)}
+        assert floors == {15.0}
+
+    def test_numbers_that_are_all_the_same_have_no_unit(self):
+        with pytest.raises(DataError, match="min_std has no unit"):
+            least_std(0.5, torch.ones(9))
+        assert least_std(0.0, torch.ones(9)) == 0.0
+
+    def test_training_bounds_numbers_by_the_rows_it_trained_on(self, tmp_path):
+        learner = "[learner]\nname = 'any'\nholdout = 0.2\n"
+        world = make_world(tmp_path / "world", regression=True, learner=learner)
+        inputs = torch.randn(60, world.kit.plan.num_inputs, generator=generator(0, "rows"))
+        targets = inputs[:, 0] / 100  # as if the plan's scale were a hundred times too large
+        training = Training(
+            world.kit,
+            "Alpha",
+            SigningKey.generate(),
+            Approvals(tmp_path, policy=of(min_std=0.5)),
+            tmp_path / "out",
+            "linear-regression",
         )
-        sent = of(min_std=0.5).limited(upload).arrays
-        assert float((sent["epistemic_var"] + sent["noise_var"]).min()) >= 0.25 - 1e-6
+        sent = training.run(SiteRows(inputs, targets)).upload.arrays
+        least = (sent["epistemic_var"] + sent["noise_var"]).min()
+        assert float(least.sqrt()) == pytest.approx(0.5 * float(targets.std()), rel=0.1)
 
     def test_counts_are_rounded_down(self, world):
-        told = of(round_rows=10).limited(world.upload("Alpha")).info
+        told = of(round_rows=10).limited(world.upload("Alpha"), CLASSES).info
         assert (told.num_rows, told.class_rows) == (100, (40.0, 30.0, 30.0))
-        assert of(round_rows=35).limited(world.upload("Alpha")).info.class_rows is None
+        assert of(round_rows=35).limited(world.upload("Alpha"), CLASSES).info.class_rows is None
         with pytest.raises(DataError, match="round down to none"):
-            of(round_rows=1000).limited(world.upload("Alpha"))
+            of(round_rows=1000).limited(world.upload("Alpha"), CLASSES)
 
     def test_without_bounds_it_is_the_same(self, world):
         upload = world.upload("Alpha")
-        assert SitePolicy.of().limited(upload) is upload
+        assert SitePolicy.of().limited(upload, CLASSES) is upload
 
 
 class TestEnforced:

@@ -61,7 +61,7 @@ def fewest_rows(plan: Plan) -> int:
 
 def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> Evaluation:
     """Sum up the measures of a model, which its weights' digest names, over rows."""
-    predictive = alike(plan, predictive)
+    predictive = alike(plan, predictive, targets)
     values = row_values(plan, predictive, targets)
     metrics = {name: _sums(MEASURES[name], rows) for name, rows in sorted(values.items())}
     bins = None
@@ -70,14 +70,14 @@ def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> E
     return Evaluation(model=model, metrics=metrics, bins=bins)
 
 
-def alike(plan: Plan, predictive: Predictive) -> Predictive:
+def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
     """Clip what a model says of rows, so that no few of them stand out.
 
-    The greatest probabilities of all rows, the second greatest and so on, or the variances, lie
-    between the fifth least and the fifth greatest of them; if `min_cell` is above five, that, but
-    at most a sixth of the rows at each end. No class has less than a hundredth of an equal share,
-    so no row costs more than log(100 C) nats and a little; no mean is further from the plan's
-    centre than five scales.
+    The greatest probabilities of all rows, the second greatest and so on, or the means and the
+    variances, lie between the fifth least and the fifth greatest of them; if `min_cell` is above
+    five, that, but at most a sixth of the rows at each end. No class has less than a hundredth of
+    an equal share, so no row costs more than log(100 C) nats and a little; no mean is further from
+    the rows' own than five of their standard deviations, which no plan can choose.
     """
     kth = max(1, min(max(_FEWEST_ALIKE, plan.rules.min_cell), len(predictive) // 6))
     if isinstance(predictive, Categorical):
@@ -86,7 +86,9 @@ def alike(plan: Plan, predictive: Predictive) -> Predictive:
         clipped = _clipped(ordered.clamp_min(least), kth)
         return Categorical(torch.empty_like(clipped).scatter(1, places, clipped).log_softmax(1))
     assert isinstance(predictive, Gaussian)
-    return Gaussian(predictive.mean.clamp(-_FARTHEST, _FARTHEST), _clipped(predictive.var, kth))
+    centre, reach = float(targets.double().mean()), _FARTHEST * float(targets.double().std())
+    means = predictive.mean.clamp(centre - reach, centre + reach)
+    return Gaussian(_clipped(means, kth), _clipped(predictive.var, kth))
 
 
 def _clipped(columns: Tensor, kth: int) -> Tensor:

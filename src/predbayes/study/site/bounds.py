@@ -3,27 +3,61 @@
 classes   a row whose greatest probability p is above s is mixed with the uniform distribution
 over the C classes, with weight (p - s) / (p - 1 / C): then it is s, and the order of
 the classes stays
-numbers   the noise's variance grows until that of the prediction is at least the policy's
+numbers   the noise's variance grows until that of the prediction is at least f^2, where f is
+the policy's share of the standard deviation of the site's own targets
+
+The unit of f is thus the site's own: whatever scale a plan gives the target, f has the same share
+of it. f is rounded up to two digits, so that rows at the floor do not tell the deviation itself.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from predbayes.errors import DataError
 from predbayes.exchange.upload import Upload
 
 
-def less_sure(upload: Upload, sureness: float, least_std: float) -> Upload:
-    """Return predictions none of which is surer than allowed; the others to the bit."""
+def least_std(share: float, targets: Tensor) -> float:
+    """Return the least standard deviation of a prediction, in the units of the targets.
+
+    Args:
+        share: Of the targets' standard deviation.
+        targets: The site's own that were trained on, (N,).
+
+    Examples:
+        >>> least_std(0.5, torch.tensor([0.0, 1.0, 2.0, 4.0]))  # half of 1.708
+        0.86
+    """
+    if share == 0:
+        return 0.0
+    floor = share * float(targets.double().std())
+    if not (math.isfinite(floor) and floor > 0):
+        raise DataError(
+            "the site's policy forbids it: the targets are all the same, so min_std has no unit"
+        )
+    unit = 10.0 ** (math.floor(math.log10(floor)) - 1)
+    return math.ceil(floor / unit) * unit
+
+
+def less_sure(upload: Upload, sureness: float, floor: float) -> Upload:
+    """Return predictions none of which is surer than allowed; the others to the bit.
+
+    Args:
+        upload: Of predictions.
+        sureness: The greatest probability of a class.
+        floor: The least standard deviation of a number.
+    """
     arrays = dict(upload.arrays)
     if "log_probs" in arrays and sureness < 1:
         arrays["log_probs"] = clipped(arrays["log_probs"], sureness)
-    elif "noise_var" in arrays and least_std > 0:
+    elif "noise_var" in arrays and floor > 0:
         epistemic, noise = arrays["epistemic_var"], arrays["noise_var"]
-        arrays["noise_var"] = torch.maximum(noise, least_std**2 - epistemic)
+        arrays["noise_var"] = torch.maximum(noise, floor**2 - epistemic)
     else:
         return upload
     return replace(upload, arrays=arrays)

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from predbayes.errors import DataError, PlanError
 from predbayes.study.plan.schema import Plan, decode, read_text
@@ -29,10 +29,20 @@ from predbayes.study.plan.software import software_problem
 from predbayes.study.tables.sitefile import SITE_FILE, Policy, SiteFile
 
 if TYPE_CHECKING:  # a Flower node reads policies without torch
+    from torch import Tensor
+
     from predbayes.exchange.upload import Upload
 
 VARIABLE = "PREDBAYES_POLICY"
 DEFAULTS = "predbayes itself"
+
+
+class Bounds(NamedTuple):
+    """What policies bound of an upload."""
+
+    sureness: float  # greatest probability
+    std_share: float  # least deviation of a number, in that of the site's own targets
+    rows_unit: int  # of which row counts are multiples
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +125,29 @@ class SitePolicy:
         return min(policy.max_hours for _, policy in self.holding)
 
     @property
-    def bounds(self) -> tuple[float, float, int]:
-        """What leaves is bounded by: greatest probability, least deviation, unit of row counts."""
+    def bounds(self) -> Bounds:
+        """What leaves is bounded by, of all policies together."""
         policies = [policy for _, policy in self.holding]
-        return (
+        return Bounds(
             min(policy.max_sureness for policy in policies),
             max(policy.min_std for policy in policies),
             math.lcm(*(policy.round_rows for policy in policies)),
         )
 
-    def limited(self, upload: Upload) -> Upload:
-        """Return what may leave in place of an upload: less sure, its counts rounded down."""
-        sureness, least_std, unit = self.bounds
-        if upload.info.kind == "predictions":
-            from predbayes.study.site.bounds import less_sure
+    def limited(self, upload: Upload, targets: Tensor) -> Upload:
+        """Return what may leave in place of an upload: less sure, its counts rounded down.
 
-            upload = less_sure(upload, sureness, least_std)
-        return upload if unit == 1 else _rounded(upload, unit)
+        Args:
+            upload: What training made.
+            targets: The site's own that it was trained on, as the plan encodes them.
+        """
+        bounds = self.bounds
+        if upload.info.kind == "predictions":
+            from predbayes.study.site.bounds import least_std, less_sure
+
+            floor = least_std(bounds.std_share, targets) if "noise_var" in upload.arrays else 0.0
+            upload = less_sure(upload, bounds.sureness, floor)
+        return upload if bounds.rows_unit == 1 else _rounded(upload, bounds.rows_unit)
 
 
 NO_POLICY = SitePolicy()

@@ -174,7 +174,7 @@ class Training:
                     device=self.device,
                     allow_networks=self.allow_networks,
                 )
-            upload = self.approvals.policy.limited(upload)
+            upload = self.approvals.policy.limited(upload, self._trained_on(rows)[1])
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
                 key = self.kit.plan.coordinator.signing
                 head = Heads(self.approvals.folder).note(self.kit.signed, key)
@@ -189,10 +189,12 @@ class Training:
     def _require_policy(self, rows: SiteRows) -> None:
         """Refuse what the site's policy forbids, its own patients among reference rows as well."""
         plan, policy = self.kit.plan, self.approvals.policy
-        num_rows = len(split_rows(plan, self.site, len(rows.targets))[0])
-        policy.require(plan, self.learner, num_rows)
+        policy.require(plan, self.learner, len(self._trained_on(rows)[1]))
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs)[1]):
             raise DataError(wrong[0].text)
+
+    def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
+        return rows[split_rows(self.kit.plan, self.site, len(rows.targets))[0]]
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
@@ -244,7 +246,7 @@ class Training:
             num_held_out=len(held_out),
             num_dropped=rows.num_dropped,
             learner=self.learner,
-            unit=self.approvals.policy.bounds[2],
+            unit=self.approvals.policy.bounds.rows_unit,
         )
         page = render_egress(
             plan,

@@ -115,7 +115,7 @@ class Policy(Limits):
         "tuned",
     )
     max_sureness: Annotated[Finite, Field(gt=0, le=1)] = 1.0  # greatest probability that leaves
-    min_std: Annotated[Finite, Field(ge=0)] = 0.0  # of a number, in the target's standard units
+    min_std: Annotated[Finite, Field(ge=0)] = 0.0  # of a number, in that of the site's own targets
     round_rows: Annotated[int, Field(gt=0)] = 1  # row counts that leave are multiples of it
     max_near: Annotated[int, Field(ge=0)] | None = None  # reference rows near own rows; None: as
     # many as chance explains
