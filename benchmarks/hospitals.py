@@ -15,13 +15,12 @@ from their spread alone would be several times too narrow. Two that are not:
 
     splits     mean +- t sqrt((1 / J + tested / trained) var(d)), over J splits (Nadeau and Bengio,
                2003): other patients to train on and to test on
-    patients   a patient's differences in all splits that test it are drawn together, by bootstrap:
-               other patients to test on, for these models
+    patients   mean +- t sqrt(var / P), over P patients, each with its differences in all splits
+               that test it: other patients to test on, for these models
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from benchmarks.hospital_commands import run_commands
@@ -38,7 +36,7 @@ from predbayes.api.run import run as run_method
 from predbayes.data.dataset import Dataset
 from predbayes.data.heart import HOSPITALS
 from predbayes.experiments.config import Settings
-from predbayes.experiments.statistics import LEVEL, Interval, bootstrap_mean
+from predbayes.experiments.statistics import summarise
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.shared import Shared
@@ -246,18 +244,9 @@ def _difference(splits: Sequence[Split], metric: str, name: str, base: str) -> d
     patients = np.concatenate([split.patients for split in splits])
     return {
         "mean": float(means.mean()),
-        "splits": split_interval(means, splits[0].tested_per_trained),
-        "patients": bootstrap_mean(by_patient(np.concatenate(rows), patients)),
+        "splits": summarise(means, splits[0].tested_per_trained).interval,
+        "patients": summarise(by_patient(np.concatenate(rows), patients)).interval,
     }
-
-
-def split_interval(differences: Floats, tested_per_trained: float) -> Interval:
-    """Of the mean over overlapping random splits (Nadeau and Bengio, 2003)."""
-    num = len(differences)
-    error = math.sqrt((1 / num + tested_per_trained) * float(differences.var(ddof=1)))
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, num - 1)) * error
-    mean = float(differences.mean())
-    return mean - reach, mean + reach
 
 
 def by_patient(values: Floats, patients: Integers) -> Floats:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from benchmarks.hospitals import (
     SETTINGS,
@@ -13,23 +12,8 @@ from benchmarks.hospitals import (
     nearest,
     patient_table,
     score_split,
-    split_interval,
 )
 from predbayes.experiments.world import make_world
-
-
-def test_with_next_to_nothing_tested_splits_are_independent():
-    """Then the interval is that of Student's t."""
-    differences = np.random.default_rng(0).normal(size=20)
-    expected = stats.t.interval(0.95, 19, differences.mean(), stats.sem(differences))
-    assert split_interval(differences, 0.0) == pytest.approx(expected)
-
-
-def test_overlapping_splits_widen_the_interval():
-    differences = np.random.default_rng(0).normal(size=20)
-    low, high = split_interval(differences, 0.0)
-    wide_low, wide_high = split_interval(differences, 0.5)
-    assert (wide_high - wide_low) / (high - low) == pytest.approx(np.sqrt(1 + 20 * 0.5))
 
 
 def test_a_patient_who_is_tested_often_is_one_patient_and_the_mean_stays():

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from predbayes.experiments.rendering import (
     to_latex,
     to_markdown,
 )
-from predbayes.experiments.statistics import compare, paired_examples
+from predbayes.experiments.statistics import compare, over_rows, summarise
 from predbayes.experiments.tables import (
     Entry,
     Summary,
@@ -28,6 +28,7 @@ from predbayes.experiments.tables import (
     build_table,
     cell_label,
     latest,
+    overlap_of,
 )
 
 
@@ -176,6 +177,49 @@ class TestVariants:
         assert table.entries["a", "bike"].variant == "x=3"
 
 
+class TestOverlap:
+    """Test rows that each seed draws overlap with those of the others."""
+
+    def drawn(self, records, name="bike", variant="default"):
+        data = {"name": name, "variant": variant, "num_test": 100, "num_train": 400}
+        return [replace(r, data=data) for r in records]
+
+    @pytest.mark.parametrize(
+        ("name", "variant", "ratio"),
+        [
+            ("bike", "default", 0.25),
+            ("heart", "default", 0.25),
+            ("bike", "released", 0.0),  # its test rows are the last ones of the table
+            ("mnist", "default", 0.0),
+        ],
+    )
+    def test_the_registry_says_where(self, name, variant, ratio, records):
+        assert overlap_of(self.drawn(records, name, variant)[0]) == ratio
+
+    def test_validation_rows_are_always_drawn(self, records):
+        (first, *_) = self.drawn(records, "mnist")
+        assert overlap_of(replace(first, config={"evaluate": "validation"})) == 0.25
+
+    def test_standard_errors_and_tests_allow_for_it(self, records):
+        table = build_table(self.drawn(records), "nll", against="fedavg")
+        entry = table.entries["beta", "bike"]
+        assert entry.summary == summarise([0.40, 0.41, 0.45], 0.25)
+        differences = [0.40 - 0.50, 0.41 - 0.52, 0.45 - 0.54]
+        assert entry.comparison.interval == summarise(differences, 0.25).interval
+        assert "Nadeau and Bengio" in to_markdown(table)
+        assert "Nadeau" not in to_markdown(build_table(records, "nll", against="fedavg"))
+
+    def test_rows_that_are_partly_the_same_have_no_interval(self, records, tmp_path):
+        for r in records:
+            np.save(tmp_path / f"{r.key}.npy", np.arange(20.0) * (r.seed + len(r.method)))
+        drawn = self.drawn(records)
+        table = build_table(drawn, "nll", against="fedavg", losses=tmp_path)
+        assert table.entries["beta", "bike"].rows is None
+        one = [r for r in drawn if r.seed == 0]
+        table = build_table(one, "nll", against="fedavg", losses=tmp_path)
+        assert table.entries["beta", "bike"].rows is not None
+
+
 class TestLosses:
     @pytest.fixture
     def folder(self, records, tmp_path):
@@ -194,7 +238,7 @@ class TestLosses:
         ]
         (folder / "beta-1-bike.npy").unlink()  # the seeds that both have count
         table = build_table(records, "nll", against="fedavg", losses=folder)
-        assert table.entries["beta", "bike"].rows == paired_examples(differences)
+        assert table.entries["beta", "bike"].rows == over_rows(differences)
         assert "95 % over test rows" in to_markdown(table)
 
     def test_without_files_there_is_none(self, records, tmp_path):
@@ -228,23 +272,20 @@ GOLDEN = """\
 |  | bike | air |
 | --- | --- | --- |
 | fedavg | 0.520 ± 0.012 | — |
-| beta | **0.420 ± 0.015**† | **1.250** (n=1) |
+| beta | **0.420 ± 0.015** | **1.250** (n=1) |
 
 nll: mean ± standard error over 3 seeds, or n where given; bold: the lowest mean in a column.
 
-† not significantly different from fedavg at 0.05: two-sided Wilcoxon signed-rank test of the \
-differences paired by seed, Holm's correction over the methods of a column.
-
-With 3 pairs the smallest p-value that this test can give is 0.25, before correction: no \
-difference can be significant.
+† not significantly different from fedavg at 0.05: two-sided t test of the differences paired by \
+seed, Holm's correction over the methods of a column.
 
 #### Differences from fedavg
 
 | cell | method | difference | 95 % interval | p | Holm p | pairs |
 | --- | --- | --- | --- | --- | --- | --- |
-| bike | beta | -0.1000 | [-0.1100, -0.0900] | 0.2500 | 0.2500 | 3 |
+| bike | beta | -0.100 | [-0.125, -0.075] | 0.0033 | 0.0033 | 3 |
 
-Differences are method minus fedavg, paired by seed; interval: percentile bootstrap over seeds.
+Differences are method minus fedavg, paired by seed; interval and p: Student's t over seeds.
 """
 
 
@@ -260,7 +301,13 @@ class TestRendering:
         ]
         text = to_markdown(build_table(records, "nll", against="a"))
         assert "| b | 2.075 ± 0.023 |" in text
-        assert "no difference can be significant" not in text
+
+    def test_others_do(self):
+        values = {"a": (1.0, 2.0, 3.0), "b": (1.1, 1.8, 3.3)}
+        records = [record(m, s, nll=v[s]) for m, v in values.items() for s in range(3)]
+        text = to_markdown(build_table(records, "nll", against="a"))
+        assert "| b | 2.067 ± 0.649† |" in text
+        assert "$2.067 \\pm 0.649^\\dagger$" in to_latex(build_table(records, "nll", against="a"))
 
     def test_without_a_baseline_there_is_one_section(self, records):
         text = to_markdown(build_table(records, "nll"))
@@ -278,15 +325,15 @@ class TestRendering:
         text = to_latex(build_table(records, "nll", against="fedavg"))
         assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2
         assert r"fedavg & $0.520 \pm 0.012$ & --- \\" in text
-        assert r"beta & $\mathbf{0.420 \pm 0.015}^\dagger$ & $\mathbf{1.250}$ (n=1) \\" in text
-        assert "bike & beta & $-0.1000$ & $[-0.1100, -0.0900]$ & $0.2500$" in text
+        assert r"beta & $\mathbf{0.420 \pm 0.015}$ & $\mathbf{1.250}$ (n=1) \\" in text
+        assert "bike & beta & $-0.100$ & $[-0.125, -0.075]$ & $0.0033$" in text
         assert not set("†—±") & set(text)
 
     def test_one_pair_has_no_interval(self):
         records = [record("a", 0, nll=0.5), record("b", 0, nll=0.75)]
         table = build_table(records, "nll", against="a")
-        assert "| bike | b | +0.250 | — | 1.0000 | 1.0000 | 1 |" in to_markdown(table)
-        assert r"bike & b & $+0.250$ & --- & $1.0000$" in to_latex(table)
+        assert "| bike | b | +0.250 | — | — | — | 1 |" in to_markdown(table)
+        assert r"bike & b & $+0.250$ & --- & --- & --- & $1$" in to_latex(table)
 
     def test_pipes_do_not_split_a_cell(self):
         text = to_markdown(build_table([record("a|b", 0, nll=0.5)], "nll"))

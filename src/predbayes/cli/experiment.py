@@ -171,20 +171,18 @@ def judge(
         typer.Option("--rival", help="A method to compare it with. Default: all others."),
     ] = None,
     metric: Annotated[str, typer.Option(help="A metric where lower is better.")] = "nll",
-    tolerance: Annotated[
-        float, typer.Option(help="A relative difference up to this is not worse.")
+    margin: Annotated[
+        float, typer.Option(help="A relative difference up to this counts as none.")
     ] = 0.01,
     rows: Annotated[bool, typer.Option("--rows", help="Use intervals over test rows.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write this Markdown file.")] = None,
 ) -> None:
-    """Say whether a method is the best, or level with the best."""
-    from predbayes.experiments.verdict import to_markdown, verdicts
+    """Say whether a method is better than its best rival, level with it, or worse."""
+    from predbayes.experiments.verdict import note_on, to_markdown, verdicts
 
     found, losses = _read(records, rows=rows)
-    judged = verdicts(
-        found, method, metric=metric, rivals=rivals, tolerance=tolerance, losses=losses
-    )
-    _deliver(to_markdown(judged, method, tolerance), out)
+    judged = verdicts(found, method, metric=metric, rivals=rivals, margin=margin, losses=losses)
+    _deliver(to_markdown(judged, method, note=note_on(found)), out)
 
 
 @app.command("figure")

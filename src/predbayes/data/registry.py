@@ -51,6 +51,7 @@ class DatasetSpec:
     licence: str
     citation: str
     variants: tuple[str, ...] = ("default",)
+    random_splits: tuple[str, ...] = ()  # variants whose test rows are drawn; else the publisher's
     count: Counter | None = None  # None: small enough to count by reading
     note: str = ""
 
@@ -150,6 +151,7 @@ def _table(
         "CC BY 4.0",
         citation,
         variants=("default", "released"),
+        random_splits=("default",),
         note=note,
     )
 
@@ -282,6 +284,7 @@ DATASETS: dict[str, DatasetSpec] = {
         lambda raw, rng: read_heart(raw, rng=rng),
         "CC BY 4.0",
         "Janosi et al. (1989), Heart Disease, doi:10.24432/C52P4X",
+        random_splits=("default",),
         note="groups are the hospitals; cholesterol 0 in Switzerland means not measured",
     ),
 }

@@ -85,7 +85,7 @@ def to_json(table: Table) -> str:
         {"row": row, "column": column, **asdict(entry)}
         for (row, column), entry in table.entries.items()
     ]
-    names = ("title", "metric", "aim", "against", "validation", "rows", "columns")
+    names = ("title", "metric", "aim", "against", "validation", "overlapping", "rows", "columns")
     content = {**{name: getattr(table, name) for name in names}, "entries": entries}
     return json.dumps(_jsonable(content), indent=2, allow_nan=False) + "\n"
 
@@ -183,14 +183,16 @@ def _comparison_cells(comparison: Comparison) -> list[str]:
 
 
 def _p_value(p: float) -> str:
+    if math.isnan(p):
+        return _MISSING
     return "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def _comparison_legend(table: Table) -> str:
-    over_rows = " Over test rows: bootstrap of the rows, for the models of these seeds."
+    over_rows = " Over test rows: for the models of these seeds, whatever other seeds give."
     return (
-        f"Differences are method minus {table.against}, paired by seed; interval: percentile "
-        f"bootstrap over seeds.{over_rows if _has_rows(table) else ''}"
+        f"Differences are method minus {table.against}, paired by seed; interval and p: Student's "
+        f"t over seeds.{over_rows if _has_rows(table) else ''}"
     )
 
 

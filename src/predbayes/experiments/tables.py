@@ -6,6 +6,9 @@
 What is good depends on the metric. Each has an *aim* (`predbayes.predictive.measures`): plus
 infinity for an accuracy, 0.95 for the coverage of 95 % intervals, minus infinity for a loss and for
 what the table of measures does not have. The best mean is the nearest to it.
+
+Where every seed draws test rows of its own, standard errors, intervals and tests allow for their
+overlap (`predbayes.experiments.statistics`); `overlap_of` reads that off the records.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from predbayes.data.registry import DATASETS
 from predbayes.errors import ExperimentError
 from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record, split_label
@@ -27,14 +31,19 @@ from predbayes.experiments.statistics import (
     Interval,
     Summary,
     compare,
-    paired_examples,
+    over_rows,
     summarise,
 )
+from predbayes.experiments.world import VALIDATION_FRACTION
 from predbayes.predictive.measures import MEASURES
 
 DATASET = "data.name"  # the one axis whose value needs no name beside it
 SIGNIFICANT = 0.05
 MARK = "†"
+OVERLAP = (
+    "Every seed draws its own test rows, so test sets overlap: standard errors, intervals and "
+    "tests have the correction of Nadeau and Bengio (2003)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,7 @@ class Table:
     entries: Mapping[tuple[str, str], Entry]  # by row and column; a missing one has no record
     against: str | None = None  # the baseline of the comparisons
     validation: bool = False  # whether scored on a validation split
+    overlapping: bool = False  # whether seeds drew test rows of their own in some column
 
     def best(self, column: str) -> set[str]:
         """Return the methods whose mean is nearest to the aim."""
@@ -72,6 +82,8 @@ class Table:
         lines = [
             f"{self.metric}: mean ± standard error over {_num_seeds(self)}; bold: {self._bold}"
         ]
+        if self.overlapping:
+            lines.append(OVERLAP)
         if self.validation:
             lines.append("Scored on a validation split, not on the test rows.")
         if any(math.isnan(entry.summary.mean) for entry in self.entries.values()):
@@ -82,7 +94,7 @@ class Table:
                 "that it is scored on, so its score is optimistic."
             )
         if any(entry.comparison for entry in self.entries.values()):
-            lines += [self._test, self._reach]
+            lines.append(self._test)
         return lines
 
     @property
@@ -95,18 +107,8 @@ class Table:
     def _test(self) -> str:
         return (
             f"{MARK} not significantly different from {self.against} at {SIGNIFICANT:g}: "
-            "two-sided Wilcoxon signed-rank test of the differences paired by seed, Holm's "
-            "correction over the methods of a column."
-        )
-
-    @property
-    def _reach(self) -> str:
-        num = max(e.comparison.num for e in self.entries.values() if e.comparison)
-        smallest = 2 / 2**num
-        return (
-            f"With {_count(num, 'pair')} the smallest p-value that this test can give is "
-            f"{smallest:.2g}, before correction"
-            + (": no difference can be significant." if smallest > SIGNIFICANT else ".")
+            "two-sided t test of the differences paired by seed, Holm's correction over the "
+            "methods of a column."
         )
 
 
@@ -117,7 +119,6 @@ def build_table(
     against: str | None = None,
     columns: Sequence[str] | None = None,
     losses: Path | None = None,
-    seed: int = 0,
 ) -> Table:
     """Build the table of one metric.
 
@@ -127,8 +128,7 @@ def build_table(
         against: The method that all others are compared with.
         columns: Labels of the cells to show (`cell_label`), in this order; all if not given.
         losses: Folder with ``KEY.npy``, the loss of every test row by record; used for the NLL,
-            whose mean they are, to add intervals over test rows.
-        seed: Of the bootstraps.
+            whose mean they are, to add intervals over test rows, where all seeds have the same.
     """
     records = scored(records, metric)
     labels = unique(cell_label(record.cell) for record in records)
@@ -138,11 +138,12 @@ def build_table(
     require_known("method", [against] if against is not None else (), methods)
     use = losses if metric == "nll" else None
     entries: dict[tuple[str, str], Entry] = {}
+    shown = [record for record in records if cell_label(record.cell) in chosen]
     for column in chosen:
         runs: dict[str, dict[int, Record]] = {}
-        for record in (r for r in records if cell_label(r.cell) == column):
+        for record in (r for r in shown if cell_label(r.cell) == column):
             runs.setdefault(record.method, {})[record.seed] = record
-        for method, entry in _entries(runs, metric, against, use, seed).items():
+        for method, entry in _entries(runs, metric, against, use).items():
             entries[method, column] = entry
     return Table(
         title=f"{' + '.join(unique(record.experiment for record in records))}: {metric}",
@@ -153,6 +154,7 @@ def build_table(
         entries=entries,
         against=against,
         validation=_on_validation(records),
+        overlapping=any(map(overlap_of, shown)),
     )
 
 
@@ -212,6 +214,19 @@ def latest(records: Iterable[Record]) -> list[Record]:
     ]
 
 
+def overlap_of(record: Record) -> float:
+    """Return test rows per training row if each seed draws its own; 0 if all have the same.
+
+    Validation rows are a random part of the training rows, whatever the dataset.
+    """
+    if record.config.get("evaluate") == "validation":
+        return VALIDATION_FRACTION / (1 - VALIDATION_FRACTION)
+    name = record.data.get("name")
+    if name is None or record.data["variant"] not in DATASETS[name].random_splits:
+        return 0.0
+    return float(record.data["num_test"] / record.data["num_train"])
+
+
 def _on_validation(records: Sequence[Record]) -> bool:
     kinds = {record.config.get("evaluate", "test") for record in records}
     if len(kinds) > 1:
@@ -261,26 +276,27 @@ def _entries(
     metric: str,
     against: str | None,
     losses: Path | None,
-    seed: int,
 ) -> dict[str, Entry]:
     """The entries of one column, by method."""
+    ratio = max(overlap_of(r) for by_seed in runs.values() for r in by_seed.values())
     values = {
         method: {s: record.scores[metric] for s, record in by_seed.items()}
         for method, by_seed in runs.items()
     }
-    comparisons = compare(values, against, seed=seed) if against in values else {}
+    comparisons = compare(values, against, tested_per_trained=ratio) if against in values else {}
     entries = {}
     for method, by_seed in values.items():
         comparison = comparisons.get(method)
-        over_rows = None
-        if comparison and losses and against:
-            over_rows = _over_rows(runs[method], runs[against], losses, seed)
-        entries[method] = Entry(summarise(list(by_seed.values())), comparison, over_rows)
+        rows = None
+        # Rows of seeds that draw their own are partly the same, and nobody knows which.
+        if comparison and losses and against and (comparison.num == 1 or not ratio):
+            rows = _over_rows(runs[method], runs[against], losses)
+        entries[method] = Entry(summarise([*by_seed.values()], ratio), comparison, rows)
     return entries
 
 
 def _over_rows(
-    runs: Mapping[int, Record], baseline: Mapping[int, Record], losses: Path, seed: int
+    runs: Mapping[int, Record], baseline: Mapping[int, Record], losses: Path
 ) -> Interval | None:
     """The interval over test rows, from the seeds for which both have their losses."""
     differences = []
@@ -294,7 +310,7 @@ def _over_rows(
                 f"{len(first)} and {len(second)} rows with seed {shared}; run them again"
             )
         differences.append(first - second)
-    return paired_examples(differences, seed=seed) if differences else None
+    return over_rows(differences) if differences else None
 
 
 def _read_losses(folder: Path, record: Record) -> Floats | None:

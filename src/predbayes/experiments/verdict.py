@@ -1,12 +1,17 @@
 """Is a method the best of its table? One line per cell, by a rule that is fixed beforehand.
 
 In each cell the method meets its best rival: of the other methods the one with the lowest mean,
-over the seeds that both have. It is *not worse* if one of these holds:
+over the seeds that both have. That rival is chosen by the scores it is judged on, so its mean is a
+little too good: the rule errs against the method. With the 95 % interval of the paired difference
+(`predbayes.experiments.statistics`), the margin being a part of the rival's mean, it is
 
-    lowest   its mean is no higher
-    within   its mean is higher by at most the tolerance, relative to the rival's
-    level    the 95 % interval of the paired difference contains 0: over test rows where their
-             losses are at hand, else over seeds
+    level      if the interval lies inside +- the margin: whatever the difference, it is small
+    better     if the interval lies below zero
+    worse      if the interval lies above zero
+    undecided  otherwise, and with one seed, which has no interval
+
+and *not worse* if the interval's upper end is at most the margin. That the interval contains zero
+shows nothing: it also does where there are too few seeds.
 """
 
 from __future__ import annotations
@@ -22,9 +27,15 @@ from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record
 from predbayes.experiments.rendering import markdown_grid
 from predbayes.experiments.statistics import Interval
-from predbayes.experiments.tables import Entry, Table, build_table, loss
+from predbayes.experiments.tables import OVERLAP, Table, build_table, loss, overlap_of
 
-Outcome = Literal["lowest", "within", "level", "worse"]
+Outcome = Literal["level", "better", "worse", "undecided"]
+
+_ABOUT_P = "p: t test over seeds, of each line for itself."
+_ONE_SEED = "One seed has no interval over seeds."
+
+MARGIN = 0.01
+"""Of a rival's mean: a smaller difference is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +46,36 @@ class Verdict:
     mean: float
     rival: str
     rival_mean: float
-    interval: Interval  # of the method minus the rival
-    p_value: float  # Wilcoxon signed-rank, two-sided, uncorrected
+    interval: Interval  # 95 %, of the method minus the rival; nan for one seed
+    p_value: float  # of the t test over seeds, two-sided, of this one comparison
     num: int  # seeds that both have
-    outcome: Outcome
+    margin: float = MARGIN  # relative to the rival's mean
 
     @property
     def relative(self) -> float:
         """The difference of the means in parts of the rival's."""
         return (self.mean - self.rival_mean) / abs(self.rival_mean)
+
+    @property
+    def relative_interval(self) -> Interval:
+        """The interval in parts of the rival's mean."""
+        low, high = self.interval
+        return low / abs(self.rival_mean), high / abs(self.rival_mean)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the interval shows."""
+        low, high = self.relative_interval
+        if -self.margin <= low and high <= self.margin:
+            return "level"
+        if high < 0:
+            return "better"
+        return "worse" if low > 0 else "undecided"
+
+    @property
+    def not_worse(self) -> bool:
+        """Whether the interval leaves room for no more than the margin."""
+        return self.relative_interval[1] <= self.margin
 
 
 def verdicts(
@@ -52,7 +84,7 @@ def verdicts(
     *,
     metric: str = "nll",
     rivals: Sequence[str] | None = None,
-    tolerance: float = 0.01,
+    margin: float = MARGIN,
     losses: Path | None = None,
 ) -> list[Verdict]:
     """Compare a method with its best rival, cell by cell.
@@ -62,8 +94,8 @@ def verdicts(
         method: The label to judge.
         metric: One of which less is better.
         rivals: Labels to judge it against; all others if None.
-        tolerance: What still counts as not worse, relative to the rival's mean.
-        losses: Folder of the test rows' losses, for intervals over rows.
+        margin: What counts as no difference, relative to the rival's mean.
+        losses: Folder of the test rows' losses, for intervals over rows instead of seeds.
     """
     known = {record.method for record in records}
     require_known("method", (method, *(rivals or ())), known)
@@ -75,13 +107,13 @@ def verdicts(
         raise ExperimentError(f"a verdict is on a metric of which less is better, not {metric}")
     wanted = known - {method} if rivals is None else set(rivals)
     return [
-        _verdict(table, method, wanted, cell, tolerance)
+        _verdict(table, method, wanted, cell, margin)
         for cell in table.columns
         if (method, cell) in table.entries
     ]
 
 
-def _verdict(table: Table, method: str, rivals: set[str], cell: str, tolerance: float) -> Verdict:
+def _verdict(table: Table, method: str, rivals: set[str], cell: str, margin: float) -> Verdict:
     compared = {
         name: entry
         for name in table.rows
@@ -94,54 +126,62 @@ def _verdict(table: Table, method: str, rivals: set[str], cell: str, tolerance: 
     comparison = entry.comparison
     assert comparison is not None
     low, high = comparison.interval if entry.rows is None else entry.rows
-    interval = (-high, -low)
     mean = entry.summary.mean - comparison.difference  # over the seeds that both have
     return Verdict(
         cell,
         mean,
         name,
         entry.summary.mean,
-        interval,
+        (-high, -low),
         comparison.p_value,
         comparison.num,
-        _outcome(mean, entry, interval, tolerance),
+        margin,
     )
 
 
-def _outcome(mean: float, rival: Entry, interval: Interval, tolerance: float) -> Outcome:
-    if mean <= rival.summary.mean:
-        return "lowest"
-    if mean - rival.summary.mean <= tolerance * abs(rival.summary.mean):
-        return "within"
-    return "level" if interval[0] <= 0 <= interval[1] else "worse"
+def to_markdown(judged: Sequence[Verdict], method: str, *, note: str = "") -> str:
+    """Write a table with one line for each cell.
 
-
-def to_markdown(judged: Sequence[Verdict], method: str, tolerance: float = 0.01) -> str:
-    """Write a table with one line for each cell."""
-    head = ["", method, "best rival", "its mean", "difference", "95 % interval", "p", ""]
-    body = markdown_grid(head, [_line(verdict, tolerance) for verdict in judged])
-    num = max(verdict.num for verdict in judged)
+    Args:
+        judged: The verdicts.
+        method: On which method.
+        note: A sentence to add, such as that of tables with overlapping test sets.
+    """
+    head = ["", method, "best rival", "its mean", "difference", "95 % interval", "p", "verdict"]
+    body = markdown_grid(head, [_line(verdict) for verdict in judged])
+    num, margin = max(verdict.num for verdict in judged), 100 * judged[0].margin
     seeds = "one seed" if num == 1 else f"{num} seeds, paired"
-    return (
-        f"{body}\n\nDifferences are {method} minus its best rival, in means over {seeds}; "
-        f"p: Wilcoxon signed-rank test, uncorrected, at least {2 / 2**num:.2g}.\n"
+    legend = (
+        f"Differences are {method} minus its best rival, in means over {seeds}, relative to the "
+        f"rival's. Level: the interval is inside ±{margin:g} %; better or worse: it excludes 0; "
+        f"not worse: its upper end is at most {margin:g} %, in "
+        f"{sum(v.not_worse for v in judged)} of {len(judged)}. {_ABOUT_P if num > 1 else _ONE_SEED}"
+        f"{' ' + note if note else ''}"
     )
+    return f"{body}\n\n{legend}\n"
 
 
-def _signed(value: float) -> str:
-    return f"{round(value, 4) + 0.0:+.4f}"  # no minus before zero
+def note_on(records: Sequence[Record]) -> str:
+    """Return the sentence that records with overlapping test sets need."""
+    return OVERLAP if any(map(overlap_of, records)) else ""
 
 
-def _line(verdict: Verdict, tolerance: float) -> list[str]:
-    low, high = verdict.interval
-    outcome = f"within {100 * tolerance:g} %" if verdict.outcome == "within" else verdict.outcome
+def _percent(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:+.1f}"  # no minus before zero
+
+
+def _line(verdict: Verdict) -> list[str]:
+    low, high = verdict.relative_interval
+    said: str = verdict.outcome
+    if said == "undecided" and verdict.not_worse:
+        said = f"{said}, not worse"
     return [
         verdict.cell,
         f"{verdict.mean:.4f}",
         verdict.rival,
         f"{verdict.rival_mean:.4f}",
-        f"{100 * verdict.relative:+.1f} %",
-        "" if math.isnan(low) else f"{_signed(low)} to {_signed(high)}",
+        f"{_percent(verdict.relative)} %",
+        "" if math.isnan(low) else f"{_percent(low)} to {_percent(high)} %",
         "" if math.isnan(verdict.p_value) else f"{verdict.p_value:.2g}",
-        outcome,
+        said,
     ]

@@ -21,7 +21,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.experiments.config import BY_CLASS, PartitionSettings, Settings
 from predbayes.seeding import generator
 
-_VALIDATION_FRACTION = 0.2
+VALIDATION_FRACTION = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def make_world(settings: Settings, seed: int) -> World:
     order = torch.randperm(len(dataset.train_targets), generator=generator(seed, "reference"))
     inputs, targets = dataset.test_inputs, dataset.test_targets
     if settings.evaluate == "validation":
-        num_held = round(_VALIDATION_FRACTION * len(order))
+        num_held = round(VALIDATION_FRACTION * len(order))
         held, order = order[:num_held], order[num_held:]
         inputs, targets = dataset.train_inputs[held], dataset.train_targets[held]
     num_reference = round(settings.reference.fraction * len(order))
