@@ -26,7 +26,7 @@ def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("membership") / "world")
 
 
-def check(world, candidates: int, policy: str = ""):
+def check(world, candidates: int, policy: str = "", *options: str):
     """Check a site's table that has so many of the reference rows in it."""
     rng = generator(0, "own rows")
     own = pd.DataFrame((10 * torch.randn(NUM_OWN, 2, generator=rng)).numpy(), columns=["x", "y"])
@@ -35,27 +35,36 @@ def check(world, candidates: int, policy: str = ""):
     (world.root / "rows.csv").write_text(frame.to_csv(index=False, float_format="%.6g"))
     (world.root / "site.toml").write_text(f'format = 1\nname = "Alpha"\n{policy}')
     paths = [world.kit.folder, world.root / "rows.csv", "--site", world.root / "site.toml"]
-    told = CliRunner().invoke(app, ["site", "check", *map(str, paths)])
+    told = CliRunner().invoke(app, ["site", "check", *map(str, paths), *options])
     return f"{told.output}\n{told.exception}"
 
 
 def test_a_planted_candidate_is_found(world):
-    assert "0 are equal to one of yours, and 0 nearer" in check(world, 0)
-    found = check(world, 1)
-    assert "warning: 1 reference rows are nearer to one of your rows" in found
+    nothing = check(world, 0, "", "--show-values")
+    assert "equal to one of your rows: 0 reference rows; nearer than yours" in nothing
+    found = check(world, 1, "", "--show-values")
+    assert "warning: 1 reference row is nearer to one of your rows" in found
     assert "1 of them equal: ask the coordinator" in found
     assert "fits the plan" in found
 
 
+def test_what_may_be_mailed_does_not_tell_how_many(world):
+    """Whoever put three people there could be told how many of them are patients."""
+    found = {check(world, candidates) for candidates in (1, 2, 3)}
+    without_counts = {text.replace(f"{NUM_OWN + n} rows", "") for text in found for n in range(4)}
+    assert all("warning: fewer than 5 reference rows are nearer" in text for text in found)
+    assert not any("of them equal" in text for text in without_counts)
+
+
 def test_a_policy_refuses_any(world):
     found = check(world, 1, "[policy]\nmax_near = 0\n")
-    assert "error: 1 reference rows are nearer" in found
+    assert "error: fewer than 5 reference rows are nearer" in found
     assert "max_near allows 0 (site.toml)" in found
 
 
 def test_many_are_refused_without_a_policy(world):
     found = check(world, 40)
-    assert "error: 40 reference rows are nearer" in found
+    assert "error: at least 40 reference rows are nearer" in found
     assert "does not fit yet" in found
 
 
@@ -66,5 +75,5 @@ def test_nor_does_a_site_train_with_them(world, tmp_path):
     training = Training(
         world.kit, "Alpha", world.key("Alpha"), Approvals(tmp_path), tmp_path / "out"
     )
-    with pytest.raises(DataError, match="60 of them equal; chance explains"):
+    with pytest.raises(DataError, match=r"at least 60 .* chance explains"):
         training.run(SiteRows.of(world.kit.plan, frame))

@@ -79,7 +79,7 @@ class TestWalk:
         result = run(kit)
         assert result.exit_code == 0, said(result)
         assert "240 rows, 10 of 10 columns found" in result.output
-        assert "warning: cp: 24 values not in the plan's list" in result.output
+        assert "warning: cp: at least 20 values not in the plan's list" in result.output
         assert "herz.csv fits the plan: no errors, 1 warning" in result.output
 
     def test_what_comes_out_is_what_went_in(self, kit, folder):

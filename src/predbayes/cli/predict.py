@@ -16,6 +16,7 @@ from predbayes.study.wording import counted
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predbayes.exchange.signing import PublicKey
     from predbayes.study.plan.schema import Plan
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -47,14 +48,18 @@ def predict_command(
     ] = None,
 ) -> None:
     """Predict each row of a table, with probabilities or intervals."""
-    from predbayes.study.result.model import load_signed, model_folder
+    from predbayes.study.result.model import model_folder
+    from predbayes.study.result.signed import load_signed
     from predbayes.study.tables.coding import examine
     from predbayes.study.tables.sitefile import SiteFile
 
     _require_writable(out, data)
     own = None if site is None else SiteFile.load(site)
     allowed = (*(allow_network or ()), *(own.allow_networks if own else ()))
-    calibrated = load_signed(model_folder(model), allowed)
+    key = None if own is None else _public_key(own)
+    calibrated = load_signed(model_folder(model), allowed, key)
+    if calibrated.adjustment is not None and key is None:
+        _say_whose(model_folder(model))
     raw, frame = _read(calibrated.plan, data, own)
     predictions = calibrated.predict(frame, level)
     table = _beside(raw, keep or (), predictions)
@@ -65,6 +70,26 @@ def predict_command(
     odd = examine(calibrated.plan, frame, outside="clip").oddities
     note = f"; odd, but predicted: {'; '.join(map(str, odd))}" if odd else ""
     say(f"wrote {counted(len(table), 'row')} to {out}{note}")
+
+
+def _public_key(own: SiteFile) -> PublicKey | None:
+    """The site's public key, which needs no passphrase; None if it has none yet."""
+    from predbayes.exchange.signing import PublicKey
+
+    path = own.key_path.with_suffix(".pub")
+    return PublicKey.load(path) if path.exists() else None
+
+
+def _say_whose(folder: Path) -> None:
+    """Say who adjusted a model, where nobody here can know the key."""
+    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.result.signed import adoption_of
+
+    if (adoption := adoption_of(folder)) is not None:
+        say(
+            f"adjusted by the site {adoption.site}, key {PublicKey(adoption.key).fingerprint}, and "
+            "not by the coordinator; at that site --site compares the key"
+        )
 
 
 def _read(plan: Plan, data: Path, own: SiteFile | None) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -53,9 +53,12 @@ def show_findings(findings: Iterable[Finding], *, show_values: bool = False) -> 
         say(finding.text)
         if finding.values and show_values:
             say(f"  values: {', '.join(map(repr, finding.values))}")
-        hidden |= bool(finding.values) and not show_values
+        hidden |= finding.hides or (bool(finding.values) and not show_values)
     if hidden:
-        say("values are not shown; --show-values shows some of each, on this screen only")
+        say(
+            "values, lines and exact counts are not shown; --show-values shows them, on this "
+            "screen only"
+        )
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], **style: Any) -> None:

@@ -40,10 +40,13 @@ def check_command(
     ] = False,
     show_values: Annotated[
         bool,
-        typer.Option("--show-values", help="Show values that do not fit. Do not mail this output."),
+        typer.Option(
+            "--show-values", help="Show values, lines and counts. Do not mail this output."
+        ),
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
+    from predbayes.study.site.policy import SitePolicy
     from predbayes.study.tables.check import site_problems
 
     act = "suggest" if suggest else "check"
@@ -59,7 +62,9 @@ def check_command(
                 _draft(loaded.plan, data, site_file, name, again)
             else:
                 own = _site(site_file, again)
-                checked = _with_policy(site_problems(loaded.plan, own, data), loaded, own, data)
+                least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
+                checked = site_problems(loaded.plan, own, data, least)
+                checked = _with_policy(checked, loaded, own, data, least)
                 _tell(checked, data, show_values=show_values)
                 if site_file.exists():
                     _show_next(loaded, f"train {arguments} --out out", site_file)
@@ -105,7 +110,7 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
     say(f"next: edit it, then {again}")
 
 
-def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path) -> SiteCheck:
+def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path, least: int) -> SiteCheck:
     """Add what the site's policy says of the plan, its code and its reference rows."""
     from predbayes.study.plan.networks import network_problem
     from predbayes.study.plan.software import software_digest, software_problem
@@ -120,7 +125,7 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path) -> Sit
     problems = [network_problem(plan, own.allow_networks)]
     if not checked.errors:
         inputs = encode(plan, read_site_table(plan, own, data))
-        told, near = near_findings(policy, kit, inputs)
+        told, near = near_findings(policy, kit, inputs, least)
         problems += policy.problems(plan, num_rows=len(inputs))
     else:
         problems += policy.problems(plan)

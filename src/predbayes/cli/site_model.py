@@ -92,6 +92,7 @@ def adopt_command(
     """Fit the common model to the site; say which model is best."""
     from predbayes.study.report.report import with_interval
     from predbayes.study.result.model import model_folder
+    from predbayes.study.result.signed import sign_adoption
     from predbayes.study.site.adopt import adopt
 
     if out.exists() and out.resolve() == model_folder(model).resolve():
@@ -99,8 +100,11 @@ def adopt_command(
     with site_log(site).during("adopt", long=True, table=data.name) as what:
         came, own, rows = _read(model, data, site)
         what |= {"site": own.name, "model": came.weights_digest()}
+        key = None if came.plan.coordinator is None else read_key(own)
         adoption = adopt(came, own.name, rows, _kept(home))
         adoption.save(out)
+        if key is not None:
+            sign_adoption(model_folder(model), out, own.name, key)
     found = adoption.comparison
     say(_heading(came, own, rows, found.num_held_out, "held out"))
     if found.scores:
@@ -115,7 +119,8 @@ def adopt_command(
 def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFile, SiteRows]:
     import torch
 
-    from predbayes.study.result.model import load_signed, model_folder
+    from predbayes.study.result.model import model_folder
+    from predbayes.study.result.signed import load_signed
     from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
@@ -163,7 +168,8 @@ def _upload(
 ) -> Upload:
     """What would leave, as the site's policy allows it."""
     from predbayes.study.result.evaluation import evaluation_upload
-    from predbayes.study.result.model import model_folder, signed_model
+    from predbayes.study.result.model import model_folder
+    from predbayes.study.result.signed import signed_model
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.witness import Heads
 

@@ -29,7 +29,15 @@ from predbayes.exchange.passphrase import stored_passphrase
 from predbayes.optional import require
 
 Signed = Literal[
-    "upload", "kit", "receipt", "ledger head", "result", "model", "approval", "deletion"
+    "upload",
+    "kit",
+    "receipt",
+    "ledger head",
+    "result",
+    "model",
+    "approval",
+    "deletion",
+    "adoption",
 ]
 """The kinds of things that are signed."""
 

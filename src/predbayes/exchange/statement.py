@@ -5,12 +5,13 @@
     NAME.deletion      for a site: which of its files are deleted, and what could not be
     result.sig         in a result's folder: its files, the model's among them
     model.sig          in a model's folder: its files, for whoever has no more than the model
+    adopted.sig        in an adopted model's folder, and by the site: its adjustment of the model
 
 Two lines: JSON, and the signature of its bytes. A study is named by the digest of the first entry
 of its ledger, which has a random number in it: two studies of one kit have different names. Every
 statement carries the ledger's head, so whoever holds one can tell later that a ledger is another.
 
-All of it can be checked with the coordinator's public key alone, without a network.
+All of it but the last can be checked with the coordinator's public key alone, without a network.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import digests
 
 KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
+ADOPTED_SIGNATURE = "adopted.sig"
 RECEIPT, DELETION = ".receipt", ".deletion"
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -41,7 +43,7 @@ class Statement(Strict):
     """What every statement has: of which study it is, and when in its ledger it was made."""
 
     format: Literal[1] = 1
-    kind: Literal["kit", "receipt", "result", "model", "deletion"]
+    kind: Literal["kit", "receipt", "result", "model", "deletion", "adoption"]
     plan: Digest
     study: Digest  # of the ledger's first entry
     head: Digest  # of its last entry, when this was said
@@ -93,6 +95,19 @@ class Deletion(Statement):
     remains: tuple[str, ...]  # what a command cannot delete
 
 
+class Adoption(Statement):
+    """A site's own adjustment of a model; study, head and number are those of the model.
+
+    The site signs it, with the key that it names: whoever reads it must know whether that is the
+    site's.
+    """
+
+    kind: Literal["adoption"] = "adoption"
+    site: SiteName
+    key: Digest
+    model: Digest  # of the model.json that has the adjustment in it
+
+
 S = TypeVar("S", bound=Statement)
 
 
@@ -100,6 +115,11 @@ def signed(statement: Statement, key: SigningKey) -> bytes:
     """Return a statement as a file."""
     content = statement.model_dump_json().encode()
     return content + f"\n{key.sign(statement.kind, content)}\n".encode()
+
+
+def read_adoption(path: Path, says: Mapping[str, object]) -> Adoption:
+    """Read what a site signed of its adjustment, with the key that it names."""
+    return _read_signed(path, Adoption, None, says)
 
 
 def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, object]) -> S:
@@ -111,13 +131,19 @@ def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, ob
         key: The coordinator's.
         says: What its fields must be.
     """
+    return _read_signed(path, kind, key, says)
+
+
+def _read_signed(path: Path, kind: type[S], key: PublicKey | None, says: Mapping[str, object]) -> S:
     content, _, signature = _read(path).rpartition(b"\n")[0].rpartition(b"\n")
     try:
         statement = kind.model_validate_json(content)
     except ValidationError as error:
         raise StudyError(f"{path.name} is no {_kind(kind)} of predbayes") from error
-    if not key.verifies(statement.kind, content, signature.decode("ascii", errors="replace")):
-        raise StudyError(f"{path.name} is not signed with the coordinator's key, or was altered")
+    whose = "the coordinator's key" if key is not None else "the key that it names"
+    by = key or PublicKey(str(getattr(statement, "key", "")))
+    if not by.verifies(statement.kind, content, signature.decode("ascii", errors="replace")):
+        raise StudyError(f"{path.name} is not signed with {whose}, or was altered")
     wrong = [name for name, value in says.items() if getattr(statement, name) != value]
     if wrong:
         raise StudyError(f"{path.name} is of another {wrong[0]}")

@@ -56,7 +56,7 @@ class TestRows:
     def test_a_table_without_targets_is_refused(self, world):
         table = frame()
         table["kind"] = ""
-        with pytest.raises(DataError, match="0 rows have a kind"):
+        with pytest.raises(DataError, match="fewer than 2 rows have a kind"):
             SiteRows.of(world.kit.plan, table)
 
     def test_the_holdout_is_a_share_that_depends_on_site_and_plan_only(self, world):

@@ -46,10 +46,11 @@ def rows(num=NUM_ROWS, **columns):
 
 @pytest.fixture
 def check(plan, tmp_path):
-    def check(table, text="", plan=plan):
+    def check(table, text="", plan=plan, least=0):
         path = tmp_path / "rows.csv"
         table.to_csv(path, index=False)
-        return site_problems(plan, SiteFile.loads(f"format = 1\nname = 'B'\n{text}"), path)
+        own = SiteFile.loads(f"format = 1\nname = 'B'\n{text}")
+        return site_problems(plan, own, path, least)
 
     return check
 
@@ -172,7 +173,7 @@ class TestWarnings:
             "ward: missing in more than half of the rows",
             "ward: the same in every row that has it; is it the right column?",
         ]
-        assert checked.summary[1] == "missing values: chol 300, ward 299"
+        assert checked.summary[1] == "missing values: chol in 300 rows, ward in 299 rows"
 
     def test_an_optional_column_may_be_absent(self, check):
         assert texts(check(rows().drop(columns="ward")).findings) == [
@@ -239,3 +240,54 @@ class TestSecrecy:
     def test_values_are_as_they_are_in_the_file(self, check):
         [error] = check(changed([2], chol="2.5"), "[columns]\nchol = { factor = 2 }").errors[:1]
         assert "2.5" in error.values
+
+
+class TestWhatMayLeave:
+    """Without lines, and with counts in steps: a plan's range may be about one person."""
+
+    def told(self, check, table, plan=None, least=None):
+        checked = check(table, least=least, **({} if plan is None else {"plan": plan}))
+        return [*texts(checked.findings), *checked.summary]
+
+    @pytest.mark.parametrize("column", ["age", "sex", "chol", "ward", "outcome"])
+    @pytest.mark.parametrize("value", [CANARY, "-73519", ""])
+    def test_from_one_to_four_rows_everything_reads_the_same(self, check, column, value):
+        said = {
+            tuple(self.told(check, changed(places, **{column: value})))
+            for places in ([7], [30], [8, 9, 50], [2, 3, 4, 5])
+        }
+        num_known = {line for lines in said for line in lines if "rows to train on" in line}
+        assert len(said) == len(num_known)  # rows without a target are not trained on
+        assert all("fewer than 5 " in " ".join(lines) for lines in said)
+
+    def test_a_narrow_range_tells_nobody_inside(self, check, plan):
+        narrow = plan.columns["age"].model_copy(update={"range": (44.0, 44.2)})
+        plan = plan.model_copy(update={"columns": {**plan.columns, "age": narrow}})
+        table = rows(age="50.5")
+        texts_of = set()
+        for num_inside in (1, 2, 3, 4):
+            table.loc[: num_inside - 1, "age"] = "44.1"
+            texts_of.add(self.told(check, table, plan)[0])
+        assert texts_of == {
+            "age: at least 295 values outside 44 to 44.2; correct them, or write their code as "
+            "missing = [...] for age in site.toml; if all rows are in another unit, write a factor"
+        }
+
+    def test_no_plan_lowers_it(self, check, plan):
+        rules = plan.rules.model_copy(update={"min_cell": 1})
+        lax = plan.model_copy(update={"rules": rules})
+        [text, *_] = self.told(check, changed([4, 9], chol="0"), lax)
+        assert text.startswith("chol: fewer than 5 values outside 80 to 700; correct them")
+        assert '"0"' not in text  # a code that two rows have is theirs
+
+    def test_a_larger_floor_holds(self, check):
+        [text, *_] = self.told(check, changed(range(4, 20), chol="0"), least=10)
+        assert text.startswith("chol: at least 10 values")
+
+    def test_repeated_rows_are_not_pointed_at(self, check):
+        table = pd.concat([rows(), rows().iloc[[0, 7]]])
+        checked = check(table, least=None)
+        [found] = checked.warnings
+        assert found.text.startswith("fewer than 5 rows are the same as an earlier row")
+        assert "line" not in found.text
+        assert found.hides

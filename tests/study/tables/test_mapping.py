@@ -212,7 +212,7 @@ class TestDecimalComma:
     def test_a_point_alone_is_refused_as_it_may_mean_thousands(self, plan, tmp_path, text):
         site = SiteFile.loads("format = 1\nname = 'B'\n[file]\ndelimiter = ';'\ndecimal = ','\n")
         path = write(tmp_path, [["chol", "sex"], ["5,5", "male"], [text, "male"]], delimiter=";")
-        with pytest.raises(DataError, match=r"chol: 1 value with a point.*\(line 3\)") as raised:
+        with pytest.raises(DataError, match="chol: fewer than 5 values with a point") as raised:
             read_site_table(plan, site, path)
         assert text not in str(raised.value)
 

@@ -6,7 +6,7 @@ Files in one folder, which nobody needs to trust: numbers and text that cannot r
     model.json          the plan, the temperature, and the digests of both; of a model that a site
                         adopted also its adjustment
     model.sig           signed by the coordinator, if the plan names his key: these files, and the
-                        study that they are of
+                        study that they are of (`predbayes.study.result.signed`)
 
 The plan is all the preprocessing there is, so a table in the plan's units is enough to predict.
 A number outside its plausible range counts as the end of the range; `predbayes.study.tables.coding`
@@ -45,7 +45,6 @@ from torch import Tensor, nn
 
 import predbayes
 from predbayes.errors import DataError, StudyError, UploadError
-from predbayes.exchange.statement import MODEL_SIGNATURE, FilesStatement, read_signed
 from predbayes.files import write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
@@ -102,7 +101,7 @@ Adjustment = Annotated[Intercept | ShiftScale, Field(discriminator="kind")]
 """What a site that adopted a model changed."""
 
 
-class _Header(Section):
+class ModelHeader(Section):
     """What model.json says."""
 
     format: Literal[1] = 1
@@ -141,7 +140,7 @@ class CalibratedModel:
         weights = self._weights()
         # Where the reference rows lay on the coordinator's disk is nobody's business.
         reference = self.plan.reference.model_copy(update={"file": ""})
-        header = _Header(
+        header = ModelHeader(
             predbayes=predbayes.__version__,
             number=self.number,
             plan_digest=self.plan.digest(),
@@ -167,7 +166,7 @@ class CalibratedModel:
                 imported only if it is among these, and installed as the plan says.
         """
         folder = Path(folder)
-        header = _read_header(folder / HEADER_FILE)
+        header = read_header(folder / HEADER_FILE)
         require_allowed(header.plan, allow_networks, _ALLOW)
         network = student_network(header.plan)
         samples = _read_samples(folder / WEIGHTS_FILE, header.weights_digest, network)
@@ -263,34 +262,7 @@ def model_folder(path: Path) -> Path:
 
 def plan_of(folder: Path) -> Plan:
     """Return the plan of a model, whose weights are not read."""
-    return _read_header(folder / HEADER_FILE).plan
-
-
-def signed_model(folder: Path) -> FilesStatement | None:
-    """Return what the coordinator signed of a model; None if the plan names no key of his.
-
-    A model that is not as it was signed is refused.
-    """
-    plan = plan_of(folder)
-    if plan.coordinator is None:
-        return None
-    says = {"kind": "model", "plan": plan.digest()}
-    key = plan.coordinator.signing
-    statement = read_signed(folder / MODEL_SIGNATURE, FilesStatement, key, says)
-    for problem in statement.problems(folder, MODEL_SIGNATURE):
-        raise StudyError(f"{folder}: {problem}")
-    return statement
-
-
-def load_signed(folder: Path, allow_networks: Collection[str] = ()) -> CalibratedModel:
-    """Load a model; refuse one that is not as the coordinator signed it.
-
-    A site's own adjustment is not the coordinator's to sign, so an adopted model is not checked.
-    """
-    model = CalibratedModel.load(folder, allow_networks)
-    if model.adjustment is None:
-        signed_model(folder)
-    return model
+    return read_header(folder / HEADER_FILE).plan
 
 
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
@@ -386,7 +358,8 @@ def _strip(proto: Any) -> None:
         del part.metadata_props[:]
 
 
-def _read_header(path: Path) -> _Header:
+def read_header(path: Path) -> ModelHeader:
+    """Read and check model.json; weights are not read."""
     text = _read(path)
     try:
         origin = _Origin.model_validate_json(text)
@@ -398,7 +371,7 @@ def _read_header(path: Path) -> _Header:
             f"does not know; install predbayes {origin.predbayes[:20]} or newer"
         )
     try:
-        header = _Header.model_validate_json(text)
+        header = ModelHeader.model_validate_json(text)
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
         where = ".".join(map(str, problem["loc"])) or path.name

@@ -28,7 +28,7 @@ Near is not all: who changes a copy enough is not found. Distances need N R oper
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import scipy
 import torch
@@ -37,7 +37,7 @@ from torch import Tensor
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.site.policy import SitePolicy
-from predbayes.study.tables.problem import Finding, error, warning
+from predbayes.study.tables.problem import Finding, error, stepped, warning
 
 LEAST_ROWS = 20
 """With fewer own rows it is not known how near they are to each other: copies are counted."""
@@ -59,11 +59,15 @@ class Overlap:
     expected: int  # more near ones are not expected
     likely: int  # more near ones cannot be chance
 
-    def __str__(self) -> str:
-        """In one line for whoever checks."""
+    def told(self, least: int) -> str:
+        """Return it in one line for whoever checks, with counts in steps of the least told."""
+        equal, near, expected = (
+            stepped(count, "reference row", least)
+            for count in (self.equal, self.near, self.expected)
+        )
         return (
-            f"of the reference rows {self.equal:,} are equal to one of yours, and {self.near:,} "
-            f"nearer than yours are to each other; chance explains {self.expected:,}"
+            f"equal to one of your rows: {equal}; nearer than yours are to each other: {near}; "
+            f"chance explains {expected}"
         )
 
 
@@ -133,28 +137,37 @@ def _nearest(asked: Tensor, rows: Tensor, leave_out: tuple[Tensor, Tensor] | Non
     return torch.cat(found)
 
 
-def near_findings(policy: SitePolicy, kit: Kit, own: Tensor) -> tuple[str, list[Finding]]:
-    """Compare a kit's reference rows with a site's own: what to tell, and what is wrong with it."""
+def near_findings(
+    policy: SitePolicy, kit: Kit, own: Tensor, least: int
+) -> tuple[str, list[Finding]]:
+    """Compare a kit's reference rows with a site's own: what to tell, and what is wrong with it.
+
+    How many are equal is told in steps, or with `least` 0 as it is: one that was put there on
+    purpose would be answered by its count.
+    """
     found = overlap(kit.inputs, own)
     if found is None:
         return "there is nothing to compare reference rows with", []
+    rows = stepped(found.near, "reference row", least)
+    are = "is" if found.near == 1 and not least else "are"
+    alike = f"{rows} {are} nearer to one of your rows than those are to each other"
+    if not least:
+        alike += f", {found.equal:,} of them equal"
     for where, stated in policy.holding:
         most = found.likely if stated.max_near is None else stated.max_near
         if found.near > most:
-            named = "chance explains" if stated.max_near is None else "max_near allows"
-            return str(found), [
-                error(
-                    f"{found.near:,} reference rows are nearer to one of your rows than those are "
-                    f"to each other, {found.equal:,} of them equal; {named} {most:,} ({where}). "
-                    "Are they your patients? Ask the coordinator where they are from"
-                )
-            ]
-    if found.near > found.expected:
-        return str(found), [
-            warning(
-                f"{found.near:,} reference rows are nearer to one of your rows than those are to "
-                f"each other, {found.equal:,} of them equal: ask the coordinator where they are "
-                "from; what you send would tell whether these people are in your table"
+            allowed = f"max_near allows {most:,}"
+            if stated.max_near is None:
+                allowed = f"chance explains {stepped(most, 'row', least)}"
+            wrong = error(
+                f"{alike}; {allowed} ({where}). Are they your patients? Ask the coordinator where "
+                "they are from"
             )
-        ]
-    return str(found), []
+            return found.told(least), [replace(wrong, hides=bool(least))]
+    if found.near > found.expected:
+        odd = warning(
+            f"{alike}: ask the coordinator where they are from; what you send would tell whether "
+            "these people are in your table"
+        )
+        return found.told(least), [replace(odd, hides=bool(least))]
+    return found.told(least), []

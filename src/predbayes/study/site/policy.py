@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from predbayes.errors import DataError, PlanError
 from predbayes.study.plan.schema import Plan, decode, read_text
 from predbayes.study.plan.software import software_problem
+from predbayes.study.tables.problem import least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, Policy, SiteFile
 
 if TYPE_CHECKING:  # a Flower node reads policies without torch
@@ -109,6 +110,10 @@ class SitePolicy:
                     f"the site's policy forbids it: an evaluation of {num_rows:,} rows is below "
                     f"min_evaluated = {policy.min_evaluated:,} of {where}"
                 )
+
+    def least_cell(self, plan: Plan) -> int:
+        """Return the least count about rows that may be told to others."""
+        return max(least_cell(plan), *(policy.min_cell for _, policy in self.holding))
 
     def asks_release(self, plan: Plan) -> bool:
         """Return whether somebody must approve an upload before it is signed."""

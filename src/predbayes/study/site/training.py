@@ -56,7 +56,7 @@ from predbayes.study.site.policy import NO_POLICY
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import code_targets, encode
-from predbayes.study.tables.problem import errors_of
+from predbayes.study.tables.problem import errors_of, least_cell
 from predbayes.threads import threads
 
 HOME = "home"
@@ -79,11 +79,12 @@ class SiteRows:
     @classmethod
     def of(cls, plan: Plan, frame: pd.DataFrame) -> SiteRows:
         """Encode a table in the plan's columns and units."""
-        targets = code_targets(plan, frame)
+        least = least_cell(plan)
+        targets = code_targets(plan, frame, least=least)
         known = ~targets.isnan()
         if int(known.sum()) < _LEAST_ROWS:
-            raise DataError(f"{int(known.sum())} rows have a {plan.target.name}; at least 2 must")
-        inputs = encode(plan, frame)[known]
+            raise DataError(f"fewer than {_LEAST_ROWS} rows have a {plan.target.name}")
+        inputs = encode(plan, frame, least=least)[known]
         kept = targets[known].long() if plan.classification else targets[known].float()
         return cls(inputs, kept, int((~known).sum()))
 
@@ -190,7 +191,8 @@ class Training:
         """Refuse what the site's policy forbids, its own patients among reference rows as well."""
         plan, policy = self.kit.plan, self.approvals.policy
         policy.require(plan, self.learner, len(self._trained_on(rows)[1]))
-        if wrong := errors_of(near_findings(policy, self.kit, rows.inputs)[1]):
+        least = policy.least_cell(plan)
+        if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
 
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:

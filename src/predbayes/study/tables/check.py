@@ -1,15 +1,15 @@
 """Everything that is wrong with a site's table, and everything worth knowing, at once.
 
-Each finding says which column, how many rows, the first lines, and what to write in `site.toml`.
-Values are kept apart from the text, for whoever asks to see them. Text names a value only by the
-rule of `suggest`: at least `min_cell` rows have it, and it looks like a code. Counts of classes
-below `min_cell` are not told.
+Each finding says which column, about how many rows, and what to write in `site.toml`; lines and
+exact counts only where nothing is to be left out. Values are kept apart from the text, for whoever
+asks to see them. Text names a value only by the rule of `suggest`: at least `min_cell` rows and
+five have it, and it looks like a code. Counts of classes below `min_cell` are not told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +21,17 @@ from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments
 from predbayes.study.tables.coding import code_targets, examine, target_problems
 from predbayes.study.tables.mapping import entry_problems, key_of, read_raw, translate
-from predbayes.study.tables.problem import Finding, Kind, Problem, error, errors_of, listed, warning
+from predbayes.study.tables.problem import (
+    Finding,
+    Kind,
+    Problem,
+    error,
+    errors_of,
+    least_cell,
+    listed,
+    stepped,
+    warning,
+)
 from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes.study.tables.suggest import Cells, assign, common_codes, propose
 from predbayes.study.wording import counted
@@ -79,6 +89,7 @@ class _Table:
     raw: pd.DataFrame
     frame: pd.DataFrame
     ambiguous: tuple[Problem, ...]
+    least: int  # count that is told, and the step of greater ones; 0: all, and lines
 
     def entry(self, name: str) -> SiteColumn:
         """Return how the plan's column, or its target, comes about."""
@@ -99,10 +110,19 @@ class _Table:
         return {ours: offer.entry.column for ours, offer in assign(self.plan, cells).items()}
 
 
-def site_problems(plan: Plan, site: SiteFile, path: Path) -> SiteCheck:
-    """Check a site's table against the plan; a file that cannot be read is refused."""
+def site_problems(plan: Plan, site: SiteFile, path: Path, least: int | None = None) -> SiteCheck:
+    """Check a site's table against the plan; a file that cannot be read is refused.
+
+    Args:
+        plan: What the table must fit.
+        site: How it becomes one in the plan's columns and units.
+        path: The table.
+        least: The least count that texts tell, greater ones in steps of it; `least_cell` of the
+            plan. 0 tells all counts, and lines.
+    """
     raw = read_raw(site.file, path)
-    table = _Table(plan, site, raw, *translate(plan, site, raw))
+    told = least_cell(plan) if least is None else least
+    table = _Table(plan, site, raw, *translate(plan, site, raw), told)
     findings = [
         *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
         *_entries(table),
@@ -192,7 +212,8 @@ def _problems(
         if problem.lines and problem.kind is not Kind.MISSING:
             cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
             values = tuple(dict.fromkeys(cells))[:MAX_VALUES]
-        yield severity(f"{problem}{so}; {_remedy(table, problem)}", values)
+        found = severity(f"{problem.told(table.least)}{so}; {_remedy(table, problem)}", values)
+        yield replace(found, hides=bool(table.least and problem.lines))
 
 
 def _remedy(table: _Table, problem: Problem) -> str:
@@ -215,7 +236,7 @@ def _addition(table: _Table, name: str) -> SiteColumn:
     entry, cells = table.entry(name), table.cells(name)
     offer = propose(table.plan, name, cells).entry
     settled = {*table.site.missing.codes, *entry.missing, *entry.recode}
-    words = common_codes([cells], table.plan.rules.min_cell)
+    words = common_codes([cells], least_cell(table.plan))
     is_scaled = (entry.factor, entry.offset) != (1.0, 0.0)
     return SiteColumn(
         factor=1.0 if is_scaled else offer.factor,
@@ -237,17 +258,18 @@ def _target(table: _Table) -> Iterator[Finding]:
     targets = code_targets(plan, table.frame)
     known = targets[~targets.isnan()]
     if len(known) < len(targets):
-        rows = counted(len(targets) - len(known), "row")
+        rows = stepped(len(targets) - len(known), "row", table.least)
         yield warning(f"{name}: missing in {rows}, which are not trained on")
-    yield from _sizes(plan, len(known))
+    yield from _sizes(plan, len(known), table.least)
     if len(known):
         yield from _classes(plan, known) if plan.classification else _spread(plan, known)
 
 
-def _sizes(plan: Plan, num_rows: int) -> Iterator[Finding]:
+def _sizes(plan: Plan, num_rows: int, least: int) -> Iterator[Finding]:
     num_held_out = int(plan.learner.holdout * num_rows)
     if num_rows - num_held_out < LEAST_ROWS:
-        yield error(f"{plan.target.name}: known in {counted(num_rows, 'row')}, too few to train on")
+        known = stepped(num_rows, "row", least)
+        yield error(f"{plan.target.name}: known in {known}, too few to train on")
     elif num_rows - num_held_out < MIN_TRAIN_ROWS:
         yield warning(
             f"{counted(num_rows - num_held_out, 'row')} to train on: with fewer than "
@@ -289,21 +311,26 @@ def _repeated(table: _Table) -> Iterator[Finding]:
     again = table.frame.duplicated().to_numpy()
     if again.any():
         lines = table.frame.index[again].tolist()
-        yield warning(
-            f"{counted(len(lines), 'row')} {_are(len(lines))} the same as an earlier row in all "
-            f"columns of the plan ({listed(lines)}); are they different patients?"
+        where = "" if table.least else f" ({listed(lines)})"
+        found = warning(
+            f"{stepped(len(lines), 'row', table.least)} {_are(table.least or len(lines))} the same "
+            f"as an earlier row in all columns of the plan{where}; are they different patients?"
         )
+        yield replace(found, hides=bool(table.least))
 
 
 def _summary(table: _Table) -> Iterator[str]:
-    plan, frame = table.plan, table.frame
+    plan, frame, least = table.plan, table.frame, table.least
     num_there = sum(table.has(name) for name in plan.columns)
-    yield f"{counted(len(frame), 'row')}, {num_there} of {len(plan.columns)} columns found"
-    missing = {name: int((frame[name] == "").sum()) for name in plan.columns if name in frame}
-    by_column = ", ".join(f"{name} {count:,}" for name, count in missing.items() if count)
-    yield f"missing values: {by_column or 'none'}"
+    missing = {name: int((frame[name] == "").sum()) for name in plan.names if name in frame}
+    num_unknown = missing.pop(plan.target.name, len(frame))
+    # Together with the rows to train on, the exact number would tell how many lack a target.
+    rows = stepped(len(frame), "row", least if num_unknown else 0)
+    yield f"{rows}, {num_there} of {len(plan.columns)} columns found"
+    counts = {name: stepped(count, "row", least) for name, count in missing.items() if count}
+    yield f"missing values: {', '.join(f'{name} in {n}' for name, n in counts.items()) or 'none'}"
     if plan.target.name in frame:
-        num_known = int((frame[plan.target.name] != "").sum())
+        num_known = len(frame) - num_unknown
         num_held_out = int(plan.learner.holdout * num_known)
         yield f"{num_known - num_held_out:,} rows to train on, {num_held_out:,} held out"
 

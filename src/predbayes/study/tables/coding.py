@@ -103,10 +103,15 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
     return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities))
 
 
-def code_table(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tensor:
-    """Return codes (N, columns) in float64; refuse a table that does not fit the plan."""
+def code_table(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Tensor:
+    """Return codes (N, columns) in float64; refuse a table that does not fit the plan.
+
+    The refusal tells counts from `least` on, in steps of it and without lines; all by default.
+    """
     examined = examine(plan, frame, outside)
-    _require_none(examined.problems)
+    _require_none(examined.problems, least)
     return examined.codes
 
 
@@ -115,14 +120,14 @@ def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
     return _examine_targets(plan, frame)[1]
 
 
-def code_targets(plan: Plan, frame: pd.DataFrame) -> Tensor:
+def code_targets(plan: Plan, frame: pd.DataFrame, *, least: int = 0) -> Tensor:
     """Return targets (N,) in float64: classes, or numbers in standard units; NaN is missing.
 
     Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre
-    and scale yet leaves t as it is.
+    and scale yet leaves t as it is. What is told of problems is as in `code_table`.
     """
     codes, problems = _examine_targets(plan, frame)
-    _require_none(problems)
+    _require_none(problems, least)
     return codes
 
 
@@ -172,9 +177,11 @@ class Encoder(nn.Module):
         return torch.where(self.is_number, numbers, switches.double()).float()
 
 
-def encode(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Tensor:
+def encode(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Tensor:
     """Return a table's network inputs (N, plan.num_inputs) in float32."""
-    inputs: Tensor = Encoder(plan)(code_table(plan, frame, outside))
+    inputs: Tensor = Encoder(plan)(code_table(plan, frame, outside, least=least))
     return inputs
 
 
@@ -317,9 +324,10 @@ def _detail(kind: Kind, column: Number | Category) -> str:
     return f"{column.range[0]:.12g} to {column.range[1]:.12g}"
 
 
-def _require_none(problems: Sequence[Problem]) -> None:
+def _require_none(problems: Sequence[Problem], least: int) -> None:
     if problems:
-        raise DataError(f"the table does not fit the plan: {'; '.join(map(str, problems))}")
+        told = "; ".join(problem.told(least) for problem in problems)
+        raise DataError(f"the table does not fit the plan: {told}")
 
 
 # Encoding

@@ -16,7 +16,7 @@ import pandas as pd
 from predbayes.errors import DataError, no_such
 from predbayes.study.plan.schema import Number, Plan
 from predbayes.study.tables.coding import NUMBER, as_texts, read_frame
-from predbayes.study.tables.problem import Kind, Problem
+from predbayes.study.tables.problem import Kind, Problem, least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
 
@@ -46,7 +46,9 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     raw = read_raw(site.file, path)
     frame, ambiguous = translate(plan, site, raw)
     problems = [*entry_problems(plan, site, raw.columns), *ambiguous]
-    wrong = [str(p) for p in problems if target or p.column != plan.target.name]
+    asked = [p for p in problems if target or p.column != plan.target.name]
+    # What a site says of the rows that it trains on may be mailed to others.
+    wrong = [problem.told(least_cell(plan) if target else 0) for problem in asked]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
     return frame

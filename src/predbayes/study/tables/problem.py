@@ -3,6 +3,10 @@
 A `Problem` says what kind it is, which column has it, and on which lines. Code decides by the kind,
 never by the words. A `Finding` is what a person reads: something to mend or to know. Neither has a
 cell in its text, because messages are copied into e-mails.
+
+For the same reason texts that may leave name no line and no exact count: a plan's range can be so
+narrow that how many values are outside, or inside, is about one person. Counts are told in steps of
+`least_cell`. Whoever asks to see values sees lines and counts as well.
 """
 
 from __future__ import annotations
@@ -11,6 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
+
+from predbayes.study.plan.schema import Plan
+from predbayes.study.wording import counted
+
+FEWEST_TOLD = 5
+"""Smaller counts are not told, even if the plan's `min_cell` is less."""
 
 _MAX_LINES = 5  # of one problem that are listed
 
@@ -47,11 +57,20 @@ class Problem:
     detail: str = ""  # of the plan or of names; never a cell
 
     def __str__(self) -> str:
+        return self.told(0)
+
+    def told(self, least: int) -> str:
+        """Return it without lines, its count in steps of the least that may be told; 0: all of it.
+
+        Examples:
+            >>> Problem(Kind.MISSING, "age", (4, 17, 203)).told(5)
+            'age: fewer than 5 values missing'
+        """
         what = self.kind.value.format(detail=self.detail)
         if not self.lines:
             return f"{self.column}: {what}"
-        values = "value" if len(self.lines) == 1 else "values"
-        return f"{self.column}: {len(self.lines)} {values} {what} ({listed(self.lines)})"
+        where = "" if least else f" ({listed(self.lines)})"
+        return f"{self.column}: {stepped(len(self.lines), 'value', least)} {what}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +80,7 @@ class Finding:
     severity: Literal["error", "warning"]
     text: str
     values: tuple[str, ...] = field(default=(), repr=False)  # cells, not for any message
+    hides: bool = False  # lines and counts, which are not for any message either
 
 
 def error(text: str, values: Sequence[str] = ()) -> Finding:
@@ -76,6 +96,25 @@ def warning(text: str, values: Sequence[str] = ()) -> Finding:
 def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return those that must be mended."""
     return tuple(finding for finding in findings if finding.severity == "error")
+
+
+def least_cell(plan: Plan) -> int:
+    """Return the least count that may be told about a plan's columns."""
+    return max(FEWEST_TOLD, plan.rules.min_cell)
+
+
+def stepped(count: int, noun: str, least: int) -> str:
+    """Return a count in steps of the least that may be told; 0: as it is.
+
+    Examples:
+        >>> stepped(3, "row", 5), stepped(118, "row", 5), stepped(118, "row", 0)
+        ('fewer than 5 rows', 'at least 115 rows', '118 rows')
+    """
+    if not least:
+        return counted(count, noun)
+    if count < least:
+        return f"fewer than {counted(least, noun)}"
+    return f"at least {counted(count - count % least, noun)}"
 
 
 def listed(lines: Sequence[int]) -> str:

@@ -7,8 +7,8 @@
                them more cells fit the plan
 
 A guess that may be wrong has a comment that begins with `check:` and is a note as well. The draft
-names a value only if at least `min_cell` rows have it, so that it is a code and nobody's own; notes
-go to a screen and name none but codes for missing that are known beforehand.
+names a value only if at least `min_cell` rows and five have it, so that it is a code and nobody's
+own; notes go to a screen and name none but codes for missing that are known beforehand.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from predbayes.errors import DataError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments, toml_value
 from predbayes.study.tables.mapping import SUFFIXES, key_of, read_raw, to_number
+from predbayes.study.tables.problem import least_cell
 from predbayes.study.tables.sitefile import FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import DELIMITERS
 from predbayes.study.tables.vocabulary import (
@@ -142,7 +143,7 @@ def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
     raw = read_raw(form, path)
     cells = Cells.of_all(raw, form.decimal)
     pairs = assign(plan, cells)
-    codes = common_codes(cells, plan.rules.min_cell)
+    codes = common_codes(cells, least_cell(plan))
     notes = [f"{who}: {check}" for who in plan.names for check in _checks(pairs, who, plan)]
     used = {proposal.entry.column for proposal in pairs.values()}
     unused = [column.name for column in cells if column.name not in used]
@@ -277,8 +278,8 @@ def propose(plan: Plan, ours: str, cells: Cells) -> Proposal:
     """Propose how a column of the site would become the plan's column, or its target."""
     column = plan.column(ours)
     if isinstance(column, Number):
-        return _propose_number(ours, column, cells, plan.rules.min_cell)
-    return _propose_words(column, cells, plan.rules.min_cell)
+        return _propose_number(ours, column, cells, least_cell(plan))
+    return _propose_words(column, cells, least_cell(plan))
 
 
 # Numbers
