@@ -7,6 +7,9 @@
     counts        no array: only how many rows the site has
     evaluation    no array: sums over held-out rows of how well a model predicts them
 
+Weights and predictions may come with a `gate` (R,): the logarithm of how much denser the site's
+rows lie at each reference input than the reference rows do (`learning.gate`).
+
 With `predictions` any local model can take part and an upload is small; a predictive off the
 reference inputs then exists only as the student.
 
@@ -51,6 +54,9 @@ from predbayes.predictive.families import (
 )
 from predbayes.text import printable
 
+GATE = "gate"
+"""Name of the array that is the site's gate."""
+
 
 @dataclass(frozen=True)  # without slots, where the digest is kept
 class Upload:
@@ -67,11 +73,16 @@ class Upload:
 
     @classmethod
     def of_weights(
-        cls, samples: WeightSamples, *, num_rows: int, class_rows: tuple[float, ...] | None = None
+        cls,
+        samples: WeightSamples,
+        *,
+        num_rows: int,
+        class_rows: tuple[float, ...] | None = None,
+        gate: Tensor | None = None,
     ) -> Upload:
         """Posterior samples (Paper: alg:dBpredbayes, step 2)."""
         info = UploadInfo(kind="weights", num_rows=num_rows, class_rows=class_rows)
-        return cls(info, samples.arrays())
+        return cls(info, {**samples.arrays(), **_gate_array(gate, torch.float32)})
 
     @classmethod
     def of_delta(cls, change: WeightSamples, *, num_rows: int) -> Upload:
@@ -87,11 +98,13 @@ class Upload:
         *,
         num_rows: int,
         class_rows: tuple[float, ...] | None = None,
+        gate: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Upload:
         """Predictives on the reference inputs; ``dtype`` is what they travel in."""
         info = UploadInfo(kind="predictions", num_rows=num_rows, class_rows=class_rows)
-        return cls(info, {name: a.to(dtype) for name, a in to_arrays(predictive).items()})
+        arrays = {name: a.to(dtype) for name, a in to_arrays(predictive).items()}
+        return cls(info, {**arrays, **_gate_array(gate, dtype)})
 
     def named(self, site: str) -> Upload:
         """Return the same upload with its sender's name."""
@@ -106,20 +119,34 @@ class Upload:
         return self._told(seen=head) if head else self
 
     def reordered(self, order: Tensor) -> Upload:
-        """Predictions with their rows in another order; what is no prediction has no rows."""
-        if self.info.kind != "predictions":
+        """Predictions and gate with their rows in another order; weights have no rows."""
+        if self.info.kind == "predictions":
+            return dataclasses.replace(self, arrays={n: a[order] for n, a in self.arrays.items()})
+        if GATE not in self.arrays:
             return self
-        return dataclasses.replace(self, arrays={n: a[order] for n, a in self.arrays.items()})
+        return dataclasses.replace(self, arrays={**self.arrays, GATE: self.arrays[GATE][order]})
 
     def samples(self, kind: str = "weights") -> WeightSamples:
         """Return the weight samples of an upload of this kind; a ``delta`` is one sample."""
         self._require(kind)
-        return WeightSamples.from_arrays(self.arrays)
+        return WeightSamples.from_arrays(self._ungated)
 
     def predictive(self) -> Predictive:
         """The predictives of an upload of kind ``predictions``."""
         self._require("predictions")
-        return from_arrays(self.arrays)
+        return from_arrays(self._ungated)
+
+    @property
+    def gate(self) -> Tensor | None:
+        """The gate on the reference inputs, (R,) in float32, if the site sent one."""
+        gate = self.arrays.get(GATE)
+        if gate is not None and gate.ndim != 1:
+            raise UploadError("a gate has one number per reference row")
+        return None if gate is None else gate.float()
+
+    @property
+    def _ungated(self) -> dict[str, Tensor]:
+        return {name: array for name, array in self.arrays.items() if name != GATE}
 
     def digest(self) -> str:
         """SHA-256 of the content: metadata, then each array's name, type, shape and bytes."""
@@ -174,6 +201,10 @@ class Upload:
     def _require(self, kind: str) -> None:
         if self.info.kind != kind:
             raise UploadError(f"site {self.info.site!r} sent {self.info.kind}, not {kind}")
+
+
+def _gate_array(gate: Tensor | None, dtype: torch.dtype) -> dict[str, Tensor]:
+    return {} if gate is None else {GATE: gate.to(dtype)}
 
 
 def spec_of(array: Tensor) -> Spec:

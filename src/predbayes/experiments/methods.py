@@ -50,7 +50,10 @@ METHODS: dict[str, MethodSpec] = {
     "mixture": MethodSpec("predbayes.pools.beta:mixture"),
     "product": MethodSpec("predbayes.pools.beta:product"),
     "beta": MethodSpec("predbayes.pools.beta:BetaPool"),
-    "auto": MethodSpec("predbayes.pools.auto:AutoPool"),
+    "gated": MethodSpec("predbayes.pools.gated:GatedPool"),
+    "gated-log": MethodSpec("predbayes.pools.gated:GatedPool", options={"pool": "log"}),
+    "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}),
+    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool"),
     "tempered-mixture": MethodSpec(
         "predbayes.pools.tempered:Tempered", options={"component": "mixture"}
     ),
@@ -126,7 +129,7 @@ def build_method(spec: MethodSpec, entry: MethodSettings, settings: Settings, le
     return Pooled(learner, target(**options), **sending)
 
 
-_OF_POOLED = ("send", "own")
+_OF_POOLED = ("send", "own", "gate")
 
 
 def is_pool(target: Any) -> bool:

@@ -32,7 +32,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -90,6 +90,10 @@ class SklearnClassifier:
         else:
             members = _members(self.estimator, _table(inputs), labels, self.size, rng)
         return FittedClassifier(members, self.num_classes, self.smoothing / len(labels))
+
+    def binary(self) -> SklearnClassifier:
+        """Return the learner of a gate: half the members."""
+        return replace(self, num_classes=2, size=math.ceil(self.size / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,10 @@ class SklearnRegressor:
         if self.discreet and hasattr(_last_step(members[0])[1], "coef_"):
             return FittedRegressor(members, max(error_var, floor_var), "one")
         return FittedRegressor(members, max(error_var - spread_var, floor_var))
+
+    def binary(self) -> SklearnClassifier:
+        """Return the learner of a gate: the estimator's counterpart for classes, half the size."""
+        return SklearnClassifier(_counterpart(self.estimator), 2, math.ceil(self.size / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +291,17 @@ def _weight_name(estimator: Any) -> str | None:
     validation = require("sklearn.utils.validation", "experiments")
     takes = validation.has_fit_parameter(last, "sample_weight")
     return f"{prefix}sample_weight" if takes else None
+
+
+def _counterpart(estimator: Any) -> Any:
+    """The classifier that goes with a regressor: a forest with a forest, a linear one otherwise."""
+    last = type(_last_step(estimator)[1])
+    if "Forest" in last.__name__ or "Trees" in last.__name__ or "Boosting" in last.__name__:
+        name = last.__name__.replace("Regressor", "Classifier")
+        return getattr(require("sklearn.ensemble", "experiments"), name)(min_samples_leaf=3)
+    scaler = require("sklearn.preprocessing", "experiments").StandardScaler()
+    linear = require("sklearn.linear_model", "experiments").LogisticRegression(max_iter=1000)
+    return require("sklearn.pipeline", "experiments").make_pipeline(scaler, linear)
 
 
 def _has_std(estimator: Any) -> bool:

@@ -5,6 +5,7 @@ network where the noise itself is learnt, gives the mean NLL of a batch, and tur
 weight samples into one predictive, the average over samples:
 
     softmax     p(y = c | x) = mean_m softmax(f_m(x))_c
+    log odds    the softmax of (0, f_m(x)), for two classes
     Gaussian    mean = mean_m f_m(x),   variance = var_m f_m(x) + mean_m noise_m(x)
 
 (Paper: alg:dBpredbayes, step 3.) For the Gaussian the two parts of the variance are kept apart:
@@ -116,6 +117,50 @@ class Softmax:
         _require_outputs(outputs, self.num_classes)
         log_probs = outputs.log_softmax(-1)
         return Categorical(log_probs.logsumexp(0) - math.log(len(outputs)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogOdds:
+    """Two classes, told apart by one output of a network that was built for another task.
+
+    The first output is the log odds of class 1; the others are not read. So a gate can be learnt
+    with any network (`predbayes.learning.gate`).
+    """
+
+    num_outputs: int = 1
+
+    @property
+    def family(self) -> type[Categorical]:
+        """Categorical."""
+        return Categorical
+
+    def attach(self, net: nn.Module) -> nn.Module:
+        """Return the network itself."""
+        return net
+
+    def check(self, targets: Tensor) -> None:
+        """Refuse what is neither 0 nor 1."""
+        Softmax(2).check(targets)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy in nats."""
+        return Softmax(2).loss(_two_logits(outputs), targets)
+
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """Return the teacher's probabilities."""
+        return Softmax(2).soft_targets(teacher)
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Return the cross-entropy in nats."""
+        return self.loss(outputs, soft_targets)
+
+    def predictive(self, outputs: Tensor) -> Categorical:
+        """Average the samples' probabilities, in log space."""
+        return Softmax(2).predictive(_two_logits(outputs))
+
+
+def _two_logits(outputs: Tensor) -> Tensor:
+    return nn.functional.pad(outputs[..., :1], (1, 0))
 
 
 class _Regression(ABC):

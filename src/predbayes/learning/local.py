@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint, SamplerProgress
-from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood
+from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood, LogOdds
 from predbayes.learning.nets import cnn, mlp
 from predbayes.learning.training import (
     Batches,
@@ -49,6 +49,24 @@ class LocalLearner(Protocol):
 
     def fit(self, rows: Rows, *, rng: torch.Generator) -> Predictor:
         """Learn from a site's rows."""
+
+
+@runtime_checkable
+class TellsApart(Protocol):
+    """A learner that has a counterpart for two classes."""
+
+    def binary(self) -> Any:
+        """Return a learner of the same kind that tells class 1 from class 0."""
+
+
+def binary_learner(learner: object) -> Any:
+    """Return the learner's counterpart that tells two classes apart."""
+    if isinstance(learner, TellsApart):
+        return learner.binary()
+    raise TrainingError(
+        f"{type(learner).__name__} has no binary(), which gates are learnt with; give Pooled a "
+        "learner for two classes as gate=, or gate='none'"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,10 @@ class Network:
     def cnn(cls, image_shape: tuple[int, int, int], likelihood: Likelihood) -> Network:
         """A convolutional network with as many outputs as the likelihood reads."""
         return cls(partial(cnn, image_shape, likelihood.num_outputs), likelihood)
+
+    def binary(self) -> Network:
+        """The same network for two classes: its first output is the log odds."""
+        return Network(self.build, LogOdds(self.likelihood.num_outputs))
 
     def create(self, rng: torch.Generator, start: WeightSamples | None = None) -> nn.Module:
         """A new module, the likelihood's own parameters included.
@@ -260,6 +282,10 @@ class SGHMCLearner:
         )
         return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
 
+    def binary(self) -> SGHMCLearner:
+        """Return the learner of a gate: one cycle, and half the steps."""
+        return replace(self, network=self.network.binary(), settings=self.settings.halved())
+
 
 def _groups(model: nn.Module) -> list[dict[str, Any]]:
     """Weights under the prior, and the likelihood's noise, which is no weight, without one."""
@@ -369,6 +395,16 @@ class SGDLearner:
         )
         return NetworkPredictor(self.network, WeightSamples.of(model), self.device)
 
+    def binary(self) -> SGDLearner:
+        """Return the learner of a gate: half the steps."""
+        settings = self.settings
+        halved = replace(
+            settings,
+            num_epochs=math.ceil(settings.num_epochs / 2),
+            min_steps=settings.min_steps // 2,
+        )
+        return replace(self, network=self.network.binary(), settings=halved)
+
 
 @dataclass(frozen=True, slots=True)
 class DeepEnsemble:
@@ -396,3 +432,7 @@ class DeepEnsemble:
         members = [self.member.fit(rows, rng=own, start=start) for own in split(rng, self.size)]
         samples = WeightSamples.concat([member.samples for member in members])
         return NetworkPredictor(self.network, samples, self.device)
+
+    def binary(self) -> DeepEnsemble:
+        """Return the learner of a gate."""
+        return replace(self, member=binary_learner(self.member))

@@ -21,7 +21,12 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from predbayes.files import write_whole
-from predbayes.learning.local import NetworkLearner, NetworkPredictor, Predictor
+from predbayes.learning.local import (
+    NetworkLearner,
+    NetworkPredictor,
+    Predictor,
+    binary_learner,
+)
 from predbayes.learning.training import Rows
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
@@ -46,6 +51,11 @@ class Shared:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._learner, name)
+
+    def binary(self) -> Shared:
+        """The learner of a gate; its fits are kept in the same store."""
+        store = None if self._store is None else self._store.of("binary")
+        return Shared(binary_learner(self._learner), (), store)
 
     def fit(self, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
         """Learn from a site's rows, or remember having done so."""
@@ -80,6 +90,10 @@ class FitStore:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._identity = identity
+
+    def of(self, part: str) -> FitStore:
+        """The same folder for another learner that derives from this one."""
+        return FitStore(self._folder, f"{self._identity} {part}")
 
     def fit(self, learner: Any, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
         """Fit, or read an earlier fit; the generator ends in the same state either way."""

@@ -26,12 +26,27 @@ from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.local import LocalLearner, Predictor, check_targets, require_learner
+from predbayes.learning.gate import log_density_ratio
+from predbayes.learning.local import (
+    LocalLearner,
+    Predictor,
+    binary_learner,
+    check_targets,
+    require_learner,
+)
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.pool import Contribution, CountsClasses, Pool, PoolState, TakesOwnModel
+from predbayes.pools.pool import (
+    AsksForGates,
+    Contribution,
+    CountsClasses,
+    Pool,
+    PoolState,
+    TakesOwnModel,
+)
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.seeding import split
 
 Send = Literal["weights", "predictions"]
 
@@ -46,22 +61,26 @@ class Pooled:
         send: Weight samples, or predictions on the reference inputs.
         own: What the coordinator fits to the labelled rows, for a pool that takes such a model:
             ``"same"`` as the sites, a learner of its own, or ``"none"``.
+        gate: What each site learns its gate with, for a pool that asks for gates: ``"same"``, the
+            learner's counterpart for two classes, a learner for two classes, or ``"none"``.
     """
 
     learner: LocalLearner
     pool: Pool[Any] = field(default_factory=AutoPool)
     send: Send = "weights"
     own: LocalLearner | Literal["same", "none"] = "same"
+    gate: LocalLearner | Literal["same", "none"] = "same"
 
     def __post_init__(self) -> None:
         require_learner(self.learner)
         _require_pool(self.pool)
         if self.send not in get_args(Send):
             raise TrainingError(f"send must be 'weights' or 'predictions', not {self.send!r}")
-        if isinstance(self.own, str) and self.own not in ("same", "none"):
-            raise TrainingError(f"own must be 'same', 'none' or a learner, not {self.own!r}")
-        if not isinstance(self.own, str):
-            require_learner(self.own)
+        for name, given in (("own", self.own), ("gate", self.gate)):
+            if isinstance(given, str) and given not in ("same", "none"):
+                raise TrainingError(f"{name} must be 'same', 'none' or a learner, not {given!r}")
+            if not isinstance(given, str):
+                require_learner(given)
         if self.own != "same" and not isinstance(self.pool, TakesOwnModel):
             raise TrainingError(f"{type(self.pool).__name__} takes no own model; leave own out")
 
@@ -87,7 +106,8 @@ class Pooled:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         asked = isinstance(self.pool, CountsClasses) and self.pool.count_classes
         fitted = self.learner.fit(rows, rng=rng)
-        return upload_of(fitted, self.send, rows, inputs, count_classes=asked, rng=rng)
+        gate = self._gate(state, rows, inputs, rng)
+        return upload_of(fitted, self.send, rows, inputs, count_classes=asked, gate=gate, rng=rng)
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
         """Return the site's predictives as a summand, whichever way they came."""
@@ -101,6 +121,19 @@ class Pooled:
         after = self._pool().finish(state, total, reference, rng=rng)
         _require_pooled(type(self.pool).__name__, after, len(reference.inputs))
         return after
+
+    def _gate(
+        self, state: PoolState, rows: Rows, inputs: Tensor, rng: torch.Generator
+    ) -> Tensor | None:
+        """The site's gate, if the pool asks for it."""
+        asked = isinstance(self.pool, AsksForGates) and self.pool.gates
+        if self.gate == "none" or not asked:
+            return None
+        learner = binary_learner(self.learner) if self.gate == "same" else self.gate
+        own, _targets = gather(rows, rng=rng)
+        return log_density_ratio(
+            learner, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
+        )
 
     def _pool(self) -> Pool[Any]:
         pool: Pool[Any] = self.pool
@@ -140,7 +173,7 @@ def contribution(upload: Upload, predictive: Predictive) -> Contribution:
     """Return what a site predicts, with what its upload says about the site."""
     info = upload.info
     counts = None if info.class_rows is None else torch.tensor(info.class_rows)
-    return Contribution(info.site, predictive, info.num_rows, counts)
+    return Contribution(info.site, predictive, info.num_rows, counts, upload.gate)
 
 
 def upload_of(
@@ -150,6 +183,7 @@ def upload_of(
     inputs: Tensor,
     *,
     count_classes: bool = False,
+    gate: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     rng: torch.Generator,
 ) -> Upload:
@@ -161,6 +195,7 @@ def upload_of(
         rows: What it was fitted to.
         inputs: The reference inputs.
         count_classes: Whether to say how many rows of each class the site has.
+        gate: The site's gate on the reference inputs.
         dtype: What predictions travel in.
         rng: The order in which rows are read to count them.
     """
@@ -173,13 +208,13 @@ def upload_of(
             )
         counts = _class_rows(rows, predictive, rng) if count_classes else None
         return Upload.of_predictions(
-            predictive, num_rows=count_rows(rows), class_rows=counts, dtype=dtype
+            predictive, num_rows=count_rows(rows), class_rows=counts, gate=gate, dtype=dtype
         )
     samples = getattr(predictor, "samples", None)
     if not isinstance(samples, WeightSamples):
         raise TrainingError("the learner's model has no weights to send; use send='predictions'")
     counts = _class_rows(rows, predictor.predict(inputs[:1]), rng) if count_classes else None
-    return Upload.of_weights(samples, num_rows=count_rows(rows), class_rows=counts)
+    return Upload.of_weights(samples, num_rows=count_rows(rows), class_rows=counts, gate=gate)
 
 
 def _class_rows(

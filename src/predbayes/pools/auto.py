@@ -60,6 +60,7 @@ class AutoPool(SumsUnderAPrior):
         keep_apart: Whether to keep the sites' predictives apart, for pools with a weight per site.
             The others need sums only.
         count_classes: Whether sites say how many rows of each class they have.
+        gates: Whether sites send their gates.
         num_folds: Parts of the labelled rows in cross-validation.
         min_labels: With fewer labels the pool is the mixture.
     """
@@ -67,6 +68,7 @@ class AutoPool(SumsUnderAPrior):
     own: OwnModel | Predictive | None = None
     keep_apart: bool = False
     count_classes: bool = True
+    gates: bool = True
     num_folds: int = 5
     min_labels: int = MIN_LABELS
 
@@ -81,6 +83,11 @@ class AutoPool(SumsUnderAPrior):
     def streams(self) -> bool:
         """Unless predictives are kept apart."""
         return not self.keep_apart
+
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return the prior predictive, and which of the reference rows gates are learnt from."""
+        state = SumsUnderAPrior.init(self, reference)
+        return replace(state, num_contrast=reference.distillation.stop)
 
     def lift(self, state: PoolState, site: Contribution) -> Any:
         """Return the site in every term of the candidates."""

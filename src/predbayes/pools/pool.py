@@ -36,6 +36,7 @@ class Contribution:
     predictive: Predictive
     num_rows: float
     class_rows: Tensor | None = None  # (C,)
+    gate: Tensor | None = None  # (R,), log p_k(x) / p_ref(x)
 
     def limited(self, most: float) -> Contribution:
         """Return the same with no more rows than these; its classes keep their shares."""
@@ -47,8 +48,13 @@ class Contribution:
 
     def summand(self, **options: Any) -> PredictiveSum[Any]:
         """Return the site as a sum of one; the options are those of `PredictiveSum.of`."""
-        counts = self.class_rows
-        return PredictiveSum.of(self.predictive, self.num_rows, class_rows=counts, **options)
+        return PredictiveSum.of(
+            self.predictive,
+            self.num_rows,
+            class_rows=self.class_rows,
+            gate=self.gate,
+            **options,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,7 @@ class PoolState(RoundState):
     """The prior, which everybody may see, and after the round what came of it."""
 
     prior: Predictive | None = None
+    num_contrast: int | None = None  # of the first rows, which gates are learnt from; None: all
     beta: float = math.nan
     tuned: TunedPool | None = None  # None where nothing was tuned, or not by the convex solve
     choice: Choice | None = None  # of a pool that was selected from several
@@ -125,6 +132,15 @@ class CountsClasses(Protocol):
 
     @property
     def count_classes(self) -> bool:
+        """True if it does."""
+
+
+@runtime_checkable
+class AsksForGates(Protocol):
+    """A pool that may ask sites for their gates."""
+
+    @property
+    def gates(self) -> bool:
         """True if it does."""
 
 

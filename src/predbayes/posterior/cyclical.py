@@ -15,7 +15,7 @@ Released: the authors' counter mixes epochs and batch numbers, so on MNIST the s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from predbayes.errors import TrainingError
@@ -138,6 +138,15 @@ class SamplerSettings:
     def epochs_for(self, num_batches: int) -> int:
         """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
+
+    def halved(self) -> SamplerSettings:
+        """Return the same with half the cycles and half the steps, for a simpler task."""
+        return replace(
+            self,
+            num_epochs=math.ceil(self.num_epochs / 2),
+            num_cycles=math.ceil(self.num_cycles / 2),
+            min_steps=self.min_steps // 2,
+        )
 
     def schedule(self, num_steps: int) -> CyclicalSchedule:
         """Return the schedule of a run of ``num_steps`` batches."""

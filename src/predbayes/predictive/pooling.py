@@ -23,6 +23,10 @@ n_kc: rows of class c at client k, pi_k: their shares, smoothed):
     class mixture   sum_k n_kc p_kc / sum_k n_kc: who has seen the class
     corrected       sum_k w_k (log p_k - log pi_k) / sum_k w_k: without the clients' own base rates
     trust T         the mixture with weights w_k v_k(x)^-T, v the epistemic variance
+    gated T         the mixture with weights w_k r_k(x)^T, r the client's gate p_k(x) / p_ref(x)
+    gated log T     the log pool with the same weights
+
+With T = 1 and exact gates the gated mixture is what all rows together say (`docs/gates.md`).
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ class Client(Generic[P]):
     predictive: P
     rows: float
     class_rows: Tensor | None = None  # (C,)
+    gate: Tensor | None = None  # (B,), log p_k(x) / p_ref(x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,31 @@ def trust(exponent: float) -> Term:
     )
 
 
+def gated(exponent: float = 1.0, coordinates: Coordinates = "moments") -> Term:
+    """A pool that listens, at each input, to the clients that have rows there.
+
+    Weights are rows × r(x)^T, with r the client's gate: how much denser its own rows lie at x than
+    the reference rows do.
+    """
+
+    def weigh(client: Client[Any]) -> Tensor:
+        assert client.gate is not None  # see `Term.available`
+        return client.rows * (exponent * client.gate.double()).exp().unsqueeze(-1)
+
+    return Term(
+        gated_name(exponent, coordinates),
+        coordinates,
+        weigh,
+        available=lambda client: client.gate is not None,
+    )
+
+
+def gated_name(exponent: float = 1.0, coordinates: Coordinates = "moments") -> str:
+    """Return what the component is called that is gated with this exponent."""
+    name = "gated" if coordinates == "moments" else "gated_log"
+    return name if exponent == 1 else f"{name}_{exponent:g}"
+
+
 _ALWAYS = (NATURAL, MOMENTS)
 _RESERVED = {"natural", "moments", "mixture", "product"}
 
@@ -176,6 +206,7 @@ class PredictiveSum(Generic[P]):
         rows: float = 1.0,
         *,
         class_rows: Tensor | None = None,
+        gate: Tensor | None = None,
         prior: P | None = None,
         terms: Sequence[Term] = (),
         floor: float = LOG_PROB_FLOOR,
@@ -186,6 +217,7 @@ class PredictiveSum(Generic[P]):
             predictive: The client's predictives on the reference inputs.
             rows: The client's weight in the mixture, |D_k| in the paper.
             class_rows: Rows per class, for terms that weigh by class.
+            gate: Log density ratio at each reference input, for terms that are gated.
             prior: The prior predictive, one row or as many as ``predictive``; None is a flat prior.
             terms: Terms to keep beside the two that every sum has.
             floor: Least log-probability of a client.
@@ -199,7 +231,11 @@ class PredictiveSum(Generic[P]):
         clash = {term.name for term in terms} & _RESERVED
         if clash:
             raise PoolError(f"a term may not be called {sorted(clash)[0]!r}: every sum has that")
-        client = Client(predictive.bounded(floor), rows, class_rows)
+        if gate is not None and gate.shape != (len(predictive),):
+            raise PoolError(
+                f"a gate has one number per row, {len(predictive)} of them, not {tuple(gate.shape)}"
+            )
+        client = Client(predictive.bounded(floor), rows, class_rows, gate)
         expert = client.predictive if prior is None else client.predictive.informed(prior)
         values: dict[str, Tensor] = {}
         weights: dict[str, float | Tensor] = {}

@@ -3,9 +3,10 @@
 Each candidate is a pool (`predbayes.predictive.pooling`) with some free weights. Candidates of one
 complexity overfit about as easily:
 
-    untuned        mixture; log pool; the coordinator's own model       (categorical only)
-    few weights    beta (the paper); a temperature; with entropy, trust, the labels' marginal, the
-                   coordinator's own model
+    untuned        mixture; log pool; the coordinator's own model; gated mixture and gated log pool
+                   (categorical only)
+    few weights    beta (the paper); a temperature; with entropy, trust, gates and their exponent,
+                   the labels' marginal, the coordinator's own model
     many terms     the same with class mixture and label-prior-corrected log pool
     sites          one weight per site, where uploads are kept apart
     classes        one per site and class, likewise
@@ -29,7 +30,8 @@ their weights are averaged, each candidate r by the share (pseudo-BMA+; Yao et a
 A log-linear average of log-linear pools is again one. With many labels one candidate, or a few much
 alike, have all of it.
 
-With fewer than `MIN_LABELS` labels nothing can be selected, and the pool is the mixture.
+With fewer than `MIN_LABELS` labels nothing can be selected. The pool is the gated mixture where
+every site sent its gate, otherwise the mixture.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ from predbayes.predictive.pooling import (
     PredictiveSum,
     Term,
     Weight,
+    gated,
+    gated_name,
     trust,
 )
 from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
@@ -70,12 +74,23 @@ MARGINAL = "marginal"
 """The component that knows nothing of the inputs: the distribution of the labels."""
 
 TRUST_EXPONENTS = (0.5, 1.0, 2.0)
+GATE_EXPONENTS = (0.5, 1.0, 1.5)
 _NUM_DRAWS = 500
 _LEAST_SHARE = 0.005
 _MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a candidate that needs more is not tried
 
-CATEGORICAL_TERMS: tuple[Term, ...] = (LOG_POOL, ENTROPY, CLASS_MIXTURE, CORRECTED)
-GAUSSIAN_TERMS: tuple[Term, ...] = tuple(trust(exponent) for exponent in TRUST_EXPONENTS)
+GATED = gated_name()
+GATED_LOG = gated_name(coordinates="natural")
+_GATED_TERMS = (*(gated(exponent) for exponent in GATE_EXPONENTS), gated(coordinates="natural"))
+CATEGORICAL_TERMS: tuple[Term, ...] = (
+    LOG_POOL,
+    ENTROPY,
+    CLASS_MIXTURE,
+    CORRECTED,
+    *_GATED_TERMS,
+)
+_TRUST_TERMS = tuple(trust(exponent) for exponent in TRUST_EXPONENTS)
+GAUSSIAN_TERMS: tuple[Term, ...] = (*_TRUST_TERMS, *_GATED_TERMS)
 TERMS: Mapping[type[Predictive], Sequence[Term]] = {
     Categorical: CATEGORICAL_TERMS,
     Gaussian: GAUSSIAN_TERMS,
@@ -214,6 +229,7 @@ def with_coordinator(
             bounded,
             len(targets),
             class_rows=class_rows,
+            gate=torch.zeros(len(bounded)),  # its rows are reference rows
             prior=prior,
             terms=TERMS[type(bounded)],
             floor=floor,
@@ -242,7 +258,17 @@ def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Poo
 
 
 MIXTURE = PoolSpec("mixture", Complexity.UNTUNED)
-"""The pool when labels are too few."""
+GATED_MIXTURE = PoolSpec("gated mixture", Complexity.UNTUNED, GATED)
+
+
+def without_labels(total: PredictiveSum[Any]) -> PoolSpec:
+    """Return the pool when labels are too few: gated where every site sent its gate."""
+    return GATED_MIXTURE if GATED in total.components else MIXTURE
+
+
+def _readable(name: str) -> str:
+    return name.replace("_", " ")
+
 
 _BOTH_FAMILIES = (
     PoolSpec("beta", interpolates=True),
@@ -251,6 +277,16 @@ _BOTH_FAMILIES = (
     PoolSpec("own model, tempered", base=OWN, free=(OWN,)),
     PoolSpec("mixture, own", free=("mixture", OWN)),
     PoolSpec("mixture, product, own", free=("mixture", "product", OWN)),
+    PoolSpec("gated log, tempered", base=GATED_LOG, free=(GATED_LOG,)),
+    *(
+        spec
+        for name in map(gated_name, GATE_EXPONENTS)
+        for spec in (
+            PoolSpec(f"{_readable(name)}, tempered", base=name, free=(name,)),
+            PoolSpec(f"{_readable(name)}, own", base=name, free=(name, OWN)),
+        )
+    ),
+    PoolSpec("gated, gated log, own", base=GATED, free=(GATED, GATED_LOG, OWN)),
 )
 
 
@@ -260,6 +296,8 @@ def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
     specs = [
         MIXTURE,
         PoolSpec("log pool", Complexity.UNTUNED, "log_pool"),
+        GATED_MIXTURE,
+        PoolSpec("gated log pool", Complexity.UNTUNED, GATED_LOG),
         PoolSpec("own model alone", Complexity.UNTUNED, OWN),
         *_BOTH_FAMILIES,
         PoolSpec("log pool, tempered", base="log_pool", free=("log_pool",)),
@@ -268,6 +306,7 @@ def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
         PoolSpec("mixture, product, entropy, own", free=(*few, OWN)),
         PoolSpec("every term", Complexity.MANY_TERMS, free=many),
         PoolSpec("every term, own", Complexity.MANY_TERMS, free=(*many, OWN)),
+        PoolSpec("gated, every term, own", Complexity.MANY_TERMS, GATED, (GATED, *many, OWN)),
     ]
     if not sites:
         return specs
@@ -285,9 +324,11 @@ def _gaussian_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
         *_BOTH_FAMILIES,
         PoolSpec("mixture, marginal", free=("mixture", MARGINAL)),
         PoolSpec("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
+        PoolSpec("gated, marginal", base=GATED, free=(GATED, MARGINAL)),
+        PoolSpec("gated, own, marginal", base=GATED, free=(GATED, OWN, MARGINAL)),
     ]
-    for name in (term.name for term in GAUSSIAN_TERMS):
-        readable = name.replace("_", " ")
+    for name in (term.name for term in _TRUST_TERMS):
+        readable = _readable(name)
         specs += [
             PoolSpec(f"{readable}, tempered", base=name, free=(name,)),
             PoolSpec(f"{readable}, own", base=name, free=(name, OWN)),
@@ -319,15 +360,19 @@ def select(
         targets: Their labels.
         specs: What to choose from.
         num_folds: Parts of the rows, each scored once.
-        min_labels: Below as many it is the mixture, with a warning.
+        min_labels: Below as many nothing is tuned (`without_labels`), with a warning.
         rng: Which row is in which part, and the draws of the shares.
     """
     if len(targets) < min_labels:
+        spec = without_labels(total)
         reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
-        _log.warning("the pool is the plain mixture: %s", reason)
-        own = -total.mixture().log_prob(targets).double() if len(targets) else torch.empty(0)
-        tuned = TunedPool({"mixture": 1.0}, float(own.mean()), len(targets), {})
-        return Choice(MIXTURE, tuned, (), reason, own)
+        if len(targets):  # without any nobody expects a choice
+            _log.warning("the pool is the %s: %s", spec.name, reason)
+        weights: dict[str, Weight] = {spec.base: 1.0}
+        pool = total.pool(weights)
+        own = -pool.log_prob(targets).double() if len(targets) else torch.empty(0)
+        tuned = TunedPool(weights, float(own.mean()), len(targets), {})
+        return Choice(spec, tuned, (), reason, own)
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(spec, total, targets, parts) for spec in specs]
     losses = [_losses(total, natural, targets) for natural in held_out]

@@ -1,0 +1,166 @@
+"""The gate: how much denser a site's own rows lie at an input than the reference rows do.
+
+    r_k(x) = p_k(x) / p_ref(x)
+
+A site learns it by telling its own rows from *contrast rows*, which are reference inputs. With n
+own and m contrast rows the odds of a classifier that does so are
+
+    o(x) = n p_k(x) / (m p_ref(x)),        log r_k(x) = log o(x) - log n + log m
+
+No label of a reference row is needed, and none of the site's own: the gate knows inputs only. It is
+learnt apart from the site's model, which loses nothing by it.
+
+    cross-fitted   own and contrast rows are dealt into two halves, each with a classifier of its
+                   own; a row of one half is judged by the classifier of the other, every other row
+                   by both
+    calibrated     log r = a z + b, where z are such judgements and a, b have the least NLL on the
+                   rows that they are of, a drawn towards 0; where own and contrast rows cannot be
+                   told apart a is about 0, and the gate 1 everywhere
+    bounded        between a floor and a ceiling, and no more than 1 on average over the contrast
+                   rows, which is what the mean of a density ratio over p_ref can be
+
+Half the rows in each of two fits are the rows of one, so a gate costs about one more fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import TrainingError
+from predbayes.learning.local import LocalLearner
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.tuning import tune_weights
+from predbayes.seeding import split
+
+MIN_ROWS = 20
+"""Fewer own or contrast rows teach no gate: it is 1 everywhere."""
+
+_MIN_CONTRAST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GateBounds:
+    """Least and largest log ratio that may leave a site."""
+
+    floor: float = -8.0
+    ceiling: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not self.floor < 0 < self.ceiling:
+            raise TrainingError(
+                f"a gate's bounds have 0 between them, which {self.floor:g} and {self.ceiling:g} "
+                "do not"
+            )
+
+    def apply(self, log_ratio: Tensor, num_contrast: int | None = None) -> Tensor:
+        """Return log ratios (R,) within the bounds, of mean at most 1 over the first rows."""
+        bounded = log_ratio.double().clamp(self.floor, self.ceiling)
+        contrast = bounded[:num_contrast]
+        excess = contrast.logsumexp(0) - math.log(len(contrast)) if len(contrast) else bounded[:0]
+        return (bounded - excess.clamp_min(0).sum()).clamp_min(self.floor)
+
+
+DEFAULT_BOUNDS = GateBounds()
+
+
+def log_density_ratio(
+    learner: LocalLearner,
+    own: Tensor,
+    reference: Tensor,
+    *,
+    num_contrast: int | None = None,
+    bounds: GateBounds = DEFAULT_BOUNDS,
+    rng: torch.Generator,
+) -> Tensor:
+    """Return a site's gate on the reference inputs, (R,) in logarithms.
+
+    Args:
+        learner: Fits two classes: 0 a contrast row, 1 an own one.
+        own: The site's inputs.
+        reference: The reference inputs.
+        num_contrast: How many of the first reference inputs may be contrast rows; None is all.
+        bounds: Of the log ratio.
+        rng: The halves, and the learner's randomness.
+    """
+    available = len(reference) if num_contrast is None else num_contrast
+    if min(len(own), available) < MIN_ROWS:
+        return torch.zeros(len(reference), dtype=torch.float64)
+    # More contrast rows than own ones cost time and teach little.
+    chosen = torch.randperm(available, generator=rng)[: max(len(own), _MIN_CONTRAST)]
+    mine = torch.randperm(len(own), generator=rng)
+    halves = [_Half(reference, chosen[part::2], own, mine[part::2]) for part in (0, 1)]
+    models = [half.fit(learner, rng=part) for half, part in zip(halves, split(rng, 2), strict=True)]
+    held_out = [model.judge(half) for model, half in zip(models, reversed(halves), strict=True)]
+    everywhere = torch.stack([model.log_ratio(reference) for model in models]).mean(0)
+    for half, (contrast, _) in zip(reversed(halves), held_out, strict=True):
+        everywhere[half.contrast_rows] = contrast
+    slope, shift = _calibration(*map(torch.cat, zip(*held_out, strict=True)))
+    return bounds.apply(slope * everywhere + shift, available)
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """Half of the contrast rows and half of the own ones, by number."""
+
+    reference: Tensor
+    contrast_rows: Tensor
+    inputs: Tensor
+    own_rows: Tensor
+
+    @property
+    def contrast(self) -> Tensor:
+        return self.reference[self.contrast_rows]
+
+    @property
+    def own(self) -> Tensor:
+        return self.inputs[self.own_rows]
+
+    def fit(self, learner: LocalLearner, *, rng: torch.Generator) -> _Judge:
+        num_contrast, num_own = len(self.contrast_rows), len(self.own_rows)
+        targets = torch.cat([torch.zeros(num_contrast), torch.ones(num_own)]).long()
+        model = learner.fit((torch.cat([self.contrast, self.own]), targets), rng=rng)
+        return _Judge(model, math.log(num_own / num_contrast))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """A classifier of contrast and own rows, and the log odds of the two kinds in its half."""
+
+    model: Any
+    log_odds: float
+
+    def log_ratio(self, inputs: Tensor) -> Tensor:
+        predictive = self.model.predict(inputs)
+        if not isinstance(predictive, Categorical) or predictive.log_probs.shape[1] != 2:
+            raise TrainingError("a gate's learner must predict two classes: contrast and own rows")
+        log_probs = predictive.bounded(LOG_PROB_FLOOR).log_probs.double()
+        return log_probs[:, 1] - log_probs[:, 0] - self.log_odds
+
+    def judge(self, half: _Half) -> tuple[Tensor, Tensor]:
+        return self.log_ratio(half.contrast), self.log_ratio(half.own)
+
+
+def _calibration(contrast: Tensor, own: Tensor) -> tuple[float, float]:
+    """Slope and shift of least NLL of which rows are own; of a negative slope nothing is taken."""
+    log_ratio = torch.cat([contrast, own])
+    targets = torch.cat([torch.zeros(len(contrast)), torch.ones(len(own))]).long()
+    one = torch.ones_like(log_ratio)
+    # The pool is base + a z + b: a logistic regression by the solver that tunes every pool.
+    base = PredictiveSum.of(_of_two_classes(math.log(len(own) / len(contrast)) * one))
+    pool = base.with_component("judged", _of_two_classes(log_ratio))
+    pool = pool.with_component("shift", _of_two_classes(one))
+    tuned = tune_weights(pool, targets, components=("judged", "shift"), profiles=False)
+    slope, shift = tuned.weights["judged"], tuned.weights["shift"]
+    assert isinstance(slope, float)
+    assert isinstance(shift, float)
+    return (slope, shift) if slope > 0 else (0.0, 0.0)
+
+
+def _of_two_classes(log_odds: Tensor) -> Categorical:
+    return Categorical(torch.stack([torch.zeros_like(log_odds), log_odds], 1).log_softmax(1))
