@@ -52,6 +52,7 @@ from .pools.best_site import BestSite as BestSite
 from .pools.beta import BetaPool as BetaPool
 from .pools.beta import mixture as mixture
 from .pools.beta import product as product
+from .pools.gated import GatedPool as GatedPool
 from .pools.pool import Contribution as Contribution
 from .pools.pool import Pool as Pool
 from .pools.pool import PoolState as PoolState

@@ -6,6 +6,7 @@ A new pool is one more entry of POOLS: it gets the whole suite.
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.gated import GatedPool
 from predbayes.pools.pool import Contribution
 from predbayes.pools.tempered import Tempered
 from predbayes.predictive.families import Categorical, Gaussian
@@ -33,6 +35,8 @@ POOLS = {
     "auto, kept apart": AutoPool(keep_apart=True, num_folds=2),
     "auto, too few labels": AutoPool(min_labels=100),
     "best site": BestSite(),
+    "gated mixture": GatedPool(),
+    "gated log pool": GatedPool("log", exponent=0.5),
     "one's own": OWN_POOL(),
 }
 CASES = [
@@ -60,7 +64,8 @@ def world(family, num_sites=3):
             epistemic = torch.full((NUM_ROWS,), 0.05 * (k + 1))
             predictive = Gaussian(y + 0.4 * noise[:, 0], epistemic + 0.1, epistemic)
             counts = None
-        sites.append(Contribution(f"site{k}", predictive, 10 * (k + 1), counts))
+        gate = noise[:, 1].clamp(-2, 2) - 1
+        sites.append(Contribution(f"site{k}", predictive, 10 * (k + 1), counts, gate))
     targets = (truth if family is Categorical else y)[:NUM_LABELS]
     return sites, ReferenceRows(torch.zeros(NUM_ROWS, 2), targets, NUM_ROWS - NUM_LABELS)
 
@@ -118,7 +123,8 @@ class TestPoolContract:
         sites, reference = world(family)
         fewer = ReferenceRows(reference.inputs[:NUM_LABELS], reference.targets)
         cut = [
-            Contribution(s.site, s.predictive[:NUM_LABELS], s.num_rows, s.class_rows) for s in sites
+            replace(s, predictive=s.predictive[:NUM_LABELS], gate=s.gate[:NUM_LABELS])
+            for s in sites
         ]
         torch.testing.assert_close(
             pooled(pool, cut, fewer).natural(),

@@ -389,7 +389,7 @@ class TestLabels:
         )
         torch.testing.assert_close(ours.predictive.natural(), plain.predictive.natural())
         assert ours.choice.spec.name == "mixture"
-        assert "the pool is the plain mixture" in caplog.text
+        assert "the pool is the mixture" in caplog.text
 
     def test_just_enough_are_chosen_by(self):
         sites, reference, _ = world(num_labels=30)

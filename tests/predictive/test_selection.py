@@ -232,7 +232,7 @@ class TestTooFewLabels:
         assert choice.tuned.num_labels == num_labels
         assert choice.scores == ()
         assert f"{num_labels} labelled rows are too few" in choice.reason
-        assert "the pool is the plain mixture" in caplog.text
+        assert "the pool is the mixture" in caplog.text
         assert "30 are needed" in caplog.text
 
     def test_so_it_is_without_any(self, family, rng, caplog):

@@ -63,10 +63,7 @@ def binary_learner(learner: object) -> Any:
     """Return the learner's counterpart that tells two classes apart."""
     if isinstance(learner, TellsApart):
         return learner.binary()
-    raise TrainingError(
-        f"{type(learner).__name__} has no binary(), which gates are learnt with; give Pooled a "
-        "learner for two classes as gate=, or gate='none'"
-    )
+    raise TrainingError(f"{type(learner).__name__} has no binary(), which gates are learnt with")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,14 @@ from predbayes.learning.gate import log_density_ratio
 from predbayes.learning.local import (
     LocalLearner,
     Predictor,
+    TellsApart,
     binary_learner,
     check_targets,
     require_learner,
 )
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.pools.auto import AutoPool
+from predbayes.pools.gated import GatedPool
 from predbayes.pools.pool import (
     AsksForGates,
     Contribution,
@@ -62,7 +64,8 @@ class Pooled:
         own: What the coordinator fits to the labelled rows, for a pool that takes such a model:
             ``"same"`` as the sites, a learner of its own, or ``"none"``.
         gate: What each site learns its gate with, for a pool that asks for gates: ``"same"``, the
-            learner's counterpart for two classes, a learner for two classes, or ``"none"``.
+            learner's counterpart for two classes if it has one, a learner for two classes, or
+            ``"none"``.
     """
 
     learner: LocalLearner
@@ -81,6 +84,11 @@ class Pooled:
                 raise TrainingError(f"{name} must be 'same', 'none' or a learner, not {given!r}")
             if not isinstance(given, str):
                 require_learner(given)
+        if isinstance(self.pool, GatedPool) and self._gate_learner is None:
+            raise TrainingError(
+                f"{type(self.learner).__name__} has no binary(), which gates are learnt with; give "
+                "a learner for two classes as gate="
+            )
         if self.own != "same" and not isinstance(self.pool, TakesOwnModel):
             raise TrainingError(f"{type(self.pool).__name__} takes no own model; leave own out")
 
@@ -127,13 +135,21 @@ class Pooled:
     ) -> Tensor | None:
         """The site's gate, if the pool asks for it."""
         asked = isinstance(self.pool, AsksForGates) and self.pool.gates
-        if self.gate == "none" or not asked:
+        learner = self._gate_learner if asked else None
+        if learner is None:
             return None
-        learner = binary_learner(self.learner) if self.gate == "same" else self.gate
         own, _targets = gather(rows, rng=rng)
         return log_density_ratio(
             learner, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
         )
+
+    @property
+    def _gate_learner(self) -> LocalLearner | None:
+        """What sites learn their gates with; None where their learner has no such counterpart."""
+        if not isinstance(self.gate, str):
+            return self.gate
+        able = self.gate == "same" and isinstance(self.learner, TellsApart)
+        return binary_learner(self.learner) if able else None
 
     def _pool(self) -> Pool[Any]:
         pool: Pool[Any] = self.pool

@@ -51,16 +51,13 @@ class CyclicalSchedule:
         if self._sampling_start(start, end) + self.samples_per_cycle > end:
             raise TrainingError(
                 f"{self.num_steps} steps are too few for {self.num_cycles} cycles of "
-                f"{self.samples_per_cycle} samples, which need {self._enough_steps()}; train for "
-                f"more epochs, take smaller batches or set min_steps={self._enough_steps()}"
+                f"{self.samples_per_cycle} samples, which need {self._enough}; train for more "
+                f"epochs, take smaller batches or set min_steps={self._enough}"
             )
 
-    def _enough_steps(self) -> int:
-        """The least number of steps whose first cycle, the shortest, holds its samples."""
-        length = self.samples_per_cycle
-        while length - math.ceil(self.exploration * length) < self.samples_per_cycle:
-            length += 1
-        return self.num_cycles * length
+    @property
+    def _enough(self) -> int:
+        return enough_steps(self.num_cycles, self.samples_per_cycle, self.exploration)
 
     def step_size_at(self, step: int) -> float:
         """Return the step size of this step; positive throughout."""
@@ -91,6 +88,14 @@ class CyclicalSchedule:
 
     def _sampling_start(self, start: int, end: int) -> int:
         return start + math.ceil(self.exploration * (end - start))
+
+
+def enough_steps(num_cycles: int, samples_per_cycle: int, exploration: float) -> int:
+    """Return the least number of steps whose first cycle, the shortest, holds its samples."""
+    length = samples_per_cycle
+    while length - math.ceil(exploration * length) < samples_per_cycle:
+        length += 1
+    return num_cycles * length
 
 
 def enough_epochs(num_epochs: int, min_steps: int, num_batches: int) -> int:
@@ -140,12 +145,14 @@ class SamplerSettings:
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
 
     def halved(self) -> SamplerSettings:
-        """Return the same with half the cycles and half the steps, for a simpler task."""
+        """Return the same with half the cycles and half the steps, but enough for its samples."""
+        num_cycles = math.ceil(self.num_cycles / 2)
+        least = enough_steps(num_cycles, self.samples_per_cycle, self.exploration)
         return replace(
             self,
             num_epochs=math.ceil(self.num_epochs / 2),
-            num_cycles=math.ceil(self.num_cycles / 2),
-            min_steps=self.min_steps // 2,
+            num_cycles=num_cycles,
+            min_steps=max(self.min_steps // 2, least),
         )
 
     def schedule(self, num_steps: int) -> CyclicalSchedule:

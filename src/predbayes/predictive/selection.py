@@ -366,8 +366,7 @@ def select(
     if len(targets) < min_labels:
         spec = without_labels(total)
         reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
-        if len(targets):  # without any nobody expects a choice
-            _log.warning("the pool is the %s: %s", spec.name, reason)
+        _log.warning("the pool is the %s: %s", spec.name, reason)
         weights: dict[str, Weight] = {spec.base: 1.0}
         pool = total.pool(weights)
         own = -pool.log_prob(targets).double() if len(targets) else torch.empty(0)

@@ -1,0 +1,187 @@
+"""Gates: learnt ratios against known ones, cross-fitting, calibration, bounds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from predbayes.errors import TrainingError
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.gate import MIN_ROWS, GateBounds, log_density_ratio
+from predbayes.learning.likelihood import LearnedNoise, LogOdds, Softmax
+from predbayes.learning.local import (
+    DeepEnsemble,
+    Network,
+    OptimizerSettings,
+    SGDLearner,
+    SGHMCLearner,
+    binary_learner,
+)
+from predbayes.methods.pooled import Pooled
+from predbayes.pools.gated import GatedPool
+from predbayes.pools.pool import PoolState
+from predbayes.posterior.cyclical import PRESETS
+from predbayes.predictive.families import Categorical
+from predbayes.seeding import generator
+
+linear_model = pytest.importorskip("sklearn.linear_model")
+ensemble = pytest.importorskip("sklearn.ensemble")
+
+LOGISTIC = SklearnClassifier(linear_model.LogisticRegression(), 2, size=1)
+
+
+def rows_at(mean, num, address):
+    noise = torch.randn(num, 2, generator=generator(0, address))
+    return noise + torch.tensor([mean, 0.0])
+
+
+class Remembering:
+    """A learner that notes what it was fitted to."""
+
+    def __init__(self):
+        self.seen = []
+
+    def fit(self, rows, *, rng):
+        self.seen.append(rows)
+        return LOGISTIC.fit(rows, rng=rng)
+
+
+class TestLogDensityRatio:
+    def test_of_two_normals_is_the_known_one(self):
+        own, reference = rows_at(1.0, 4000, "own"), rows_at(0.0, 4000, "reference")
+        found = log_density_ratio(LOGISTIC, own, reference, rng=generator(0))
+        known = reference[:, 0] - 0.5
+        assert float((found - known).abs().mean()) < 0.1
+
+    @pytest.mark.parametrize("learner", ["logistic", "network", "forest"])
+    def test_is_one_everywhere_where_rows_are_alike(self, learner):
+        learners = {
+            "logistic": LOGISTIC,
+            "network": binary_learner(
+                SGDLearner(Network.mlp(2, Softmax(3), hidden=(20,)), OptimizerSettings(lr=0.05))
+            ),
+            "forest": SklearnClassifier(ensemble.RandomForestClassifier(20), 2, size=1),
+        }
+        own, reference = rows_at(0.0, 600, "own"), rows_at(0.0, 600, "reference")
+        found = log_density_ratio(learners[learner], own, reference, rng=generator(0))
+        assert float(found.abs().mean()) < 0.1
+
+    def test_rows_that_served_as_contrast_are_judged_by_the_other_half(self):
+        learner = Remembering()
+        own, reference = rows_at(0.5, 100, "own"), rows_at(0.0, 80, "reference")
+        log_density_ratio(learner, own, reference, rng=generator(0))
+        (first, _), (second, _) = learner.seen
+        assert {tuple(row) for row in first.tolist()}.isdisjoint(map(tuple, second.tolist()))
+        assert len(first) + len(second) == 180
+
+    def test_a_model_that_learns_by_heart_says_no_more_of_contrast_rows_than_of_others(self):
+        forest = SklearnClassifier(ensemble.RandomForestClassifier(50), 2, size=1)
+        own, inputs = rows_at(0.0, 400, "own"), rows_at(0.0, 800, "reference")
+        found = log_density_ratio(forest, own, inputs, num_contrast=400, rng=generator(0))
+        assert abs(float(found[:400].mean() - found[400:].mean())) < 0.1
+
+    def test_rows_after_the_contrast_rows_teach_nothing(self):
+        own, reference = rows_at(1.0, 200, "own"), rows_at(0.0, 300, "reference")
+        elsewhere = reference.clone()
+        elsewhere[200:] = 50.0
+        first, second = (
+            log_density_ratio(LOGISTIC, own, inputs, num_contrast=200, rng=generator(0))[:200]
+            for inputs in (reference, elsewhere)
+        )
+        assert torch.equal(first, second)
+
+    def test_mean_over_contrast_rows_is_at_most_one(self):
+        own, reference = rows_at(1.5, 300, "own"), rows_at(0.0, 300, "reference")
+        found = log_density_ratio(LOGISTIC, own, reference, rng=generator(0))
+        assert float(found.exp().mean()) <= 1 + 1e-9
+
+    @pytest.mark.parametrize(("num_own", "num_reference"), [(MIN_ROWS - 1, 100), (100, 5)])
+    def test_few_rows_teach_nothing(self, num_own, num_reference):
+        own, reference = rows_at(3.0, num_own, "own"), rows_at(0.0, num_reference, "reference")
+        found = log_density_ratio(LOGISTIC, own, reference, rng=generator(0))
+        assert torch.equal(found, torch.zeros(num_reference, dtype=torch.float64))
+
+    def test_a_learner_of_other_classes_is_refused(self):
+        three = SklearnClassifier(linear_model.LogisticRegression(), 3, size=1)
+        own, reference = rows_at(0.0, 50, "own"), rows_at(0.0, 50, "reference")
+        with pytest.raises(TrainingError, match="two classes"):
+            log_density_ratio(three, own, reference, rng=generator(0))
+
+
+class TestBounds:
+    def test_apply(self):
+        found = GateBounds(-2, 1).apply(torch.tensor([-9.0, -1.0, 9.0]))
+        assert float(found.min()) >= -2
+        assert float(found.max()) <= 1
+        assert float(found.exp().mean()) <= 1 + 0.05  # what the floor lifts
+
+    def test_what_is_within_stays(self):
+        given = torch.tensor([-1.0, 0.0, -0.5]).double()
+        assert torch.equal(GateBounds().apply(given), given)
+
+    def test_the_mean_is_over_the_contrast_rows(self):
+        given = torch.tensor([0.0, 0.0, 3.0]).double()
+        assert torch.equal(GateBounds().apply(given, 2), given)
+
+    @pytest.mark.parametrize(("floor", "ceiling"), [(0.0, 1.0), (-1.0, 0.0), (1.0, -1.0)])
+    def test_zero_lies_between(self, floor, ceiling):
+        with pytest.raises(TrainingError, match="0 between"):
+            GateBounds(floor, ceiling)
+
+
+class TestBinary:
+    NETWORK = Network.mlp(2, Softmax(5), hidden=(8,))
+
+    def learners(self):
+        sampler = SGHMCLearner(self.NETWORK, PRESETS["tuned"])
+        plain = SGDLearner(Network.mlp(2, LearnedNoise(), hidden=(8,)))
+        forest = ensemble.RandomForestRegressor(5)
+        boosted = ensemble.HistGradientBoostingRegressor()
+        return [
+            sampler,
+            plain,
+            DeepEnsemble(plain, 2),
+            SklearnClassifier(linear_model.LogisticRegression(), 5),
+            SklearnRegressor(forest),
+            SklearnRegressor(boosted),
+            SklearnRegressor(linear_model.BayesianRidge()),
+        ]
+
+    def test_every_learner_has_a_counterpart_that_tells_two_classes_apart(self):
+        inputs = torch.cat([rows_at(-2.0, 60, "a"), rows_at(2.0, 60, "b")])
+        targets = (torch.arange(120) >= 60).long()
+        for learner in self.learners():
+            fitted = binary_learner(learner).fit((inputs, targets), rng=generator(0))
+            predictive = fitted.predict(inputs)
+            assert isinstance(predictive, Categorical)
+            assert predictive.log_probs.shape == (120, 2)
+            right = (predictive.log_probs.argmax(1) == targets).double().mean()
+            assert right > 0.9, learner
+
+    def test_log_odds_read_the_first_output(self):
+        outputs = torch.tensor([[[2.0, 100.0]]])
+        found = LogOdds(2).predictive(outputs).log_probs
+        assert float(found[0, 1] - found[0, 0]) == pytest.approx(2.0)
+
+    def test_who_has_none_is_told_what_to_do(self):
+        with pytest.raises(TrainingError, match="give a learner for two classes as gate="):
+            Pooled(Remembering(), GatedPool())
+
+    def test_and_auto_does_without(self):
+        rows = rows_at(0.0, 40, "rows"), (torch.arange(40) % 2).long()
+        learnt = Pooled(Remembering(), send="predictions").learn(
+            PoolState(), rows, rows[0], rng=generator(0)
+        )
+        assert learnt.gate is None
+        gated = Pooled(Remembering(), send="predictions", gate=LOGISTIC).learn(
+            PoolState(), rows, rows[0], rng=generator(0)
+        )
+        assert gated.gate is not None
+        assert gated.gate.shape == (40,)
+
+    def test_halved_settings_cost_half(self):
+        full, half = PRESETS["tuned"], PRESETS["tuned"].halved()
+        assert half.num_epochs == math.ceil(full.num_epochs / 2)
+        assert half.num_cycles == 1
