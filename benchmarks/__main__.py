@@ -18,6 +18,7 @@ NAMES = (
     "flower",
     "hospitals",
     "intake",
+    "membership",
     "regression",
     "sampler",
     "screening",
