@@ -7,8 +7,8 @@ under the two kinds of shadow sites is the attack's score; those of several numb
 guessing.
 
 Each shadow site has half of 240 patients of the four hospitals. What is sent is attacked as it is,
-and after what a site can do to it: rounding, and bounds. A temperature is no defence: whoever knows it
-divides by it.
+and after what a site can do to it: rounding, and bounds. A temperature is no defence: whoever knows
+it divides by it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ DEFENCES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def run(shadows: int = 32, learner: str = "logistic-regression") -> dict[str, Any]:
-    """Attack ``shadows`` uploads of a named learner; print and return AUCs."""
+def run(shadows: int = 32, forest: bool = False) -> dict[str, Any]:
+    """Attack ``shadows`` uploads of a logistic regression, or of a forest; return AUCs."""
+    learner = "random-forest" if forest else "logistic-regression"
     settings = Settings.decode({"data": {"name": "heart"}, "partition": {"kind": "groups"}})
     world = make_world(settings, 0)
     inputs = torch.cat([rows[0] for rows in world.sites.values()])
