@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, SGHMCLearner
@@ -91,6 +93,19 @@ def test_a_damaged_checkpoint_is_as_none(content, tmp_path):
     path = tmp_path / "fit.safetensors"
     path.write_bytes(content)
     assert Checkpoint(path, "fit").read() is None
+
+
+@pytest.mark.parametrize("lost", ["weights/", "generator/own", "epoch"])
+def test_one_that_somebody_made_is_one_line(lost, tmp_path):
+    network, rows = problem("classes")
+    learner = SGHMCLearner(network, SETTINGS)
+    path = tmp_path / "fit.safetensors"
+    learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 0.0))
+    kept = {n: t for n, t in load_file(path).items() if not n.startswith(lost)}
+    assert len(kept) < len(load_file(path))
+    save_file(kept, path, metadata={"identity": "fit"})
+    with pytest.raises(TrainingError, match=r"^[^\n]*is not what training wrote[^\n]*$"):
+        learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 0.0))
 
 
 def test_it_writes_no_more_often_than_asked(tmp_path):

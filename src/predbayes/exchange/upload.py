@@ -238,8 +238,10 @@ def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
     """Return the predictives of such arrays; refuse what no family can have sent."""
     arrays = {name: array.float() for name, array in sent.items()}
     match sorted(arrays):
-        case ["log_probs"] if arrays["log_probs"].ndim == 2:
+        case ["log_probs"] if arrays["log_probs"].ndim == 2 and arrays["log_probs"].shape[1]:
             log_probs = arrays["log_probs"]
+            if not len(log_probs):
+                return Categorical(log_probs)  # of a site that held no row out
             if not LOG_PROB_FLOOR <= log_probs.min() <= log_probs.max() <= LOG_PROB_CEILING:
                 raise UploadError(
                     "log_probs are not logarithms of probabilities, which are from "

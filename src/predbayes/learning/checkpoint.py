@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from predbayes.errors import PredbayesError, TrainingError
 from predbayes.files import write_whole
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
@@ -124,3 +125,16 @@ class SamplerProgress:
             for name, parameter in self.model.named_parameters()
             if "momentum" in state[parameter]
         }
+
+
+def resume(checkpoint: Checkpoint | None, progress: SamplerProgress) -> int:
+    """Put back what was kept of a fit, if anything; the number of epochs that are done."""
+    kept = None if checkpoint is None else checkpoint.read()
+    if checkpoint is None or kept is None:
+        return 0
+    try:
+        return progress.restore(kept)
+    except (KeyError, ValueError, TypeError, RuntimeError, PredbayesError) as error:
+        raise TrainingError(
+            f"{checkpoint.path} is not what training wrote; remove it, and train again"
+        ) from error

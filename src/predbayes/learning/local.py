@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
-from predbayes.learning.checkpoint import Checkpoint, SamplerProgress
+from predbayes.learning.checkpoint import Checkpoint, SamplerProgress, resume
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood, LogOdds
 from predbayes.learning.nets import cnn, mlp
 from predbayes.learning.training import (
@@ -257,10 +257,6 @@ class SGHMCLearner:
 
         progress = SamplerProgress(model, sampler, samples, rng)
 
-        def resume() -> int:
-            kept = None if checkpoint is None else checkpoint.read()
-            return 0 if kept is None else progress.restore(kept)
-
         def keep(done: int) -> None:
             if checkpoint is not None:
                 checkpoint.after_epoch(done, progress.tensors)
@@ -275,7 +271,7 @@ class SGHMCLearner:
             before_step=follow_schedule,
             after_step=snapshot,
             after_epoch=keep,
-            resume=resume,
+            resume=lambda: resume(checkpoint, progress),
         )
         return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
 

@@ -56,7 +56,18 @@ def test_one_of_another_machine_is_told_as_it_is(study):
         assert status_of(study).run is not None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"sites": {}}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"sites": {}}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"sites": {}, "seconds_left": 1.0, "host": "h", "pid": "x"}',
+        b'{"sites": {"A": 3}, "seconds_left": 1.0, "host": "h", "pid": 1}',
+    ],
+)
 def test_what_cannot_be_read_is_no_run(study, content):
     (study.folder / RUN_FILE).write_bytes(content)
     assert status_of(study).run is None

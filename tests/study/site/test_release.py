@@ -119,7 +119,6 @@ class TestOfficer:
             {"signed": {"key": "00" * 32}},
             {"signed": {"signature": "00" * 64}},
             {"signed": {"statement": "{}"}},
-            {"signed": "no"},
         ],
     )
     def test_a_signature_is_good_for_nothing_else(self, approvals, officer, other):
@@ -200,7 +199,24 @@ def test_a_word_that_a_kill_cut_short_is_said_again(tmp_path, act, cut):
 
 def test_a_word_about_nothing_is_one_line(tmp_path):
     Ledger(tmp_path / "approvals.jsonl").append("revoke", {"what": "plan", "by": "X"})
-    with pytest.raises(StudyError, match=r"^entry 1 of approvals\.jsonl has no digest"):
+    with pytest.raises(StudyError, match=r"^entry 1 of approvals\.jsonl is not what predbayes"):
+        Approvals(tmp_path).given("plan", "ab")
+
+
+@pytest.mark.parametrize(
+    ("step", "data"),
+    [
+        ("admit", {"what": "plan", "digest": "ab", "by": "X"}),
+        ("approve", {"what": "plan", "digest": 7, "by": "X"}),
+        ("approve", {"what": "plan", "digest": "ab"}),
+        ("approve", {"what": "meal", "digest": "ab", "by": "X"}),
+        ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": {"key": 1}}),
+        ("approve", {"what": "plan", "digest": "ab", "by": "X", "signed": "no"}),
+    ],
+)
+def test_a_step_or_a_form_that_is_not_ours_approves_nothing(tmp_path, step, data):
+    Ledger(tmp_path / "approvals.jsonl").append(step, data)
+    with pytest.raises(StudyError, match=r"^entry 1 of approvals\.jsonl is not [^\n]*$"):
         Approvals(tmp_path).given("plan", "ab")
 
 

@@ -228,6 +228,20 @@ class TestHoldout:
         with pytest.raises(StudyError, match=r"^[^\n]*not say which rows were held out[^\n]*$"):
             Holdout.load(tmp_path)
 
+    def test_one_that_training_did_not_write_is_one_line(self, tmp_path):
+        (tmp_path / "home").mkdir()
+        for arrays in ({"log_probs": torch.ones(2, 3)}, {"mean": torch.ones(2)}, {}):
+            rows = {"rows": torch.arange(2)}
+            save_file({**arrays, **rows}, tmp_path / "home" / "holdout.safetensors")
+            with pytest.raises(StudyError, match=r"^[^\n]*train again$"):
+                Holdout.load(tmp_path)
+
+    def test_a_plan_that_holds_no_row_out_leaves_none(self, tmp_path):
+        (tmp_path / "home").mkdir()
+        empty = {"log_probs": torch.zeros(0, 3), "rows": torch.zeros(0, dtype=torch.long)}
+        save_file(empty, tmp_path / "home" / "holdout.safetensors")
+        assert len(Holdout.load(tmp_path).predictive) == 0
+
 
 def test_what_leaves_is_sealed_and_the_site_keeps_what_it_can_read(tmp_path):
     key = CoordinatorKey.generate()

@@ -11,6 +11,7 @@ from predbayes.exchange.statement import FilesStatement, signed
 from predbayes.study.kit.kit import Kit
 from predbayes.study.site.training import make_upload
 from predbayes.study.site.witness import Heads, verify_files
+from predbayes.study.store.ledger import Ledger
 from tests.study.world import make_world
 
 COORDINATOR = CoordinatorKey.generate()
@@ -52,6 +53,22 @@ class TestHeads:
             Heads(tmp_path).note(statement(1, "11"), KEY)
         (tmp_path / "heads.jsonl").write_text("{}")
         with pytest.raises(StudyError, match=r"^the end of heads\.jsonl is not what a crash"):
+            Heads(tmp_path).note(statement(1, "11"), KEY)
+
+    @pytest.mark.parametrize(
+        "forged",
+        [
+            {"study": STUDY, "head": "11" * 32, "key": KEY.hex},
+            {"study": STUDY, "head": "11" * 32, "key": KEY.hex, "number": "1"},
+            {"study": STUDY, "head": "11" * 32, "key": KEY.hex, "number": -1},
+            {"study": STUDY, "number": 1, "key": KEY.hex},
+            {"study": STUDY, "head": 5, "number": 1, "key": KEY.hex},
+            {"number": 1},
+        ],
+    )
+    def test_a_forged_entry_is_one_line(self, tmp_path, forged):
+        Ledger(tmp_path / "heads.jsonl").append("saw", forged)
+        with pytest.raises(StudyError, match=r"^entry 1 of heads\.jsonl is not [^\n]*$"):
             Heads(tmp_path).note(statement(1, "11"), KEY)
 
     def test_a_head_that_was_cut_short_is_mended(self, tmp_path):

@@ -116,10 +116,11 @@ class TestChain:
         log.path.write_bytes(altered)
         assert log.problems()
 
-    def test_it_goes_on_after_somebody_wrote_into_it_and_keeps_the_break(self, log):
+    @pytest.mark.parametrize("text", ["a note", '{"number":1e999,"previous":""}', "[" * 10**5])
+    def test_it_goes_on_after_somebody_wrote_into_it_and_keeps_the_break(self, log, text):
         log.note("init")
         with log.path.open("a") as file:
-            file.write("a note\n")
+            file.write(f"{text}\n")
         log.note("add")
         assert log.problems() == ["line 2 of audit.jsonl was altered, or one before it is gone"]
 

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from predbayes.files import remove, write_bytes
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.store.ledger import now
@@ -40,8 +42,8 @@ class RunStatus:
     def load(cls, folder: Path) -> RunStatus | None:
         """Read what a run has written, if there is one under way."""
         try:
-            found = cls(**json.loads((folder / RUN_FILE).read_bytes()))
-        except (OSError, ValueError, TypeError):
+            found = TypeAdapter(cls).validate_json((folder / RUN_FILE).read_bytes(), strict=True)
+        except (OSError, ValueError):
             return None
         return found if found.host != socket.gethostname() or _runs(found.pid) else None
 
@@ -63,6 +65,8 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    except OverflowError:
+        return False  # no process has such a number
     except OSError:
         pass  # somebody else's, and so there
     return True

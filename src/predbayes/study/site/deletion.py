@@ -70,7 +70,7 @@ def _begun(noted: Path, site: str) -> SiteDeletion:
     wrong = f"{noted} is not what a deletion for {site} notes; remove it, and delete again"
     try:
         begun = SiteDeletion(at=now(), site=site, removed=json.loads(noted.read_bytes()))
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StudyError(wrong) from error
     if not all(_is_left(name, site) for name in begun.removed):
         raise StudyError(wrong)

@@ -60,6 +60,23 @@ class Statement(Strict):
     at: str
 
 
+class _Signed(Strict):
+    """A statement with the key that signed it."""
+
+    statement: str
+    key: str
+    signature: str
+
+
+class _Word(Strict):
+    """What an entry of the file says."""
+
+    what: What
+    digest: str
+    by: str
+    signed: _Signed | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Approvals:
     """The approvals of one site, and what they allow.
@@ -172,36 +189,33 @@ class Approvals:
     def _words(self, what: What) -> Iterator[tuple[str, Act]]:
         """Yield what was said about each digest, in order."""
         seen: set[str] = set()
-        for entry in self._ledger.entries() if self._ledger.path.exists() else ():
-            if entry.data.get("what") != what:
+        for act, word in self._ledger.records({"approve": _Word, "revoke": _Word}):
+            if word.what != what:
                 continue
-            digest = entry.data.get("digest")
-            if not isinstance(digest, str):
-                raise StudyError(f"entry {entry.number} of {FILE} has no digest: it was altered")
-            if entry.step == "revoke":
-                yield digest, "revoke"
-            elif self._counts(entry.data, seen):
-                yield digest, "approve"
+            if act == "revoke":
+                yield word.digest, "revoke"
+            elif self._counts(word, seen):
+                yield word.digest, "approve"
 
-    def _counts(self, data: Mapping[str, Any], seen: set[str]) -> bool:
+    def _counts(self, word: _Word, seen: set[str]) -> bool:
         """Say whether an entry is an approval here, and not one that was there before."""
-        signed = data.get("signed")
-        if not isinstance(signed, dict):
+        signed = word.signed
+        if signed is None:
             return not self.officer
-        text, key = str(signed.get("statement", "")), str(signed.get("key", ""))
+        text, key = signed.statement, signed.key
         if text in seen or (self.officer and key != self.officer):
             return False
         seen.add(text)
-        return self._is_of(data, text) and _verified(key, text, str(signed.get("signature", "")))
+        return self._is_of(word, text) and _verified(key, text, signed.signature)
 
-    def _is_of(self, data: Mapping[str, Any], text: str) -> bool:
+    def _is_of(self, word: _Word, text: str) -> bool:
         try:
             said = Statement.model_validate_json(text)
         except ValueError:
             return False
         of = said.what, said.digest, said.act, said.policy
         named = not self.site or said.site == self.site
-        return of == (data["what"], data["digest"], "approve", self.policy.digest) and named
+        return of == (word.what, word.digest, "approve", self.policy.digest) and named
 
     def _signed(self, told: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
         at = datetime.now(UTC).isoformat()

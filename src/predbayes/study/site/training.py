@@ -218,7 +218,7 @@ class Training:
         """What an earlier run with the same plan and rows made, if it is there whole."""
         try:
             marker = json.loads((self.out / HOME / "trained.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(marker, dict) or marker.get("identity") != identity:
             return None
@@ -290,7 +290,11 @@ class Holdout:
         if "rows" not in arrays:
             raise StudyError(f"{path} does not say which rows were held out: train again")
         rows = arrays.pop("rows")
-        return cls(rows, from_arrays(arrays), told.get("data", ""), told.get("plan", ""))
+        try:
+            predictive = from_arrays(arrays)
+        except UploadError as error:
+            raise StudyError(f"{path} is not what training wrote: train again") from error
+        return cls(rows, predictive, told.get("data", ""), told.get("plan", ""))
 
 
 def require_learner(plan: Plan, name: str) -> None:

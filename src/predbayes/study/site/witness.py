@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from predbayes.errors import PredbayesError, StudyError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
@@ -27,11 +30,13 @@ from predbayes.exchange.statement import (
     MODEL_SIGNATURE,
     RESULT_SIGNATURE,
     Deletion,
+    Digest,
     FilesStatement,
     Receipt,
     Statement,
     read_signed,
 )
+from predbayes.exchange.strict import Strict
 from predbayes.exchange.upload import Upload
 from predbayes.study.kit.kit import PLAN_FILE
 from predbayes.study.plan.schema import Plan
@@ -42,6 +47,15 @@ from predbayes.study.store.ledger import Ledger
 FILE = "heads.jsonl"
 _UPLOAD = ".safetensors"
 _PATIENCE = 10  # seconds for another command to note its head
+
+
+class _Seen(Strict):
+    """A head that a site has seen, and the key that signed it; empty: before keys were noted."""
+
+    study: Digest
+    number: Annotated[int, Field(gt=0)]
+    head: Digest
+    key: Digest | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +87,8 @@ class Heads:
 
     def _known(self, asked: tuple[str, str]) -> dict[int, str]:
         """Heads of a study under a key by number of the entry."""
-        if not self._ledger.path.exists():
-            return {}
-        seen = (entry.data for entry in self._ledger.entries())
-        return {d["number"]: d["head"] for d in seen if (d.get("study"), d.get("key")) == asked}
+        seen = (record for _, record in self._ledger.records({"saw": _Seen}))
+        return {one.number: one.head for one in seen if (one.study, one.key) == asked}
 
     @property
     def _ledger(self) -> Ledger:

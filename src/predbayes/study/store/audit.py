@@ -147,7 +147,7 @@ def _place(line: bytes) -> tuple[int, str]:
     try:
         content = json.loads(line)
         return int(content["number"]), str(content["previous"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return 0, ""  # somebody wrote into the file
 
 

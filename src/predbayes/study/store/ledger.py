@@ -21,15 +21,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import PublicKey, SigningKey
+from predbayes.exchange.strict import Strict
+
+R = TypeVar("R", bound=Strict)
 
 FIRST = "0" * 64
 """What stands for the digest of an entry before the first."""
@@ -93,6 +96,22 @@ class Ledger:
         entries = self._parsed(whole)
         last = _last(cut, entries)
         return entries if last is None else [*entries, last]
+
+    def records(self, forms: Mapping[str, type[R]]) -> Iterator[tuple[str, R]]:
+        """Yield the steps of a file that may be there, with their data in the form of each step.
+
+        An entry of another step or form is refused: the chain tells that nobody changed it since,
+        not that predbayes wrote it.
+        """
+        for entry in self.entries() if self.path.exists() else ():
+            form = forms.get(entry.step)
+            try:
+                if form is None:
+                    raise ValueError
+                yield entry.step, form.model_validate_json(json.dumps(dict(entry.data)))
+            except ValueError as error:
+                where = f"entry {entry.number} of {self.path.name}"
+                raise StudyError(f"{where} is not what predbayes writes: it was altered") from error
 
     def problems(self) -> list[str]:
         """List what is wrong with the file, one line each."""
