@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,24 @@ def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
     """Return the digest of each file among these paths, by its path below a folder."""
     files = sorted(path for path in paths if path.is_file())
     return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+
+
+@contextmanager
+def memory_file() -> Iterator[Path]:
+    """Yield the path of a file for what must not be on a disk; it goes with its process.
+
+    It is in memory alone and has no name in any folder, on Linux. Elsewhere it is in a private
+    folder, which whoever is killed leaves behind.
+    """
+    if not hasattr(os, "memfd_create"):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
+            yield Path(private) / "content"
+        return
+    handle = os.memfd_create("predbayes")
+    try:
+        yield Path(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
 
 
 def write_whole(path: Path, write: Callable[[Path], object], *, by_many: bool = False) -> None:

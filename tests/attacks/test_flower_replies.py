@@ -14,7 +14,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
-from predbayes.flower import ACK, HELLO, UPLOAD
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.flower import ACK, HELLO, UPLOAD, events
 from predbayes.flower.client_app import app
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.server import Round
@@ -92,6 +93,28 @@ def test_an_evaluation_in_place_of_an_upload_is_refused(world, nodes, tmp_path):
     assert Round(grid, study, SHORT).run()["Gamma"] == "refused"
     assert "Gamma" not in study.state().uploads
     assert not study.state().evaluations
+
+
+def test_one_that_is_sealed_is_refused_unrecorded(tmp_path):
+    """Nobody sees on the outside of a sealed file what is in it."""
+    world = make_world(tmp_path / "world", learner=LEARNER, coordinator=CoordinatorKey.generate())
+    study = world.begin("sealed", SITES[:3])
+    for site in SITES[:2]:
+        study.add(world.file(site))
+    recorded, _ = study.finish()
+    even, targets = Categorical(torch.full((60, 3), 1 / 3).log()), torch.arange(60) % 3
+    made = evaluation_upload(world.kit.plan, "Gamma", even, targets, recorded.model)
+    made.having_seen(world.seen).save(tmp_path / "e.safetensors", world.key("Gamma"))
+    sealed = world.sealed(tmp_path / "e.safetensors")
+    before = study.state().last
+    told = Round(DoubleGrid(app, {}), study, SHORT)
+    told._begin()
+    told._files[sealed] = events.Take(13, "Gamma")
+    assert told._add()
+    assert study.state().last == before
+    assert not study.state().evaluations
+    study.add(world.sealed(tmp_path / "e.safetensors"))  # as a file it is one
+    assert study.state().evaluations
 
 
 def test_nobody_answers_in_the_name_of_another_node(world, nodes):

@@ -166,6 +166,16 @@ class TestSigned:
         assert [line["entry"]["data"]["number"] for line in seen] == [1, 3]
         line = refused(predbayes("site", "verify", "study/kit", "Beta.receipt"))
         assert "the receipt is for Beta, and this site is Alpha" in line
+        noted = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
+        assert [(line["act"], line["outcome"]) for line in noted] == [
+            ("verify", "done"),
+            ("verify", "refused"),
+        ]
+        assert noted[0]["what"] == {"files": 2, "problems": 0, "plan": begun.plan.digest()}
+
+    def test_whoever_is_no_site_leaves_no_log(self, predbayes, begun):
+        assert predbayes("site", "verify", "study/kit").code == 0
+        assert not Path("audit.jsonl").exists()
 
     @pytest.mark.parametrize("kept", ["Alpha.pub", "Alpha.key"])
     def test_a_receipt_that_names_an_impostors_key_is_refused(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from predbayes.cli.show import SiteOption, say
-from predbayes.cli.site_check import DEFAULT_SITE
+from predbayes.cli.site_check import DEFAULT_SITE, site_log
 from predbayes.errors import StudyError
 from predbayes.study.wording import counted
 
 if TYPE_CHECKING:
     from predbayes.exchange.signing import PublicKey
     from predbayes.exchange.statement import Statement
+    from predbayes.study.store.audit import Fact
     from predbayes.study.tables.sitefile import SiteFile
 
 
@@ -36,19 +38,26 @@ def verify_command(
     from predbayes.exchange.signing import fingerprint
     from predbayes.study.site.witness import verify_files
 
-    public = None if key is None else CoordinatorPublicKey.load(key)
-    found = verify_files(paths, public, words.strip().lower())
-    for problem in found.problems:
-        say(problem, err=True)
-    if found.problems:
-        raise StudyError(
-            f"not as the coordinator signed it ({counted(len(found.problems), 'problem')})"
-        )
-    for statement in found.statements:
-        say(_line(statement))
-    assert found.key is not None  # there was no problem
+    # Whoever is no site has no log, and is to have no new file.
+    log: AbstractContextManager[dict[str, Fact]] = nullcontext({})
     if site.exists():
-        _note(found.statements, site, found.key.signing)
+        log = site_log(site).during("verify", files=len(paths))
+    with log as what:
+        public = None if key is None else CoordinatorPublicKey.load(key)
+        found = verify_files(paths, public, words.strip().lower())
+        what["problems"] = len(found.problems)
+        for problem in found.problems:
+            say(problem, err=True)
+        if found.problems:
+            raise StudyError(
+                f"not as the coordinator signed it ({counted(len(found.problems), 'problem')})"
+            )
+        for statement in found.statements:
+            say(_line(statement))
+        what["plan"] = found.statements[0].plan
+        assert found.key is not None  # there was no problem
+        if site.exists():
+            _note(found.statements, site, found.key.signing)
     if not words and key is None:
         say(f"coordinator's key: {found.key.fingerprint}")
         say(f"compare by telephone: {fingerprint(found.statements[0].plan)}")

@@ -158,16 +158,12 @@ class Round:
         if not self._files:
             return True
         try:
-            answers = list(self.study.add_all(list(self._files)))
+            answers = list(self.study.add_all(list(self._files), uploads_only=True))
         except StudyError as error:
             _log.debug("%s", error)  # a person's command; it is over in a moment
             return False
-        uploads = self.study.state().uploads
         for (path, take), answer in zip(self._files.items(), answers, strict=True):
-            refusal = answer if isinstance(answer, UploadError) else None
-            if refusal is None and take.site not in uploads:  # what was sealed may be anything
-                refusal = UploadError("its answer is an evaluation and no upload")
-            self._decide(take, refusal)
+            self._decide(take, answer if isinstance(answer, UploadError) else None)
             path.unlink(missing_ok=True)
         self._files.clear()
         return True

@@ -15,7 +15,6 @@ Where there is such a key, kit, results and models have a file that signs the ot
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import SUFFIX, unseal
 from predbayes.exchange.upload import Upload
-from predbayes.files import file_digest
+from predbayes.files import file_digest, memory_file
 from predbayes.study.coordinator.signer import private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import PLAN_FILE, Kit, Labels
@@ -124,7 +123,7 @@ class StudyFolder:
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Path]:
-        """Decrypt a sealed file into a folder that is private, and gone afterwards."""
+        """Decrypt a sealed file in memory: whoever is killed meanwhile leaves nothing readable."""
         if path.suffix != SUFFIX:
             yield path
             return
@@ -132,8 +131,7 @@ class StudyFolder:
         assert plan.coordinator is not None  # or nothing would have been sealed
         named = plan.coordinator
         key = private_key(self.folder, named.signing.hex, named.encryption).encryption
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
-            plain = Path(private) / f"upload{PLAIN}"
+        with memory_file() as plain:
             unseal(path, plain, key, plan.digest())
             yield plain
 

@@ -22,7 +22,7 @@ from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import folded_name, require_site_name
 from predbayes.exchange.upload import Upload
-from predbayes.files import TEMPORARY, file_digest, put, remove, sync_folder
+from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
 from predbayes.study.coordinator.folder import PLAIN, RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
 from predbayes.study.coordinator.signer import Signer, private_key
@@ -105,17 +105,19 @@ class Step:
             if name != site and folded_name(name) == folded_name(site):
                 raise StudyError(f"{site} is too like {name}, which is in the study: one name each")
 
-    def add(self, path: Path) -> Accepted | None:
+    def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
         scratch = self.study.folder / UPLOADS / f"{TEMPORARY}upload"
         try:
             num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
-            site = self._open(scratch)
-            upload = self.intake.check(scratch, self.state.keys, self.state.heads)
+            with self._opened(scratch) as (plain, site):
+                upload = self.intake.check(plain, self.state.keys, self.state.heads)
             if site and site != upload.info.site:
                 raise UploadError("its envelope names another site than the one that signed it")
+            if uploads_only and upload.info.kind == "evaluation":
+                raise UploadError("it is an evaluation, and an upload was asked for")
             self.intake.rehearse(upload, lambda: self.study.kit.inputs)
             if upload.info.kind == "evaluation":
                 return self._accept_evaluation(scratch, upload, num_bytes)
@@ -128,19 +130,27 @@ class Step:
             remove(scratch)
             remove(_sealed(scratch))
 
-    def _open(self, scratch: Path) -> str:
-        """Decrypt a file in its place, and return whose it says that it is; "" where none is.
+    @contextmanager
+    def _opened(self, scratch: Path) -> Iterator[tuple[Path, str]]:
+        """Yield where a file can be read, and whose its envelope says that it is; "" without one.
 
-        A file that anybody could have read on its way is refused where the plan wants none such.
+        It is decrypted in its place or, if it is to stay sealed, in memory. A file that anybody
+        could have read on its way is refused where the plan wants none such.
         """
-        if not self.intake.plan.recipient:
-            return ""
+        plan, digest = self.intake.plan, self.intake.plan_digest
+        if not plan.recipient:
+            yield scratch, ""
+            return
         if not is_sealed(scratch):
             raise UploadError("it is not encrypted, as the plan asks: hand over the file .sealed")
         assert self.key is not None  # as the plan names one
-        scratch.replace(_sealed(scratch))
         key = self.key.encryption
-        return unseal(_sealed(scratch), scratch, key, self.intake.plan_digest).site
+        if plan.upload.keep_sealed:
+            with memory_file() as plain:
+                yield plain, unseal(scratch, plain, key, digest).site
+            return
+        scratch.replace(_sealed(scratch))
+        yield scratch, unseal(_sealed(scratch), scratch, key, digest).site
 
     def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
         site, digest = upload.info.site, upload.digest()
@@ -178,18 +188,19 @@ class Step:
         self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
     ) -> None:
         """Put a file in its place, and then write the entry that names it."""
-        digest, kept = upload.digest(), scratch
-        if self.intake.plan.upload.keep_sealed and _sealed(scratch).exists():
-            kept, more = _sealed(scratch), {**more, "sealed": True}
+        plan, digest = self.intake.plan, upload.digest()
+        sealed = bool(plan.recipient) and plan.upload.keep_sealed
+        if sealed:
+            more = {**more, "sealed": True}
         data = {
             "site": upload.info.site,
             "digest": digest,
-            "file_digest": file_digest(kept),
+            "file_digest": file_digest(scratch),
             "num_bytes": num_bytes,
             "num_rows": upload.info.num_rows,
             **more,
         }
-        put(kept, self.study.folder / UPLOADS / f"{digest}{SUFFIX if kept != scratch else PLAIN}")
+        put(scratch, self.study.folder / UPLOADS / f"{digest}{SUFFIX if sealed else PLAIN}")
         self.record(step, data)
 
     def receipt(self, site: str) -> bytes:

@@ -106,15 +106,22 @@ class Study(StudyFolder):
         with begin_step(self) as step:
             return self._add(step, Path(path))
 
-    def add_all(self, paths: Iterable[str | Path]) -> Iterator[Accepted | UploadError | None]:
+    def add_all(
+        self, paths: Iterable[str | Path], *, uploads_only: bool = False
+    ) -> Iterator[Accepted | UploadError | None]:
         """Take in several files, as `add` does; one lock for all.
 
         Each refusal is given in place of an exception.
+
+        Args:
+            paths: The files.
+            uploads_only: Whether an evaluation, which may be sealed so that nobody sees it before,
+                is refused.
         """
         with begin_step(self) as step:
             for path in paths:
                 try:
-                    yield self._add(step, Path(path))
+                    yield self._add(step, Path(path), uploads_only=uploads_only)
                 except UploadError as error:
                     yield error
 
@@ -183,9 +190,9 @@ class Study(StudyFolder):
     def _noted_admission(self, site: str, key: PublicKey) -> AbstractContextManager[object]:
         return self.audit.during("admit", site=site, key=key.fingerprint)
 
-    def _add(self, step: Step, path: Path) -> Accepted | None:
+    def _add(self, step: Step, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         with self.audit.during("add", file=path.name) as what:
-            accepted = step.add(path)
+            accepted = step.add(path, uploads_only=uploads_only)
             if accepted is None:
                 what["again"] = True
             else:
