@@ -46,6 +46,7 @@ TABLES = {
     "Model": "### `[model]`",
     "Learner": "### `[learner]`",
     "UploadRules": "### `[upload]`",
+    "Gate": "### `[gate]`",
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
     "Frozen": "### `[frozen]`",

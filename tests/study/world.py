@@ -13,6 +13,7 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import seal
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
+from predbayes.learning.gate import GateBounds
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.study.coordinator.study import Study
@@ -49,6 +50,7 @@ screening = "%(screening)s"
 [upload]
 kind = "%(kind)s"
 %(upload)s
+%(gate)s
 """
 _LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.0\nholdout_reason = 'drawn'\n"
 _CLASSES = """
@@ -108,11 +110,24 @@ class World:
         mean = inputs[:, 0] + 0.2 * noise * torch.randn(len(inputs), generator=rng)
         return Gaussian(mean, torch.full_like(mean, 0.3), torch.full_like(mean, 0.1))
 
-    def upload(self, site: str, predictive: Predictive | None = None) -> Upload:
+    def gate(self, site: str) -> torch.Tensor | None:
+        """What an honest site would say of where its rows lie, if the plan asks for it."""
+        if self.kit.plan.gate is None:
+            return None
+        slope = 1.5 * torch.rand(2, generator=generator(0, "gate", site)) - 0.75
+        return GateBounds().apply(self.kit.inputs[:, :2] @ slope)
+
+    def upload(
+        self,
+        site: str,
+        predictive: Predictive | None = None,
+        gate: torch.Tensor | None = None,
+    ) -> Upload:
         made = Upload.of_predictions(
             self.predictions(site) if predictive is None else predictive,
             num_rows=100 + len(site),
             class_rows=(40.0, 30.0, 30.0) if self.kit.plan.classification else None,
+            gate=self.gate(site) if gate is None else gate,
         )
         return made.named(site).for_plan(self.kit.digest, "drawn").having_seen(self.seen)
 
@@ -150,6 +165,7 @@ def make_world(
     learner: str = _LEARNER,
     upload: str = "",
     model: str = "hidden = [8]",
+    gate: str = "",
     coordinator: CoordinatorKey | None = None,
 ) -> World:
     """A frozen plan in a folder."""
@@ -164,6 +180,7 @@ def make_world(
         "learner": learner,
         "upload": upload,
         "model": model,
+        "gate": gate,
     }
     root.mkdir(parents=True, exist_ok=True)
     units = "" if labelled else "centre = 170.0\nscale = 10.0"  # which labels would tell

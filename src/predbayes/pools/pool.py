@@ -46,6 +46,11 @@ class Contribution:
         scaled = None if counts is None else counts * (most / self.num_rows)
         return replace(self, num_rows=most, class_rows=scaled)
 
+    def at(self, rows: Tensor | slice) -> Contribution:
+        """Return the same on some of the rows."""
+        gate = None if self.gate is None else self.gate[rows]
+        return replace(self, predictive=self.predictive[rows], gate=gate)
+
     def summand(self, **options: Any) -> PredictiveSum[Any]:
         """Return the site as a sum of one; the options are those of `PredictiveSum.of`."""
         return PredictiveSum.of(

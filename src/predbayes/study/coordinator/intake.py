@@ -2,8 +2,8 @@
 
 A file may come from anybody, so it is looked at from the outside in, and the first thing that is
 wrong ends it: size, header, plan, site and key, then the arrays' types and shapes, and only then
-their bytes: digest and signature, finiteness, range. What may be in memory at once is bounded by
-the plan and not by what a header claims.
+their bytes: digest and signature, finiteness, range, the gate's mean. What may be in memory at once
+is bounded by the plan and not by what a header claims.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import Tensor
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import Header, Spec
 from predbayes.exchange.sealed import sealed_room
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import GATE, Upload
 from predbayes.study.plan.models import site_arrays, site_network
-from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.schema import Gate, Plan
 from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
 from predbayes.study.result.scoring import MAX_STANDARD
@@ -30,6 +30,7 @@ MAX_ROWS = 10**9
 ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
 LEAST_TOLERANCE = 5  # rows, likewise
 _MAX_WEIGHT = 1e4
+_GATE_SLACK = 0.01  # of a logarithm: what rounding to half precision may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Expected:
 
     arrays: Mapping[str, Spec]
     max_samples: int  # 0 where arrays are no samples
+    gate: Spec | None = None  # beside them; None where the plan asks for none
 
     @classmethod
     def of(cls, plan: Plan) -> Expected:
@@ -45,20 +47,38 @@ class Expected:
         rows = plan.reference.num_rows
         dtype = plan.upload.precision
         if plan.upload.kind == "predictions":
+            gate = None if plan.gate is None else Spec(dtype, (rows,))
             if plan.classification:
-                return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0)
+                return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
             names = ("mean", "epistemic_var", "noise_var")
-            return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0)
-        return cls(site_arrays(plan), plan.learner.max_samples)
+            return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0, gate)
+        gate = None if plan.gate is None else Spec("float32", (rows,))
+        return cls(site_arrays(plan), plan.learner.max_samples, gate)
 
     @property
     def max_bytes(self) -> int:
         """More than this no honest file has."""
         num_bytes = sum(spec.num_bytes for spec in self.arrays.values())
-        return max(self.max_samples, 1) * num_bytes + HEADER_ROOM
+        gate = 0 if self.gate is None else self.gate.num_bytes
+        return max(self.max_samples, 1) * num_bytes + gate + HEADER_ROOM
 
     def check(self, declared: Mapping[str, Spec]) -> None:
         """Refuse other names, types and shapes."""
+        self._check_gate(declared.get(GATE))
+        self._check_rest({name: spec for name, spec in declared.items() if name != GATE})
+
+    def _check_gate(self, declared: Spec | None) -> None:
+        if declared is None and self.gate is not None:
+            raise UploadError(
+                "it has no gate, which the plan asks for; train again with this plan's kit and a "
+                "version of predbayes that knows gates"
+            )
+        if declared is not None and self.gate is None:
+            raise UploadError("it has a gate, which the plan does not ask for")
+        if declared != self.gate:
+            raise UploadError(f"array {GATE!r} does not have the type and shape of the plan")
+
+    def _check_rest(self, declared: Mapping[str, Spec]) -> None:
         if set(declared) != set(self.arrays):
             names = printable(", ".join(self.arrays))
             raise UploadError(f"the arrays are not those of the plan: {names}")
@@ -128,7 +148,10 @@ class Intake:
         info = upload.info
         try:
             sent = Upload.of_predictions(
-                predictive, num_rows=info.num_rows, class_rows=info.class_rows
+                predictive,
+                num_rows=info.num_rows,
+                class_rows=info.class_rows,
+                gate=upload.gate,
             )
             return sent.named(info.site)
         except UploadError as error:
@@ -177,6 +200,29 @@ class Intake:
                 raise UploadError("it counts more rows by class than in all")
         if info.kind == "weights" and _largest(upload) > _MAX_WEIGHT:
             raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
+        if upload.gate is not None and self.plan.gate is not None:
+            check_gate(self.plan.gate, upload.gate)
+
+
+def check_gate(agreed: Gate, gate: Tensor) -> None:
+    """Refuse a gate out of its bounds, and one that claims more rows than its site has.
+
+    The mean of a density ratio over the reference rows is the share of the site's rows that lie
+    where reference rows do: at most 1. So what a site weighs over all rows is no more than its row
+    count, whatever it claims of single rows.
+    """
+    low, high = float(gate.min()), float(gate.max())
+    if low < agreed.floor - _GATE_SLACK or high > agreed.ceiling + _GATE_SLACK:
+        raise UploadError(
+            f"its gate is from {low:g} to {high:g}; the plan bounds it by gate.floor = "
+            f"{agreed.floor:g} and gate.ceiling = {agreed.ceiling:g}"
+        )
+    mean = float(gate.double().exp().mean())
+    if mean > 1 + _GATE_SLACK:
+        raise UploadError(
+            f"its gate has a mean ratio of {mean:.3f} over the reference rows; no site's can be "
+            "above 1"
+        )
 
 
 def require_agreed(site: str, stated: int, agreed: int) -> None:

@@ -25,6 +25,7 @@ from predbayes.errors import PlanError, TextError, no_such
 from predbayes.study.plan.schema import (
     MAX_WEIGHT,
     Category,
+    Gate,
     Missing,
     Number,
     Plan,
@@ -43,6 +44,9 @@ MAX_CLASSES = 50
 
 EVALUATE_FRACTION = 0.3
 """Share of the labels that is set aside to score with, where there are enough of them."""
+
+GATE: Gate | None = Gate()
+"""What a new plan asks sites for."""
 
 _MAX_CODES = 2  # whole numbers that are a code and no quantity
 _MAX_NUMBER_CLASSES = 10
@@ -135,7 +139,15 @@ def draft(
     notes += _perhaps_codes([cells[c] for c, guess in columns.items() if guess.type == "number"])
     reference = _reference(file, len(frame), cells[target].num_filled, labelled, evaluate)
     rules = Rules(max_weight=MAX_WEIGHT)
-    plan = Plan(format=1, name=name, target=goal, columns=columns, reference=reference, rules=rules)
+    plan = Plan(
+        format=1,
+        name=name,
+        target=goal,
+        columns=columns,
+        reference=reference,
+        gate=GATE,
+        rules=rules,
+    )
     return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))
 
 

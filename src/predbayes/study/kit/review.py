@@ -155,9 +155,17 @@ def _labels(plan: Plan) -> Iterator[Finding]:
     if method == "beta" and not labelled:
         yield error("pool: beta is tuned on labelled rows, and there are none")
     elif method == "auto" and labelled < MIN_LABELS:
+        meant = "mixture" if plan.gate is None else "gated mixture"
         yield warning(
             f"reference: with {labelled} labelled rows the pool cannot be chosen: auto means "
-            f"the mixture, and sites cannot be screened well; at least {MIN_LABELS} are needed"
+            f"the {meant}, and sites cannot be screened well; at least {MIN_LABELS} are needed"
+        )
+    if plan.gate is not None and method != "auto":
+        yield warning(f"gate: the pool {method} does not use gates; delete the section")
+    if plan.gate is None and method == "auto" and labelled < MIN_LABELS:
+        yield warning(
+            "gate: without labels the pool is better if sites say how dense their rows lie; add a "
+            "line [gate] to ask them"
         )
     given = plan.target.centre is not None and plan.target.scale is not None
     if not plan.classification and not labelled and not given:

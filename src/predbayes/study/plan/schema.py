@@ -6,6 +6,7 @@
     [model]       the network that everybody gets back
     [learner]     what sites fit
     [upload]      what they send
+    [gate]        whether they also say how dense their rows lie at each reference row
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
@@ -210,6 +211,16 @@ class UploadRules(Section):
     keep_sealed: bool = False  # at the coordinator, who opens it only to finish and to verify
 
 
+class Gate(Section):
+    """Bounds of what sites say of how dense their rows lie at each reference row.
+
+    In logarithms of the ratio of two densities: of the site's rows, and of the reference rows.
+    """
+
+    floor: Annotated[Finite, Field(ge=-20, lt=0)] = -8.0
+    ceiling: Annotated[Finite, Field(gt=0, le=20)] = 4.0
+
+
 class Pool(Section):
     """How uploads are combined."""
 
@@ -301,6 +312,8 @@ class Plan(Section):
     model: Model = Model()
     learner: Learner = Learner()
     upload: UploadRules = UploadRules()
+    # None: sites send no gate. Left out where there is none, so that older versions read the model.
+    gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
     pool: Pool = Pool()
     rules: Rules = Rules()
     frozen: Frozen | None = None

@@ -27,11 +27,13 @@ _MATRICES = 3  # of a Gaussian process, in float64
 
 def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
     """Return the size in bytes of one site's arrays."""
+    num_gates = 0 if plan.gate is None else plan.reference.num_rows
     if plan.upload.kind == "weights":
-        return _NUMBER_BYTES * plan.learner.max_samples * num_parameters(plan, network)
+        num_weights = plan.learner.max_samples * num_parameters(plan, network)
+        return _NUMBER_BYTES * (num_weights + num_gates)
     width = 2 if plan.upload.precision == "float16" else _NUMBER_BYTES
     numbers = plan.num_outputs if plan.classification else 3  # mean and two variances
-    return width * numbers * plan.reference.num_rows
+    return width * (numbers * plan.reference.num_rows + num_gates)
 
 
 def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
@@ -51,7 +53,8 @@ def num_steps(plan: Plan, num_rows: int = 1) -> int:
     """Count the steps of the network's sampler at a site with so many rows to train on."""
     settings = sampler_settings(plan)
     num_batches = math.ceil(num_rows / settings.batch_size)
-    return num_batches * enough_epochs(settings.num_epochs, settings.min_steps, num_batches)
+    steps = num_batches * enough_epochs(settings.num_epochs, settings.min_steps, num_batches)
+    return steps if plan.gate is None else 2 * steps  # a gate costs about one more fit
 
 
 def training_bytes(plan: Plan, learner: str, num_rows: int, network: FrozenNetwork | None) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor
 from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.signing import fingerprint
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page
@@ -40,6 +40,8 @@ _PREDICTIONS = {
     "mean": "value that the site’s model expects, one for each of the {rows} reference rows",
     "epistemic_var": "how unsure the model is of it for want of rows (a variance), likewise",
     "noise_var": "how much true values scatter about it (a variance), likewise",
+    GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "
+    "these lie there, against how dense reference rows do, as a logarithm",
 }
 _WEIGHTS = {
     "weight": "weights",
@@ -108,6 +110,7 @@ def render_egress(
     arrays = in_order(upload.arrays)
     lines = array_lines(plan, arrays)
     grouped = len(lines) > MOST_ARRAYS
+    beside = [line for line in lines if line.name == GATE]
     digest = upload.digest()
     return render_page(
         "egress.html.j2",
@@ -116,7 +119,8 @@ def render_egress(
         info=upload.info,
         data=data,
         released=released,
-        lines=layer_lines(arrays) if grouped else lines,
+        lines=[*layer_lines(arrays), *beside] if grouped else lines,
+        has_gate=bool(beside),
         annex=lines if grouped else [],
         num_samples=len(upload.samples()) if upload.info.kind == "weights" else 0,
         num_bytes=num_bytes,
@@ -146,7 +150,7 @@ def array_lines(plan: Plan, arrays: Mapping[str, Tensor]) -> list[Line]:
 
 def layer_lines(arrays: Mapping[str, Tensor]) -> list[Line]:
     """Describe a network's arrays by layer, in as many layers as there is room for."""
-    paths = {name: _path(name) for name in arrays}
+    paths = {name: _path(name) for name in arrays if name != GATE}
     depth = max(len(path) for path in paths.values()) - 1
     while depth and len({path[:-1][:depth] for path in paths.values()}) > MOST_LAYERS:
         depth -= 1
@@ -188,7 +192,7 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
 
 
 def _meaning(plan: Plan, name: str) -> str:
-    if plan.upload.kind == "weights":
+    if plan.upload.kind == "weights" and name != GATE:
         layer = ".".join(_path(name)[:-1])
         return _weight_meaning(name) + (f" of layer {layer}" if layer else "")
     if name not in _PREDICTIONS:
@@ -198,8 +202,9 @@ def _meaning(plan: Plan, name: str) -> str:
 
 
 def _place(name: str) -> tuple[int, list[tuple[int, str]], str]:
-    """Predictions as they are listed above; weights by layer, and layers by their numbers."""
-    rank = list(_PREDICTIONS).index(name) if name in _PREDICTIONS else len(_PREDICTIONS)
+    """Predictions as they are listed above; weights by layer, and layers by their numbers; gate."""
+    order = [*_PREDICTIONS][:-1]
+    rank = order.index(name) if name in order else len(order) + (name == GATE)
     layer = [(int(part), "") if part.isdecimal() else (-1, part) for part in _path(name)[:-1]]
     return rank, layer, name
 

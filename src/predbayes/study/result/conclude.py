@@ -57,7 +57,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.selection import MIN_LABELS, TERMS
+from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import make_learner, site_network, standard_prior, student_network
@@ -130,7 +130,7 @@ class _Site:
     info: UploadInfo
     labelled: Contribution
     scored: Predictive
-    compared: Predictive  # on the rows of `_Run.compared_rows`
+    compared: Contribution  # on the rows of `_Run.compared_rows`
 
 
 def conclude(
@@ -158,7 +158,8 @@ def conclude(
     with _naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
         own = run.own_model()
         compared = rows.compare(
-            {site.accepted.site: site.compared for site in judged}, rng=run.rng("comparison")
+            {site.accepted.site: site.compared.predictive for site in judged},
+            rng=run.rng("comparison"),
         )
         screened = screen_sites(
             [site.labelled for site in judged],
@@ -181,11 +182,16 @@ def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
     for all. They are scored by the targets that are worst for them: no label is needed.
     """
     coordinates = torch.cat([predictive.natural(), predictive.moments()], -1)
+    if upload.gate is not None:
+        coordinates = torch.cat([coordinates, upload.gate.unsqueeze(1)], -1)
     rows = torch.cat([coordinates.argmin(0), coordinates.argmax(0)])
-    sent = contribution(upload, predictive[rows].bounded(LOG_PROB_FLOOR))
+    sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR)).at(rows)
     terms = TERMS[type(sent.predictive)]
     lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
-    if not all(bool(p.moments().isfinite().all()) for p in (lifted.mixture(), lifted.product())):
+    pools = [lifted.mixture(), lifted.product()]
+    if GATED in lifted.components:
+        pools.append(lifted.pool({GATED: 1.0}))
+    if not all(bool(pool.moments().isfinite().all()) for pool in pools):
         raise UploadError("what it predicts cannot be pooled: it is not finite")
     scores = row_values(plan, sent.predictive, worst_targets(sent.predictive))
     if not all(bool(rows.isfinite().all()) for rows in scores.values()):
@@ -258,8 +264,8 @@ class _Run:
                 with _naming(accepted.site):
                     info, sent = self._contribution(accepted, read)
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
-                labelled = replace(sent, predictive=sent.predictive[self.reference.labelled])
-                scored, others = sent.predictive[self.scored_rows], sent.predictive[compared]
+                labelled, others = sent.at(self.reference.labelled), sent.at(compared)
+                scored = sent.predictive[self.scored_rows]
                 sites.append(_Site(accepted, info, labelled, scored, others))
                 if lifted is not None:
                     yield lifted

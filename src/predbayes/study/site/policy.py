@@ -169,6 +169,8 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
     chosen = learner or ("network" if learning.name == "network" else "")
     if kind not in policy.kinds:
         yield f"upload.kind = {kind!r} of the plan is not among kinds of {where}"
+    if plan.gate is not None and not policy.gates:
+        yield f"[gate] of the plan asks for how dense rows lie, and gates = false of {where}"
     if rules.min_cell < policy.min_cell:
         yield _below("rules.min_cell", rules.min_cell, "min_cell", policy.min_cell, where)
     if learning.holdout < policy.min_holdout:

@@ -2,8 +2,10 @@
 
     rows      encoded as the plan says; a share of them is held out and never trained on
     fit       the plan's network, or with uploads of predictions any learner
-    upload    predictions on the reference inputs, or weight samples; row count, and class counts
-              where none is below the plan's `min_cell`
+    gate      if the plan asks for it: how dense the site's rows lie at each reference row, learnt
+              by the learner's counterpart for two classes (`predbayes.learning.gate`)
+    upload    predictions on the reference inputs, or weight samples; gate; row count, and class
+              counts where none is below the plan's `min_cell`
 
 Everything random derives from the plan's seed, the site's name and, where a learner is refitted by
 the bootstrap, its rows: the same rows give the same upload to the bit, also if training was killed
@@ -22,10 +24,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,14 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
-from predbayes.learning.local import LocalLearner, Predictor, SGHMCLearner
+from predbayes.learning.gate import GateBounds, log_density_ratio
+from predbayes.learning.local import (
+    LocalLearner,
+    Predictor,
+    SGHMCLearner,
+    TellsApart,
+    binary_learner,
+)
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
 from predbayes.progress import Callback, Event, listening
@@ -64,6 +74,7 @@ HOLDOUT_FILE = "holdout.safetensors"
 HELD_BACK = "held-back.safetensors"
 EGRESS_FILE = "egress.html"
 _CHECKPOINT = "checkpoint.safetensors"
+_CHECKPOINTS = "checkpoint*.safetensors"  # of the model, and of each fit of the gate
 _LEAST_ROWS = 2
 _SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
 
@@ -184,7 +195,8 @@ class Training:
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
             write_bytes(home / "trained.json", marker.encode())
-            remove(home / _CHECKPOINT)
+            for path in home.glob(_CHECKPOINTS):
+                remove(path)
         return self._release(upload, rows, again=again)
 
     def _require_policy(self, rows: SiteRows) -> None:
@@ -326,12 +338,17 @@ def fit_site(
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
         own = fitted.fit(rows[kept], rng=rng, **options)
+        gate = None
+        if plan.gate is not None:
+            teller = _teller(plan, fitted, device, allow_networks)
+            gate = _gate(kit, site, SiteRows(*rows[kept]), teller, checkpoint)
         upload = upload_of(
             own,
             plan.upload.kind,
             rows[kept],
             kit.inputs,
             count_classes=plan.classification,
+            gate=gate,
             dtype=upload_dtype(plan),
             rng=rng,
         )
@@ -339,6 +356,51 @@ def fit_site(
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
     return told.having_seen(head), own
+
+
+def _teller(
+    plan: Plan, fitted: LocalLearner, device: str, allow_networks: Collection[str]
+) -> LocalLearner:
+    """The learner of the gate: that of the model for two classes, or if it has none the network."""
+    if not isinstance(fitted, TellsApart):
+        require_allowed(plan, allow_networks, IN_SITE_FILE)
+        fitted = make_learner(plan, "network", device)
+    teller: LocalLearner = binary_learner(fitted)
+    return teller
+
+
+def _gate(
+    kit: Kit, site: str, rows: SiteRows, teller: LocalLearner, checkpoint: Checkpoint | None
+) -> Tensor:
+    """The site's gate on the reference rows: all of them are contrast rows, roles are secret."""
+    plan = kit.plan
+    assert plan.gate is not None
+    if checkpoint is not None and isinstance(teller, SGHMCLearner):
+        teller = _Resumed(teller, checkpoint)
+    return log_density_ratio(
+        teller,
+        rows.inputs,
+        kit.inputs,
+        bounds=GateBounds(plan.gate.floor, plan.gate.ceiling),
+        # Of its own, so that a plan without a gate has the same model; by the rows, as bootstrap
+        # weights are.
+        rng=generator(plan.seed, "gate", site, rows.digest()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """A learner each of whose fits, told by their order, goes on where it was stopped."""
+
+    learner: SGHMCLearner
+    checkpoint: Checkpoint  # of the site's model, beside which those of the fits are kept
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def fit(self, rows: Any, *, rng: torch.Generator) -> Any:
+        kept, number = self.checkpoint, next(self.numbers)
+        path = kept.path.with_stem(f"{kept.path.stem}-gate-{number}")
+        own = Checkpoint(path, f"{kept.identity} gate {number}", kept.every_seconds)
+        return self.learner.fit(rows, rng=rng, checkpoint=own)
 
 
 def _within(hours: float) -> Callback:

@@ -119,6 +119,8 @@ class Policy(Limits):
     round_rows: Annotated[int, Field(gt=0)] = 1  # row counts that leave are multiples of it
     max_near: Annotated[int, Field(ge=0)] | None = None  # reference rows near own rows; None: as
     # many as chance explains
+    # Whether a plan may ask for the gate; left out of digests where it may.
+    gates: Annotated[bool, Field(exclude_if=lambda may: may)] = True
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
 
 
