@@ -53,6 +53,8 @@ from .pools.beta import BetaPool as BetaPool
 from .pools.beta import mixture as mixture
 from .pools.beta import product as product
 from .pools.gated import GatedPool as GatedPool
+from .pools.informed import gpoe as gpoe
+from .pools.informed import rbcm as rbcm
 from .pools.pool import Contribution as Contribution
 from .pools.pool import Pool as Pool
 from .pools.pool import PoolState as PoolState

@@ -39,6 +39,7 @@ from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.informed import gpoe, rbcm
 from predbayes.pools.tempered import Tempered
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
@@ -77,6 +78,8 @@ METHODS = {
     "beta": lambda family: Pooled(learner(family), BetaPool()),
     "beta by predictions": lambda family: Pooled(learner(family), BetaPool(), send="predictions"),
     "released beta": lambda family: Pooled(learner(family), BetaPool(beta="released")),
+    "rbcm": lambda family: Pooled(learner(family), rbcm()),
+    "gpoe": lambda family: Pooled(learner(family), gpoe()),
     "tempered mixture": lambda family: Pooled(learner(family), Tempered()),
     "tempered product": lambda family: Pooled(learner(family), Tempered("product")),
     "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20)),

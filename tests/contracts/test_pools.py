@@ -17,6 +17,7 @@ from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
 from predbayes.pools.gated import GatedPool
+from predbayes.pools.informed import gpoe, rbcm
 from predbayes.pools.pool import Contribution
 from predbayes.pools.tempered import Tempered
 from predbayes.predictive.families import Categorical, Gaussian
@@ -27,6 +28,8 @@ OWN_POOL = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "own_pool
 POOLS = {
     "mixture": mixture(),
     "product": product(),
+    "robust committee": rbcm(),
+    "generalised product": gpoe(),
     "beta": BetaPool(),
     "released beta": BetaPool("released"),
     "tempered mixture": Tempered(),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
+from predbayes.errors import TrainingError
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.predictive.metrics import accuracy
 from predbayes.seeding import generator
 
@@ -63,24 +67,42 @@ def numbered(rows):
     learner = Numbered()
     inputs, _ = rows
     targets = 100 * inputs[:NUM_LABELS, 0]
-    return learner, cross_fitted(learner, inputs, targets, num_folds=4, rng=generator(0))
+    fitted = cross_fitted(learner, inputs, targets, num_folds=4, num_repeats=3, rng=generator(0))
+    return learner, fitted
 
 
-def test_no_row_is_predicted_by_a_model_that_saw_it(rows, numbered):
+def mean_of_numbered(models):
+    """Of models k: their mean beyond the input, variance, and epistemic variance."""
+    mean = sum(models) / len(models)
+    spread = sum((k - mean) ** 2 for k in models) / len(models)
+    return mean, 1 + mean + spread, (1 + mean) / 2 + spread
+
+
+def test_a_row_is_predicted_by_the_models_that_did_not_see_it(rows, numbered):
     learner, predictive = numbered
     x = rows[0][:, 0]
     assert len(predictive) == NUM_ROWS
     for row in range(NUM_LABELS):
-        (model,) = (k for k, (seen, _) in enumerate(learner.seen) if row not in seen)
-        assert float(predictive.mean[row]) == float(x[row]) + model
-        assert float(predictive.var[row]) == 1 + model
-        assert float(predictive.epistemic_var[row]) == (1 + model) / 2
+        models = [k for k, (seen, _) in enumerate(learner.seen) if row not in seen]
+        assert [k // 4 for k in models] == [0, 1, 2]  # one of each repeat
+        mean, var, epistemic = mean_of_numbered(models)
+        assert float(predictive.mean[row] - x[row]) == pytest.approx(mean, abs=1e-5)
+        assert float(predictive.var[row]) == pytest.approx(var)
+        assert float(predictive.epistemic_var[row]) == pytest.approx(epistemic)
 
 
-def test_every_part_is_left_out_once_and_parts_are_of_one_size(numbered):
+def test_in_every_repeat_each_part_is_left_out_once_and_parts_are_of_one_size(numbered):
     learner, _ = numbered
-    sizes = sorted(NUM_LABELS - len(seen) for seen, _ in learner.seen)
-    assert sizes == [5, 6, 6, 6]
+    assert len(learner.seen) == 3 * 4
+    for repeat in range(3):
+        seen = [rows for rows, _ in learner.seen[4 * repeat : 4 * repeat + 4]]
+        assert sorted(NUM_LABELS - len(rows) for rows in seen) == [5, 6, 6, 6]
+
+
+def test_parts_are_others_in_every_repeat(numbered):
+    learner, _ = numbered
+    parts = {tuple(seen[:, 0].tolist()) for seen, _ in learner.seen}
+    assert len(parts) == 12
 
 
 def test_labels_stay_with_their_rows(numbered):
@@ -89,27 +111,78 @@ def test_labels_stay_with_their_rows(numbered):
         assert torch.equal(targets, 100 * seen[:, 0])
 
 
-def test_elsewhere_all_models_are_averaged(rows, numbered):
-    """Models 0 to 3: 1.5 beyond the input, variance 2.5 on average and 1.25 by disagreement."""
+def test_elsewhere_models_are_averaged_as_on_labelled_rows_and_then_log_linearly(rows, numbered):
+    """One of each repeat; of the four means precisions are averaged, and precision × mean."""
     _, predictive = numbered
+    means, variances, epistemic = torch.tensor(
+        [mean_of_numbered([k, 4 + k, 8 + k]) for k in range(4)]
+    ).T
+    x = rows[0][NUM_LABELS:, 0]
+    precision = (1 / variances).mean()
+    expected = ((x[:, None] + means) / variances).mean(1) / precision
     elsewhere = predictive[NUM_LABELS:]
-    torch.testing.assert_close(elsewhere.mean, rows[0][NUM_LABELS:, 0] + 1.5)
-    torch.testing.assert_close(elsewhere.var, torch.full((8,), 2.5 + 1.25))
-    torch.testing.assert_close(elsewhere.epistemic_var, torch.full((8,), 1.25 + 1.25))
+    torch.testing.assert_close(elsewhere.mean, expected)
+    torch.testing.assert_close(elsewhere.var, (1 / precision).expand(8))
+    share = (epistemic / variances).mean()
+    torch.testing.assert_close(elsewhere.epistemic_var, (share / precision).expand(8))
+
+
+@pytest.mark.parametrize("num_repeats", [1, 2, 5])
+def test_labelled_rows_and_others_have_the_same_log_odds_on_average(num_repeats):
+    """Models that are noise about one truth.
+
+    The mean of ever so many of them is flatter than a mean of R: if other rows had that, a weight
+    that is right on labelled rows would be too small there.
+    """
+
+    class Noise:
+        def fit(self, rows, *, rng):
+            class Model:
+                def predict(self, new):
+                    noise = 3 * torch.randn(len(new), 2, generator=rng, dtype=torch.float64)
+                    return Categorical.from_natural(torch.tensor([3.0, 0.0]) + noise)
+
+            return Model()
+
+    num_labels = 2000
+    inputs, targets = torch.zeros(2 * num_labels, 1), torch.zeros(num_labels, dtype=torch.long)
+    fitted = cross_fitted(
+        Noise(), inputs, targets, num_repeats=num_repeats, rng=generator(num_repeats)
+    )
+    odds = fitted.log_probs[:, 0] - fitted.log_probs[:, 1]
+    labelled, others = odds[:num_labels], odds[num_labels:]
+    error = ((labelled.var() + others.var()) / num_labels).sqrt()
+    assert abs(float(labelled.mean() - others.mean())) < 3 * float(error)
+
+
+def test_there_is_at_least_one_repeat(rows):
+    with pytest.raises(TrainingError, match="num_repeats must be at least 1, not 0"):
+        cross_fitted(Memory(), *rows, num_repeats=0, rng=generator(0))
 
 
 def test_a_row_does_not_depend_on_its_own_label(rows):
     """Bit by bit; nor on the labels of its part. Every other row does."""
+    inputs, targets = rows
+    once = partial(cross_fitted, Memory(), inputs, num_repeats=1)
+    before = once(targets, rng=generator(0)).log_probs
+    for row in range(NUM_LABELS):
+        changed = targets.clone()
+        changed[row] = (changed[row] + 1) % NUM_CLASSES
+        after = once(changed, rng=generator(0)).log_probs
+        same = (after == before).all(-1)
+        assert bool(same[row])
+        assert int(same.sum()) in (4, 5)  # 23 rows in five parts
+        assert not bool(same[NUM_LABELS:].any())
+
+
+def test_nor_if_it_is_repeated(rows):
     inputs, targets = rows
     before = cross_fitted(Memory(), inputs, targets, rng=generator(0)).log_probs
     for row in range(NUM_LABELS):
         changed = targets.clone()
         changed[row] = (changed[row] + 1) % NUM_CLASSES
         after = cross_fitted(Memory(), inputs, changed, rng=generator(0)).log_probs
-        same = (after == before).all(-1)
-        assert bool(same[row])
-        assert int(same.sum()) in (4, 5)  # 23 rows in five parts
-        assert not bool(same[NUM_LABELS:].any())
+        assert torch.equal(after[row], before[row])
 
 
 def test_who_memorises_is_honest_all_the_same(rows):
@@ -128,7 +201,7 @@ def test_the_generator_deals_the_parts_and_gives_each_model_its_own(rows):
     first, same, other = (Numbered() for _ in range(3))
     for learner, seed in ((first, 0), (same, 0), (other, 1)):
         cross_fitted(learner, inputs, targets.float(), rng=generator(seed))
-    assert len(set(first.draws)) == 5
+    assert len(set(first.draws)) == len(first.draws) == NUM_REPEATS * 5
     assert first.draws == same.draws
     assert first.draws != other.draws
     assert all(torch.equal(a[0], b[0]) for a, b in zip(first.seen, same.seen, strict=True))
@@ -155,11 +228,12 @@ def test_how_much_a_model_draws_is_no_matter_to_the_next(rows):
 def test_parts_are_dealt_at_random_not_in_order(numbered):
     learner, _ = numbered
     left_out = [sorted(set(range(NUM_LABELS)) - set(x[:, 0].tolist())) for x, _ in learner.seen]
+    left_out = left_out[:4]
     assert left_out != [list(range(k, NUM_LABELS, 4)) for k in range(4)]
 
 
 def test_a_variance_that_is_not_split_stays_so(rows):
-    """Also elsewhere, though models disagree there: a part of the rows cannot have another kind."""
+    """Though models disagree: two or three of them are too few to split it by."""
     inputs, targets = rows
     learner = Numbered(splits_variance=False)
     assert cross_fitted(learner, inputs, targets.float(), rng=generator(0)).epistemic_var is None
@@ -175,7 +249,9 @@ def test_there_need_not_be_other_rows(learner, rows):
 def test_fewer_labels_than_parts_are_each_left_out(rows):
     inputs, targets = rows
     learner = Numbered()
-    predictive = cross_fitted(learner, inputs, targets[:3].float(), num_folds=5, rng=generator(0))
+    predictive = cross_fitted(
+        learner, inputs, targets[:3].float(), num_folds=5, num_repeats=1, rng=generator(0)
+    )
     models = (predictive.mean[:3] - inputs[:3, 0]).tolist()
     assert sorted(models) == [0, 1, 2]
     for row, model in enumerate(models):

@@ -25,6 +25,7 @@ from predbayes.methods.server_only import ServerOnly
 from predbayes.pools import auto as auto_module
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture
+from predbayes.pools.prior import marginal_predictive
 from predbayes.pools.tempered import Tempered
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.metrics import nll
@@ -337,18 +338,43 @@ class TestWhatItChoosesFrom:
         _, total, *_ = components_chosen_from(monkeypatch, method, sites, reference)
         assert MARGINAL not in total.components
 
-    def test_options_reach_the_selection_and_the_own_model(self, monkeypatch):
-        folds = []
+    def test_a_labelled_rows_marginal_does_not_know_its_label(self, monkeypatch):
+        """Bit by bit; where there is no label it is the distribution of them all."""
+        sites, reference, _ = world(Gaussian)
+        method, marginals = auto(Gaussian, own="none"), []
+        for row in (None, 0, 17):
+            changed = reference.targets.clone()
+            if row is not None:
+                changed[row] += 50.0
+            altered = dataclasses.replace(reference, targets=changed)
+            _, total, *_ = components_chosen_from(monkeypatch, method, sites, altered)
+            marginals.append(total.component(MARGINAL))
+            if row is not None:
+                same = (marginals[-1] == marginals[0]).all(-1)
+                assert bool(same[row])
+                assert int(same.sum()) == 12  # 60 rows in five parts
 
-        def spy(*arguments, num_folds, rng):
-            folds.append(num_folds)
+    def test_elsewhere_the_marginal_is_that_of_all_labels(self):
+        _, reference, _ = world(Gaussian)
+        found = marginal_predictive("default", reference, num_folds=5, rng=generator(0))
+        targets = reference.targets.double()
+        others = found[len(targets) :]
+        assert len(found) == len(reference.inputs)
+        torch.testing.assert_close(others.mean, targets.mean().expand(len(others)))
+        torch.testing.assert_close(others.var, targets.var().expand(len(others)))
+
+    def test_options_reach_the_selection_and_the_own_model(self, monkeypatch):
+        asked = []
+
+        def spy(*arguments, num_folds, num_repeats, rng):
+            asked.append((num_folds, num_repeats))
             return cross_fitted(*arguments, num_folds=num_folds, rng=rng)
 
         monkeypatch.setattr(pooled_module, "cross_fitted", spy)
         sites, reference, _ = world(num_labels=20)
-        method = auto(num_folds=3, min_labels=15, floor=-0.5, keep_apart=True)
+        method = auto(num_folds=3, num_repeats=2, min_labels=15, floor=-0.5, keep_apart=True)
         _, total, _, _, options = components_chosen_from(monkeypatch, method, sites, reference)
-        assert folds == [3]
+        assert asked == [(3, 2)]
         assert (options["num_folds"], options["min_labels"]) == (3, 15)
         for name in (
             "mixture",

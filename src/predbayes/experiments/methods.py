@@ -49,11 +49,13 @@ class MethodSpec:
 METHODS: dict[str, MethodSpec] = {
     "mixture": MethodSpec("predbayes.pools.beta:mixture"),
     "product": MethodSpec("predbayes.pools.beta:product"),
+    "rbcm": MethodSpec("predbayes.pools.informed:rbcm"),
+    "gpoe": MethodSpec("predbayes.pools.informed:gpoe"),
     "beta": MethodSpec("predbayes.pools.beta:BetaPool"),
     "gated": MethodSpec("predbayes.pools.gated:GatedPool"),
     "gated-log": MethodSpec("predbayes.pools.gated:GatedPool", options={"pool": "log"}),
-    "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}),
-    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool"),
+    "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=2),
+    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool", version=2),
     "tempered-mixture": MethodSpec(
         "predbayes.pools.tempered:Tempered", options={"component": "mixture"}
     ),

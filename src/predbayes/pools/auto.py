@@ -25,8 +25,9 @@ import torch
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.pool import Contribution, OwnModel, PoolState
-from predbayes.pools.prior import SumsUnderAPrior
+from predbayes.pools.prior import SumsUnderAPrior, marginal_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
     MIN_LABELS,
@@ -62,6 +63,8 @@ class AutoPool(SumsUnderAPrior):
         count_classes: Whether sites say how many rows of each class they have.
         gates: Whether sites send their gates.
         num_folds: Parts of the labelled rows in cross-validation.
+        num_repeats: How often the own model is cross-fitted, with other parts each time: repeats ×
+            folds fits.
         min_labels: With fewer labels the pool is the mixture.
     """
 
@@ -70,6 +73,7 @@ class AutoPool(SumsUnderAPrior):
     count_classes: bool = True
     gates: bool = True
     num_folds: int = 5
+    num_repeats: int = NUM_REPEATS
     min_labels: int = MIN_LABELS
 
     def __post_init__(self) -> None:
@@ -78,6 +82,8 @@ class AutoPool(SumsUnderAPrior):
             raise TrainingError(
                 f"num_folds must be from 2 to min_labels ({self.min_labels}), not {self.num_folds}"
             )
+        if self.num_repeats < 1:
+            raise TrainingError(f"num_repeats must be at least 1, not {self.num_repeats}")
 
     @property
     def streams(self) -> bool:
@@ -104,10 +110,15 @@ class AutoPool(SumsUnderAPrior):
         sites: Sequence[_Site] = total.items if isinstance(total, Kept) else ()
         # Out of place: what was handed in stays as it is.
         pooled = reduce(add, (site.summand for site in sites)) if sites else total
-        fit_rng, fold_rng = split(rng, 2)
+        fit_rng, fold_rng, marginal_rng = split(rng, 3)
         own = self._own_model(reference, fit_rng)
+        marginal = None
+        if len(reference.targets) >= self.min_labels:
+            marginal = marginal_predictive(
+                self.prior, reference, num_folds=self.num_folds, rng=marginal_rng
+            )
         pooled = with_coordinator(
-            pooled, own, reference.targets, prior=state.prior, floor=self.floor
+            pooled, own, reference.targets, marginal=marginal, floor=self.floor
         )
         for site in sites:
             pooled = pooled.with_component(site_component(site.name), site.predictive)
@@ -134,7 +145,13 @@ class AutoPool(SumsUnderAPrior):
             return own
         assert callable(own)
         try:
-            return own(reference.inputs, reference.targets, num_folds=self.num_folds, rng=rng)
+            return own(
+                reference.inputs,
+                reference.targets,
+                num_folds=self.num_folds,
+                num_repeats=self.num_repeats,
+                rng=rng,
+            )
         except TrainingError as error:
             _log.warning("the pool is without a model of the labelled rows: %s", error)
             return None

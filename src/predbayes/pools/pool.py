@@ -117,7 +117,13 @@ class OwnModel(Protocol):
     """Gives the coordinator's own model of the labelled rows, on all reference inputs."""
 
     def __call__(
-        self, inputs: Tensor, targets: Tensor, *, num_folds: int, rng: torch.Generator
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        num_folds: int,
+        num_repeats: int,
+        rng: torch.Generator,
     ) -> Predictive:
         """Return predictives that are honest on the labelled rows, which come first."""
 

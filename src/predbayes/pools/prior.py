@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
+import torch
+
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState
-from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive, joined
+from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.pooling import PredictiveSum
 
 PriorChoice = Literal["default", "flat", "reference"]
@@ -66,3 +69,35 @@ def prior_predictive(
     if len(targets) < 2 or not float(targets.var()) > 0:
         raise TrainingError("prior 'reference' needs reference targets with a variance")
     return Gaussian(targets.mean().view(1), targets.var().view(1))
+
+
+def marginal_predictive(
+    choice: PriorChoice | Predictive,
+    reference: ReferenceRows,
+    *,
+    num_folds: int,
+    rng: torch.Generator,
+) -> Predictive | None:
+    """Return the prior as a component on all reference rows, honest on the labelled ones.
+
+    A prior that is made of the labels is made, for a labelled row, of those of the other parts:
+    what is weighed on a row must not have seen its label.
+    """
+    whole = prior_predictive(choice, reference)
+    if not isinstance(choice, str) or not isinstance(whole, Gaussian):
+        return whole
+    targets = reference.targets.double()
+    parts = folds(len(targets), num_folds, rng=rng)
+    least = 1e-6 * float(whole.var)  # of labels that are all the same but for one part
+    held_out = []
+    for out, seen in parts:
+        rest = targets[seen]
+        apart = Gaussian(rest.mean().view(1), rest.var().clamp_min(least).view(1))
+        held_out.append(_rows(apart, len(out)))
+    others = _rows(whole, len(reference.inputs) - len(targets))
+    return joined([in_row_order(parts, held_out), others])
+
+
+def _rows(predictive: Gaussian, num_rows: int) -> Gaussian:
+    """One predictive on several rows."""
+    return predictive[torch.zeros(num_rows, dtype=torch.long)]

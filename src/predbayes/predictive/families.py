@@ -71,6 +71,12 @@ class Predictive(Protocol):
     def informed(self, prior: Self) -> Self:
         """This predictive as an expert: the prior where it knows no more than the prior."""
 
+    def information(self, prior: Self | None) -> Tensor:
+        """The prior's entropy less its own in nats, (B,): what it knows beyond the prior.
+
+        Zero, not less, where it is less certain than the prior.
+        """
+
     @classmethod
     def from_natural(cls, natural: Tensor) -> Self:
         """The predictive with these natural coordinates (for a categorical up to a shift)."""
@@ -177,6 +183,12 @@ class Categorical:
     def informed(self, prior: Categorical) -> Categorical:  # noqa: ARG002
         """Itself: every categorical product is proper."""
         return self
+
+    def information(self, prior: Categorical | None) -> Tensor:
+        """Entropy of the prior, log C of a flat one, less its own."""
+        uniform = math.log(self.log_probs.shape[-1])
+        before = uniform if prior is None else prior.entropy().double()
+        return (before - self.entropy().double()).clamp_min(0.0)
 
     @classmethod
     def from_natural(cls, natural: Tensor) -> Categorical:
@@ -296,12 +308,20 @@ class Gaussian:
         """The prior itself where the variance is not below the prior's.
 
         A client less certain than the prior would take precision away from the product, which could
-        then have none left. Knowing nothing is the least that a client can know.
+        then have none left. Knowing nothing is the least that a client can know. As a client's
+        variance passes the prior's the product jumps by what its mean is off the prior's: the
+        robust product weighs by `information`, which fades out, and does not.
         """
         prior_mean, prior_var = prior.mean.to(self.mean), prior.var.to(self.var)
         knows = self.var < prior_var
         mean = torch.where(knows, self.mean, prior_mean)
         return Gaussian(mean, torch.where(knows, self.var, prior_var), self.epistemic_var)
+
+    def information(self, prior: Gaussian | None) -> Tensor:
+        """Half of log prior variance − log variance."""
+        if prior is None:
+            raise PoolError("what a Gaussian knows is relative to a prior; give the clients one")
+        return (0.5 * (prior.var.double().log() - self.var.double().log())).clamp_min(0.0)
 
     @classmethod
     def from_natural(cls, natural: Tensor) -> Gaussian:

@@ -12,6 +12,9 @@ from predbayes.predictive.families import Predictive, joined
 Folds = list[tuple[Tensor, Tensor]]
 """For each part the rows in it and all others, ascending."""
 
+NUM_REPEATS = 2
+"""How often rows are dealt into parts for a cross-fitted model, with other parts each time."""
+
 
 def folds(num_rows: int, num_folds: int, *, rng: torch.Generator) -> Folds:
     """Deal rows at random into parts.

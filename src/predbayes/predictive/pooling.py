@@ -19,14 +19,21 @@ Terms beyond the paper's two, each the base of a pool or a component of one (H: 
 n_kc: rows of class c at client k, pi_k: their shares, smoothed):
 
     log pool        sum_k w_k eta_k / sum_k w_k
-    entropy         the same with weights log C - H(p_k(x)): who knows something at this input
+    entropy         the same with weights i_k(x): who knows something at this input
     class mixture   sum_k n_kc p_kc / sum_k n_kc: who has seen the class
     corrected       sum_k w_k (log p_k - log pi_k) / sum_k w_k: without the clients' own base rates
     trust T         the mixture with weights w_k v_k(x)^-T, v the epistemic variance
     gated T         the mixture with weights w_k r_k(x)^T, r the client's gate p_k(x) / p_ref(x)
     gated log T     the log pool with the same weights
+    robust          eta_0 + sum_k i_k (eta_k - eta_0), with i_k the weights of entropy
 
 With T = 1 and exact gates the gated mixture is what all rows together say (`docs/gates.md`).
+
+What a client knows at an input is i_k(x) = H(prior) - H(p_k(x)) in nats, at least zero: for a
+Gaussian 1/2 (log var_0 - log var_k(x)). The mean with these weights, *entropy*, is the generalised
+product of experts (Cao and Fleet, 2014); the sum, *robust*, the robust Bayesian committee machine
+(Deisenroth and Ng, 2015). Both fade continuously as a client comes to know no more than the prior,
+and no client takes precision away: robust is proper wherever the prior is.
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian,
 
 P = TypeVar("P", bound=Predictive)
 Coordinates = Literal["natural", "moments"]
-_Kind = Coordinates | Literal["fixed"]  # natural coordinates of what is no sum
+_Kind = Coordinates | Literal["added", "fixed"]  # natural, added to the prior, or of what is no sum
 Weight = float | tuple[float, ...]
 """Of a component: one number, or one for each class."""
 
@@ -57,6 +64,7 @@ class Client(Generic[P]):
     rows: float
     class_rows: Tensor | None = None  # (C,)
     gate: Tensor | None = None  # (B,), log p_k(x) / p_ref(x)
+    prior: P | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,8 @@ class Term:
             depend on the input, (D,) for weights that depend on the class.
         shift: Gives what is added to a client's coordinates first.
         available: Whether a client can contribute; if one cannot, the sum is without this term.
+        adds: Whether the component is the prior and the sum of what clients add to it, of natural
+            coordinates, and not the mean over clients.
     """
 
     name: str
@@ -77,20 +87,32 @@ class Term:
     weigh: Callable[[Client[Any]], float | Tensor]
     shift: Callable[[Client[Any]], Tensor] | None = None
     available: Callable[[Client[Any]], bool] = lambda client: True  # noqa: ARG005
+    adds: bool = False
 
 
-def _information(client: Client[Categorical]) -> Tensor:
-    """What the client knows about each input: log C - H(p), zero for a uniform predictive."""
-    num_classes = client.predictive.log_probs.shape[-1]
-    entropy = client.predictive.entropy().unsqueeze(-1)
-    # Numerics: rounding must not make it negative, nor all weights at an input zero.
-    return (math.log(num_classes) - entropy.double()).clamp_min(1e-9)
+def _information(client: Client[Any]) -> Tensor:
+    """What the client knows about each input, (B, 1)."""
+    known: Tensor = client.predictive.information(client.prior).unsqueeze(-1)
+    return known
+
+
+def _can_inform(client: Client[Any]) -> bool:
+    return client.prior is not None or isinstance(client.predictive, Categorical)
 
 
 NATURAL = Term("natural", "natural", lambda client: 1.0)  # noqa: ARG005
 MOMENTS = Term("moments", "moments", lambda client: client.rows)
-ENTROPY = Term("entropy", "natural", _information)
+ENTROPY = Term(
+    "entropy",
+    "natural",
+    # Numerics: not all weights at an input may be zero.
+    lambda client: _information(client).clamp_min(1e-9),
+    available=_can_inform,
+)
 """A log pool that listens, at each input, to the clients that know something there."""
+
+ROBUST = Term("robust", "natural", _information, available=_can_inform, adds=True)
+"""A product that counts each client, at each input, by what it knows there."""
 
 LOG_POOL = Term("log_pool", "natural", lambda client: client.rows)
 
@@ -235,14 +257,15 @@ class PredictiveSum(Generic[P]):
             raise PoolError(
                 f"a gate has one number per row, {len(predictive)} of them, not {tuple(gate.shape)}"
             )
-        client = Client(predictive.bounded(floor), rows, class_rows, gate)
+        client = Client(predictive.bounded(floor), rows, class_rows, gate, prior)
         expert = client.predictive if prior is None else client.predictive.informed(prior)
         values: dict[str, Tensor] = {}
         weights: dict[str, float | Tensor] = {}
         given = [term for term in (*_ALWAYS, *terms) if term.available(client)]
         for term in given:
-            natural = term.coordinates == "natural"
-            coordinates = expert.natural() if natural else client.predictive.moments()
+            # Only the paper's product counts a client that knows nothing as the prior.
+            source = expert if term is NATURAL else client.predictive
+            coordinates = source.natural() if term.coordinates == "natural" else source.moments()
             if term.shift is not None:
                 coordinates = coordinates + term.shift(client)
             weight = term.weigh(client)
@@ -253,7 +276,9 @@ class PredictiveSum(Generic[P]):
         # reduction is far cheaper than testing every element.
         if not all(math.isfinite(value.sum().item()) for value in values.values()):
             raise PoolError("a client's predictives are not finite; check the upload for NaN")
-        kinds: dict[str, _Kind] = {term.name: term.coordinates for term in given}
+        kinds: dict[str, _Kind] = {
+            term.name: "added" if term.adds else term.coordinates for term in given
+        }
         lacking = frozenset(term.name for term in terms) - kinds.keys()
         return cls(type(predictive), prior, 1, values, weights, kinds, lacking)
 
@@ -361,10 +386,19 @@ class PredictiveSum(Generic[P]):
             raise PoolError(
                 f"this sum has no component {name!r}; it has {', '.join(self.components)}"
             )
+        if self._kinds[name] == "added":
+            return self._added(name)
         mean = self._mean(name)
         if self._kinds[name] == "moments":
             return self.family.from_moments(mean).natural()
         return mean
+
+    def _added(self, name: str) -> Tensor:
+        """eta_0 + sum_k a_k (eta_k - eta_0), with a_k the weights of the term."""
+        value = self._values[name].double()
+        if self.prior is None:
+            return value
+        return value + (1 - self._weights[name]) * self.prior.natural().double()
 
     def _mean(self, name: str) -> Tensor:
         return self._values[name].double() / self._weights[name]

@@ -20,7 +20,8 @@ error is the larger of two: that of the sample, and what it would be if the simp
 
 because where errors are rare a few hundred labels may hold none, and every sharper pool looks
 better than it is. A Gaussian pool always has its scale tuned: intervals depend on it, and it
-takes few labels.
+takes few labels. Its products are robust ones where there is a prior, which do not jump (see
+`predbayes.predictive.pooling`); beta is the paper's.
 
 Up to that complexity no candidate is taken alone, because a hundred labels cannot tell them apart:
 their weights are averaged, each candidate r by the share (pseudo-BMA+; Yao et al., 2018)
@@ -55,6 +56,7 @@ from predbayes.predictive.pooling import (
     CORRECTED,
     ENTROPY,
     LOG_POOL,
+    ROBUST,
     PredictiveSum,
     Term,
     Weight,
@@ -90,7 +92,7 @@ CATEGORICAL_TERMS: tuple[Term, ...] = (
     *_GATED_TERMS,
 )
 _TRUST_TERMS = tuple(trust(exponent) for exponent in TRUST_EXPONENTS)
-GAUSSIAN_TERMS: tuple[Term, ...] = (*_TRUST_TERMS, *_GATED_TERMS)
+GAUSSIAN_TERMS: tuple[Term, ...] = (*_TRUST_TERMS, ROBUST, *_GATED_TERMS)
 TERMS: Mapping[type[Predictive], Sequence[Term]] = {
     Categorical: CATEGORICAL_TERMS,
     Gaussian: GAUSSIAN_TERMS,
@@ -208,7 +210,7 @@ def with_coordinator(
     own: Predictive | None,
     targets: Tensor,
     *,
-    prior: Predictive | None,
+    marginal: Predictive | None,
     floor: float = LOG_PROB_FLOOR,
 ) -> PredictiveSum[Any]:
     """The sites' sum with what only the coordinator has.
@@ -217,7 +219,8 @@ def with_coordinator(
         total: Sites, in the `TERMS` of their family; left as it is.
         own: The coordinator's own model on the same rows: one more site, and the component `OWN`.
         targets: The labels that it was fitted to.
-        prior: The prior predictive of the sum, one row or as many: the component `MARGINAL`.
+        marginal: The distribution of the labels, one row or as many; one that is made of these
+            labels is cross-fitted as the model is. It is the component `MARGINAL`.
         floor: Least log-probability of the model.
     """
     if own is not None:
@@ -230,14 +233,15 @@ def with_coordinator(
             len(targets),
             class_rows=class_rows,
             gate=torch.zeros(len(bounded)),  # its rows are reference rows
-            prior=prior,
+            prior=total.prior,
             terms=TERMS[type(bounded)],
             floor=floor,
         )
         total = (total + summand).with_component(OWN, bounded)
-    if prior is not None:
+    if marginal is not None:
         everywhere = torch.zeros(len(total), dtype=torch.long)
-        total = total.with_component(MARGINAL, prior[everywhere] if len(prior) == 1 else prior)
+        rows = marginal[everywhere] if len(marginal) == 1 else marginal
+        total = total.with_component(MARGINAL, rows)
     return total
 
 
@@ -249,9 +253,11 @@ def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Poo
             components `OWN` and `MARGINAL` where the coordinator has a model and a prior.
         sites: Components that are single sites, where uploads are kept apart.
     """
-    build = _categorical_specs if total.family is Categorical else _gaussian_specs
-    specs = build(tuple(sites))
     there = set(total.components)
+    if total.family is Categorical:
+        specs = _categorical_specs(tuple(sites))
+    else:
+        specs = _gaussian_specs(tuple(sites), "robust" if "robust" in there else "product")
     carried = [spec for spec in specs if spec.components <= there]
     num = total.component("mixture").numel()
     return [r for r in carried if num * r.num_weights(_coordinates(total)) <= _MAX_ELEMENTS]
@@ -270,13 +276,20 @@ def _readable(name: str) -> str:
     return name.replace("_", " ")
 
 
-_BOTH_FAMILIES = (
-    PoolSpec("beta", interpolates=True),
-    PoolSpec("mixture, tempered", free=("mixture",)),
-    PoolSpec("mixture, product", free=("mixture", "product")),
-    PoolSpec("own model, tempered", base=OWN, free=(OWN,)),
-    PoolSpec("mixture, own", free=("mixture", OWN)),
-    PoolSpec("mixture, product, own", free=("mixture", "product", OWN)),
+def _both_families(product: str) -> list[PoolSpec]:
+    readable = {"robust": "robust product"}.get(product, product)
+    return [
+        PoolSpec("beta", interpolates=True),
+        PoolSpec("mixture, tempered", free=("mixture",)),
+        PoolSpec(f"mixture, {readable}", free=("mixture", product)),
+        PoolSpec("own model, tempered", base=OWN, free=(OWN,)),
+        PoolSpec("mixture, own", free=("mixture", OWN)),
+        PoolSpec(f"mixture, {readable}, own", free=("mixture", product, OWN)),
+        *_GATED_SPECS,
+    ]
+
+
+_GATED_SPECS = (
     PoolSpec("gated log, tempered", base=GATED_LOG, free=(GATED_LOG,)),
     *(
         spec
@@ -299,7 +312,7 @@ def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
         GATED_MIXTURE,
         PoolSpec("gated log pool", Complexity.UNTUNED, GATED_LOG),
         PoolSpec("own model alone", Complexity.UNTUNED, OWN),
-        *_BOTH_FAMILIES,
+        *_both_families("product"),
         PoolSpec("log pool, tempered", base="log_pool", free=("log_pool",)),
         PoolSpec("log pool, own", base="log_pool", free=("log_pool", OWN)),
         PoolSpec("mixture, product, entropy", free=few),
@@ -319,9 +332,9 @@ def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
     ]
 
 
-def _gaussian_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
+def _gaussian_specs(sites: tuple[str, ...], product: str) -> list[PoolSpec]:
     specs = [
-        *_BOTH_FAMILIES,
+        *_both_families(product),
         PoolSpec("mixture, marginal", free=("mixture", MARGINAL)),
         PoolSpec("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
         PoolSpec("gated, marginal", base=GATED, free=(GATED, MARGINAL)),

@@ -126,15 +126,15 @@ def tune_weights(
         by_class: Components of a categorical that get one weight for each class, on top.
         base: Always in the pool; it keeps weight 1 where it is not listed.
         prior_std: Spread of each weight around the base's (1 for it, 0 for the others; the
-            product's is taken per client, see `tune_beta`); None is no prior.
+            products' are taken per client, see `tune_beta`); None is no prior.
         nonnegative: Whether weights must not be negative. A Gaussian pool is then proper also at
             inputs that were not seen here.
         profiles: Whether to find intervals, too; of many weights they take a while.
     """
     if len({*components, *by_class}) != len(components) + len(by_class):
         raise PoolError(f"each component may be listed once, not {[*components, *by_class]}")
-    # The product is the one component whose size grows with the number of clients.
-    counts = [total.num_clients if name == "product" else 1 for name in components]
+    # Products are the components whose size grows with the number of clients.
+    counts = [total.num_clients if name in ("product", "robust") else 1 for name in components]
     starts = {name: float(name == base) for name in (*components, *by_class)}
     directions = [
         total.component(name) / count for name, count in zip(components, counts, strict=True)

@@ -249,7 +249,7 @@ def sum_of(
     total: PredictiveSum[Any] = fold(
         c.summand(prior=prior, terms=TERMS[type(c.predictive)], floor=floor) for c in contributions
     )
-    return with_coordinator(total, own, targets, prior=prior, floor=floor)
+    return with_coordinator(total, own, targets, marginal=prior, floor=floor)
 
 
 def agreement(predictive: Predictive, targets: Tensor) -> tuple[float, float]:

@@ -1,0 +1,74 @@
+"""Products that count each site, at each input, by what it knows there; nothing is tuned.
+
+What a site knows is the prior's entropy less its own, i_k(x) = H(prior) - H(p_k(x)), at least zero;
+for Gaussians 1/2 (log var_0 - log var_k(x)), for C classes under a flat prior log C - H.
+
+    gpoe   generalised product of experts (Cao and Fleet, 2014)    sum_k i_k eta_k / sum_k i_k
+    rbcm   robust Bayesian committee machine                       eta_0 + sum_k i_k (eta_k - eta_0)
+           (Deisenroth and Ng, 2015)
+
+The committee machine of the paper's product, `predbayes.pools.beta`, counts every site once, and a
+Gaussian one not at all as soon as its variance reaches the prior's: there it jumps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from predbayes.errors import TrainingError
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.pools.pool import Contribution, PoolState
+from predbayes.pools.prior import PriorChoice, SumsUnderAPrior
+from predbayes.predictive.families import Predictive
+from predbayes.predictive.pooling import ENTROPY, ROBUST, PredictiveSum, Term
+
+
+@dataclass(frozen=True, slots=True)
+class InformedPool(SumsUnderAPrior):
+    """A pool that is one term, weighted by what sites know.
+
+    Args:
+        term: `predbayes.predictive.pooling.ROBUST` or `ENTROPY`.
+    """
+
+    term: Term = ROBUST
+
+    streams: ClassVar[bool] = True
+
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return the prior predictive; numbers must have one."""
+        state = SumsUnderAPrior.init(self, reference)
+        if state.prior is None and reference.targets.is_floating_point():
+            raise TrainingError(
+                "what a site knows of numbers is relative to a prior; give prior='reference' or a "
+                "Gaussian in place of 'flat'"
+            )
+        return state
+
+    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
+        """Return the site in the sums of the term."""
+        return site.summand(prior=state.prior, floor=self.floor, terms=(self.term,))
+
+    def finish(
+        self,
+        state: PoolState,
+        total: PredictiveSum[Any],
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,
+    ) -> PoolState:
+        """Pool on all rows."""
+        return replace(state, pooled=total.pool({self.term.name: 1.0}))
+
+
+def rbcm(prior: PriorChoice | Predictive = "default") -> InformedPool:
+    """Return the robust Bayesian committee machine."""
+    return InformedPool(prior=prior, term=ROBUST)
+
+
+def gpoe(prior: PriorChoice | Predictive = "default") -> InformedPool:
+    """Return the generalised product of experts, whose weights sum to one."""
+    return InformedPool(prior=prior, term=ENTROPY)
