@@ -258,6 +258,34 @@ class TestSoftware:
         assert digests[0] == digests[1]
         assert len(set(digests)) == 3
 
+    @pytest.mark.parametrize(
+        ("name", "content", "covered"),
+        [
+            ("predbayes/extra.py", b"1", True),
+            ("predbayes/study/numpy.py", b"1", True),
+            ("predbayes/sourceless.pyc", b"1", True),
+            ("predbayes/__pycache__/a.pyc", b"abcd\x01\0\0\0", True),  # run without its source
+            ("predbayes/__pycache__/a.pyc", b"abcd\0\0\0\0", False),
+            ("evil.pth", b"import os", False),
+        ],
+    )
+    def test_files_that_the_wheel_does_not_list_count_too(
+        self, monkeypatch, tmp_path, name, content, covered
+    ):
+        package, info = tmp_path / "predbayes", tmp_path / "predbayes-0.1.dist-info"
+        package.mkdir()
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: predbayes\nVersion: 0.1\n")
+        (info / "RECORD").write_text("predbayes/__init__.py,,\n")
+        (package / "__init__.py").write_text("1")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(software.predbayes, "__file__", str(package / "__init__.py"))
+        before = software.software_digest.__wrapped__()
+        assert before
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+        assert (software.software_digest.__wrapped__() != before) == covered
+
     def test_from_sources_there_is_none(self, monkeypatch, tmp_path):
         monkeypatch.setattr(software.predbayes, "__file__", str(tmp_path / "__init__.py"))
         software.software_digest.cache_clear()

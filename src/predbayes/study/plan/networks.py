@@ -126,6 +126,12 @@ def files_digest(root: Path, files: Collection[PurePosixPath]) -> str:
     return content.hexdigest()
 
 
+def is_unchecked(cache: Path) -> bool:
+    """Return whether a compiled file is one that Python runs without a look at its source."""
+    with cache.open("rb") as file:
+        return file.read(8)[4:] == _UNCHECKED
+
+
 def _entry(name: str) -> EntryPoint:
     offered = importlib.metadata.entry_points(group=GROUP)
     found = [entry for entry in offered if entry.name == name]
@@ -155,9 +161,7 @@ def _refuse_caches(root: Path, sources: Collection[PurePosixPath], name: str) ->
     """Refuse a cache that Python runs without a look at its source: the digest is of sources."""
     for folder in {root / file.parent for file in sources}:
         for cache in folder.glob("__pycache__/*.pyc"):
-            with cache.open("rb") as file:
-                flags = file.read(8)[4:]
-            if flags == _UNCHECKED:
+            if is_unchecked(cache):
                 raise PlanError(f"network {name!r}: delete {cache}, which may be of other code")
 
 

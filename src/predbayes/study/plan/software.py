@@ -1,8 +1,12 @@
 """The software that a plan was frozen with: the digest of the files of predbayes.
 
 A frozen plan has it, so that a site can tell whether the wheel it was given is the one that the
-plan is of. It covers the package's files as the wheel's RECORD lists them. An installation from the
-sources (`pip install -e`, PYTHONPATH) has no such list: then there is no digest, and that is said.
+plan is of. It covers every file in the package's folder, whether the wheel's RECORD lists it or
+not, but for caches that Python compares with their sources. An installation from the sources
+(`pip install -e`, PYTHONPATH) is no wheel's: then there is no digest, and that is said.
+
+It does not cover what runs beside the package: `.pth` files and `sitecustomize`, which Python runs
+at its start, other packages, Python itself, nor a cache with a forged time of its source.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import importlib.metadata
 from pathlib import Path, PurePosixPath
 
 import predbayes
-from predbayes.study.plan.networks import files_digest
+from predbayes.study.plan.networks import files_digest, is_unchecked
 from predbayes.study.plan.schema import Plan
 
 
@@ -24,10 +28,17 @@ def software_digest() -> str:
     except importlib.metadata.PackageNotFoundError:
         return ""
     root = Path(str(distribution.locate_file("")))
-    listed = [PurePosixPath(file) for file in distribution.files or ()]
-    files = [f for f in listed if f.parts[0] == "predbayes" and "__pycache__" not in f.parts]
-    runs = Path(predbayes.__file__).resolve().parent == (root / "predbayes").resolve()
-    return files_digest(root, files) if files and runs else ""
+    package = root / "predbayes"
+    listed = any(file.parts[0] == "predbayes" for file in distribution.files or ())
+    if not listed or Path(predbayes.__file__).resolve().parent != package.resolve():
+        return ""
+    there = [path for path in package.rglob("*") if path.is_file() and _counts(path)]
+    return files_digest(root, [PurePosixPath(path.relative_to(root)) for path in there])
+
+
+def _counts(path: Path) -> bool:
+    """Return whether a file is no cache, or one that would be run whatever its source says."""
+    return path.parent.name != "__pycache__" or (path.suffix == ".pyc" and is_unchecked(path))
 
 
 def software_problem(plan: Plan) -> str:
