@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -185,16 +186,90 @@ class TestCandidates:
         assert PoolSpec("", free=("mixture", "product")).num_weights(4) == 2
         assert PoolSpec("", free=("mixture",), by_class=("a", "b", "c")).num_weights(4) == 13
 
-    @pytest.mark.parametrize("most", [0, 1, 3, 12])
-    def test_directions_that_do_not_fit_in_memory_are_not_tried(self, most, rng, monkeypatch):
-        """60 rows of 4 classes and one direction for each weight."""
-        clients = [random_categorical(rng, num_rows=60) for _ in range(2)]
+
+class TestManyWeights:
+    def problem(self, rng):
+        clients = [random_categorical(rng, num_rows=100) for _ in range(2)]
         total, names = kept_apart(clients, class_rows=torch.ones(4))
-        every = candidates(total, names)
-        monkeypatch.setattr(selection, "_MAX_ELEMENTS", 60 * 4 * most)
-        left = candidates(total, names)
-        assert left == [spec for spec in every if spec.num_weights(4) <= most]
-        assert MIXTURE in left
+        return total, candidates(total, names), random_targets(Categorical, rng, num_rows=100)
+
+    @pytest.mark.parametrize("most", [1, 3, 12])
+    def test_directions_that_do_not_fit_in_memory_are_tuned_on_fewer_rows(
+        self, most, rng, monkeypatch, caplog
+    ):
+        """100 rows of 4 classes and one direction for each weight; none is left out."""
+        total, specs, y = self.problem(rng)
+        monkeypatch.setattr(selection, "_MAX_ELEMENTS", 100 * 4 * most)
+        choice = select(total, y, specs, rng=generator(0))
+        assert [found.name for found in choice.scores] == [spec.name for spec in specs]
+        for found, spec in zip(choice.scores, specs, strict=True):
+            fits = 100 * most // max(1, spec.num_weights(4))
+            assert found.num_tuned == min(100, max(MIN_LABELS, fits))
+            assert spec.tune(total, y).num_labels == found.num_tuned
+            assert (f"{spec.name!r} on {found.num_tuned}" in choice.reason) is (
+                found.num_tuned < 100
+            )
+        assert "tuned on some of 100 labelled rows" in caplog.text
+
+    def test_the_rows_are_some_of_all(self, rng, monkeypatch):
+        """At random, and the same each time: weights are those of rows that can be named."""
+        total, specs, y = self.problem(rng)
+        spec = specs[-1]
+        monkeypatch.setattr(selection, "_MAX_ELEMENTS", 4 * 40 * spec.num_weights(4))
+        tuned = spec.tune(total, y)
+        assert tuned == spec.tune(total, y)
+        rows = spec._tuned_rows(total)
+        assert len(rows) == len(set(rows.tolist())) == 40
+        assert rows.tolist() != list(range(40))
+        assert tuned == spec.tune(total[rows], y[rows])
+
+    def test_what_cannot_be_tried_is_said(self, rng, monkeypatch, caplog):
+        total, specs, y = self.problem(rng)
+        monkeypatch.setattr(selection, "_MAX_WEIGHTS", 7)
+        choice = select(total, y, specs, rng=generator(0))
+        assert choice.left_out == ("a weight per site and class",)
+        assert "more than 7 weights: 'a weight per site and class'" in choice.reason
+        assert "not tried" in caplog.text
+
+    def test_where_all_fit_nothing_is_said(self, rng, caplog):
+        total, specs, y = self.problem(rng)
+        choice = select(total, y, specs, rng=generator(0))
+        assert {found.num_tuned for found in choice.scores} == {100}
+        assert choice.left_out == ()
+        assert ";" not in choice.reason
+        assert caplog.text == ""
+
+
+class TestDuplicates:
+    """A candidate under several names has one vote."""
+
+    def test_they_leave_the_pool_as_it_is(self, rng):
+        truth = random_categorical(rng, num_rows=60, scale=1.0)
+        other = random_categorical(rng, num_rows=60, scale=1.0)
+        total, y = fold([lift(truth), lift(other)]), draw(truth, rng)
+        total = total.with_component("one", truth).with_component("two", other)
+        one, two = PoolSpec("one", base="one"), PoolSpec("two", base="two", free=("two",))
+        alone = select(total, y, [one, two, TEMPERED], rng=generator(0))
+        again = [replace(two, name=f"copy {k}") for k in range(20)]
+        crowd = select(total, y, [one, two, *again, TEMPERED], rng=generator(0))
+        assert min(found.share for found in alone.scores) > 0.001
+        assert crowd.tuned.weights == pytest.approx(alone.tuned.weights)
+        torch.testing.assert_close(crowd.losses, alone.losses)
+        shares = {found.name: found.share for found in crowd.scores}
+        assert shares["two"] == pytest.approx(shares["copy 7"])
+
+    def test_nearly_the_same_counts_as_the_same(self, rng):
+        """Temperatures of 1 and 1.0001 beside a truly other pool."""
+        truth = random_categorical(rng, num_rows=60, scale=1.0)
+        total, y = lift(truth), draw(truth, rng)
+        near = Categorical.from_natural(1.0001 * truth.natural())
+        far = Categorical.from_natural(0.9 * truth.natural())
+        total = total.with_component("near", near).with_component("far", far)
+        specs = [MIXTURE, *(PoolSpec(name, Complexity.UNTUNED, name) for name in ("near", "far"))]
+        shares = [found.share for found in select(total, y, specs, rng=generator(0)).scores]
+        two = select(total, y, [specs[0], specs[2]], rng=generator(0)).scores
+        assert shares[0] + shares[1] == pytest.approx(two[0].share, abs=1e-3)
+        assert shares[2] == pytest.approx(two[1].share, abs=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

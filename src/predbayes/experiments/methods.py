@@ -54,8 +54,8 @@ METHODS: dict[str, MethodSpec] = {
     "beta": MethodSpec("predbayes.pools.beta:BetaPool"),
     "gated": MethodSpec("predbayes.pools.gated:GatedPool"),
     "gated-log": MethodSpec("predbayes.pools.gated:GatedPool", options={"pool": "log"}),
-    "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=2),
-    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool", version=2),
+    "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=3),
+    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool", version=3),
     "tempered-mixture": MethodSpec(
         "predbayes.pools.tempered:Tempered", options={"component": "mixture"}
     ),

@@ -29,7 +29,11 @@ their weights are averaged, each candidate r by the share (pseudo-BMA+; Yao et a
     s_r = E_w softmax_r( - sum_i w_i loss_ri ),        w / N ~ Dirichlet(1, ..., 1) over the rows
 
 A log-linear average of log-linear pools is again one. With many labels one candidate, or a few much
-alike, have all of it.
+alike, have all of it. Candidates whose losses are almost the same at every row are one candidate
+under several names, and divide one vote among them.
+
+The weights of a pool with very many of them are tuned on a random part of the labelled rows, as
+many as memory allows, and the choice says so; it is cross-validated on all.
 
 With fewer than `MIN_LABELS` labels nothing can be selected. The pool is the gated mixture where
 every site sent its gate, otherwise the mixture.
@@ -65,6 +69,7 @@ from predbayes.predictive.pooling import (
     trust,
 )
 from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
+from predbayes.seeding import generator
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +84,9 @@ TRUST_EXPONENTS = (0.5, 1.0, 2.0)
 GATE_EXPONENTS = (0.5, 1.0, 1.5)
 _NUM_DRAWS = 500
 _LEAST_SHARE = 0.005
-_MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a candidate that needs more is not tried
+_MAX_ELEMENTS = 2**27  # of the directions, 1 GiB: a candidate with more is tuned on fewer rows
+_MAX_WEIGHTS = 2**12  # a Newton step takes their third power: a candidate with more is not tried
+_SAME_LOSS = 1e-3  # nats per row: candidates whose losses differ by less are one
 
 GATED = gated_name()
 GATED_LOG = gated_name(coordinates="natural")
@@ -158,7 +165,10 @@ class PoolSpec:
         prior_std: float = 1.0,
         profiles: bool = False,
     ) -> TunedPool:
-        """The weights of least NLL on labelled rows."""
+        """The weights of least NLL on labelled rows, or on as many of them as memory allows."""
+        rows = self._tuned_rows(total)
+        if len(rows) < len(targets):
+            total, targets = total[rows], targets[rows]
         if self.interpolates:
             return tune_beta(total, targets, prior_std=prior_std)
         return tune_weights(
@@ -172,6 +182,17 @@ class PoolSpec:
             profiles=profiles,
         )
 
+    def num_tuned(self, num_rows: int, num_coordinates: int) -> int:
+        """How many of the labelled rows its weights are tuned on."""
+        per_row = num_coordinates * max(1, self.num_weights(num_coordinates))
+        return min(num_rows, max(MIN_LABELS, _MAX_ELEMENTS // per_row))
+
+    def _tuned_rows(self, total: PredictiveSum[Any]) -> Tensor:
+        """Rows at random, always the same for as many rows."""
+        num = self.num_tuned(len(total), _coordinates(total))
+        order = torch.randperm(len(total), generator=generator(len(total), "tuned rows"))
+        return order[:num].sort().values
+
 
 @dataclass(frozen=True, slots=True)
 class CandidateScore:
@@ -184,6 +205,7 @@ class CandidateScore:
     behind: float  # mean difference to the best candidate
     standard_error: float  # of that difference
     share: float = 0.0  # in the pool that was chosen
+    num_tuned: int = 0  # labelled rows that its weights are tuned on: of many weights not all
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +216,7 @@ class Choice:
     tuned: TunedPool
     scores: tuple[CandidateScore, ...]  # of every candidate, the simplest first
     reason: str
+    left_out: tuple[str, ...] = ()  # candidates with too many weights to be tried
     # (N,), -log p of each labelled row under weights tuned without it, averaged by the shares
     losses: Tensor = field(default_factory=lambda: torch.empty(0), compare=False, repr=False)
 
@@ -258,9 +281,7 @@ def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Poo
         specs = _categorical_specs(tuple(sites))
     else:
         specs = _gaussian_specs(tuple(sites), "robust" if "robust" in there else "product")
-    carried = [spec for spec in specs if spec.components <= there]
-    num = total.component("mixture").numel()
-    return [r for r in carried if num * r.num_weights(_coordinates(total)) <= _MAX_ELEMENTS]
+    return [spec for spec in specs if spec.components <= there]
 
 
 MIXTURE = PoolSpec("mixture", Complexity.UNTUNED)
@@ -384,7 +405,8 @@ def select(
         pool = total.pool(weights)
         own = -pool.log_prob(targets).double() if len(targets) else torch.empty(0)
         tuned = TunedPool(weights, float(own.mean()), len(targets), {})
-        return Choice(spec, tuned, (), reason, own)
+        return Choice(spec, tuned, (), reason, losses=own)
+    specs, left_out = _tried(specs, _coordinates(total))
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(spec, total, targets, parts) for spec in specs]
     losses = [_losses(total, natural, targets) for natural in held_out]
@@ -402,8 +424,8 @@ def select(
     leading = max(range(len(specs)), key=lambda index: shares[index])
     tuned = _averaged(total, targets, specs, shares)
     averaged = _losses(total, _averaged_natural(held_out, shares), targets)
-    reason = _reason(top, scores, best)
-    return Choice(specs[leading], tuned, tuple(scores), reason, averaged)
+    reason = "; ".join([_reason(top, scores, best), *_limits(scores, left_out, len(targets))])
+    return Choice(specs[leading], tuned, tuple(scores), reason, left_out, averaged)
 
 
 def _shares(
@@ -412,15 +434,32 @@ def _shares(
     """Each candidate's share of the pool; small shares, and those not admitted, are left out."""
     used = [i for i, ok in enumerate(admitted) if ok and bool(losses[i].isfinite().all())]
     stacked = torch.stack([losses[i] for i in used])
+    votes = _votes(stacked)
     draws = torch.empty(_NUM_DRAWS, stacked.shape[1], dtype=torch.float64)
     draws.exponential_(generator=rng)
     draws *= stacked.shape[1] / draws.sum(1, keepdim=True)
-    found = (-draws @ stacked.T).softmax(1).mean(0)
-    found = torch.where(found < _LEAST_SHARE, 0.0, found)
+    found = (votes.log() - draws @ stacked.T).softmax(1).mean(0)
+    found = torch.where(found < _LEAST_SHARE * votes, 0.0, found)
     shares = [0.0] * len(losses)
     for index, share in zip(used, (found / found.sum()).tolist(), strict=True):
         shares[index] = share
     return shares
+
+
+def _votes(losses: Tensor) -> Tensor:
+    """Prior shares, (R,): candidates of almost the same losses, (R, N), divide one among them."""
+    groups: list[list[int]] = []
+    for index, own in enumerate(losses):
+        for group in groups:
+            if float((own - losses[group[0]]).abs().mean()) < _SAME_LOSS:
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    votes = torch.empty(len(losses), dtype=torch.float64)
+    for group in groups:
+        votes[group] = 1 / len(group)
+    return votes
 
 
 def _averaged(
@@ -489,9 +528,15 @@ def _score(
     if natural is not None and best_natural is not None:
         _, variance = total.family.derivatives(natural, (best_natural - natural).unsqueeze(0))
         error = math.sqrt(max(float(behind.var()), float(variance)) / len(behind))
-    num_weights = spec.num_weights(_coordinates(total))
+    coordinates = _coordinates(total)
     return CandidateScore(
-        spec.name, spec.complexity, num_weights, float(losses.mean()), float(behind.mean()), error
+        spec.name,
+        spec.complexity,
+        spec.num_weights(coordinates),
+        float(losses.mean()),
+        float(behind.mean()),
+        error,
+        num_tuned=spec.num_tuned(len(losses), coordinates),
     )
 
 
@@ -515,6 +560,30 @@ def _reason(top: Complexity, scores: Sequence[CandidateScore], best: int) -> str
         f"{text}, within one standard error ({lead.standard_error:.4f}) of {scores[best].name!r} "
         f"({scores[best].nll:.4f}), which overfits sooner"
     )
+
+
+def _tried(
+    specs: Sequence[PoolSpec], num_coordinates: int
+) -> tuple[list[PoolSpec], tuple[str, ...]]:
+    """Candidates that can be tuned, and the names of the others."""
+    tried = [spec for spec in specs if spec.num_weights(num_coordinates) <= _MAX_WEIGHTS]
+    return tried, tuple(spec.name for spec in specs if spec not in tried)
+
+
+def _limits(
+    scores: Sequence[CandidateScore], left_out: Sequence[str], num_labels: int
+) -> list[str]:
+    """What was not tried, or not on all labelled rows, in words; also a warning."""
+    told = []
+    if left_out:
+        names = ", ".join(map(repr, left_out))
+        told.append(f"not tried, because of more than {_MAX_WEIGHTS:,} weights: {names}")
+    parts = [f"{s.name!r} on {s.num_tuned:,}" for s in scores if s.num_tuned < num_labels]
+    if parts:
+        told.append(f"tuned on some of {num_labels:,} labelled rows, to fit: {', '.join(parts)}")
+    for words in told:
+        _log.warning("candidates of the pool: %s", words)
+    return told
 
 
 def _coordinates(total: PredictiveSum[Any]) -> int:
