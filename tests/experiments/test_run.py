@@ -196,6 +196,14 @@ class TestIdentityOfFits:
         monkeypatch.setitem(methods_module.LEARNERS, "sampler", 2)
         assert self.identity(config) not in others | {same}
 
+    def test_young_settings_are_told_only_where_they_are_set(self, config, monkeypatch):
+        """Fits that were stored before a setting was there are found again."""
+        same, set_ = self.identity(config), self.identity(config, "sampler.step-floor=0.2")
+        settings = load_experiment(str(config)).settings({}, "beta")
+        told = methods_module._Told(settings.sampler)
+        assert f"{told}, step_floor=0.0)".replace("), ", ", ") == repr(settings.sampler)
+        assert same != set_
+
     def test_networks_of_ones_own_are_covered(self, config, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)
         path = tmp_path / "mine_for_fits.py"
@@ -218,6 +226,12 @@ class TestResults:
         nll = metrics.nll(state.predictive[world.reference.evaluate], world.targets)
         assert record.scores["nll"] == nll
         assert record.details["beta"] == state.beta
+
+    def test_records_of_a_sampler_say_how_many_samples_it_is_worth(self, config):
+        cycles = ["sampler.num-cycles=2", "sampler.samples-per-cycle=2", "sampler.num-epochs=20"]
+        records = all_records(load_experiment(str(config), assignments=cycles))
+        assert 1 < records["beta"].details["effective_samples"] <= 4
+        assert "effective_samples" not in records["fedavg"].details
 
     def test_company_changes_nothing(self, config):
         together = all_records(load_experiment(str(config)))

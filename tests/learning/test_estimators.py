@@ -10,7 +10,11 @@ import torch
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
@@ -26,6 +30,7 @@ from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import MIN_NOISE_VAR, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
+from predbayes.learning.noise import learn_error
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.beta import BetaPool
 from predbayes.predictive.metrics import accuracy, nll
@@ -69,6 +74,13 @@ def line_of(num_rows, rng):
     return x, x[:, 0] - 0.5 * x[:, 1] + noise
 
 
+def halves_of(num_rows, rng):
+    """A quiet half and a noisy one: standard deviation .2 left of 0, and 1 right of it."""
+    x = 2 * torch.rand(num_rows, 3, generator=rng) - 1
+    std = torch.where(x[:, 0] < 0, 0.2, 1.0)
+    return x, x.sum(1) + std * torch.randn(num_rows, generator=rng)
+
+
 def numpy_state():
     return repr(np.random.get_state())  # noqa: NPY002
 
@@ -99,6 +111,20 @@ class Unweighted(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X):
         return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+
+class Strict(ClassifierMixin, BaseEstimator):
+    """Refuses classes that are not numbered from 0 without a gap, as XGBoost does."""
+
+    def fit(self, X, y):
+        if np.unique(y).tolist() != list(range(len(np.unique(y)))):
+            raise ValueError(f"Invalid classes inferred from unique values of `y`: {np.unique(y)}")
+        self.model_ = LogisticRegression().fit(X, y)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def predict_proba(self, X):
+        return self.model_.predict_proba(X)
 
 
 class Mean(RegressorMixin, BaseEstimator):
@@ -224,6 +250,37 @@ class TestClasses:
         expected = (30 * shares + 2 / 5) / 32
         torch.testing.assert_close(probs.predict(x[:1]).moments()[0], expected)
 
+    @pytest.mark.parametrize("size", [1, 4])
+    def test_estimators_see_classes_without_a_gap(self, size, blobs, rng):
+        x, y = blobs
+        learner = SklearnClassifier(Strict(), 6, size=size)
+        predictive = learner.fit((x, 2 + 3 * y), rng=rng).predict(x)
+        assert accuracy(predictive, 2 + 3 * y) > 0.97
+
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_a_class_of_one_row_may_be_held_out_to_stop_early(self, size, rng):
+        """Histogram boosting holds out rows of every class above 10,000 rows."""
+        y = torch.randint(2, (10_050,), generator=rng)
+        x = torch.randn(10_050, 2, generator=rng) + 4.0 * y[:, None]
+        y[0], x[0] = 2, torch.tensor([20.0, -20.0])
+        learner = SklearnClassifier(HistGradientBoostingClassifier(max_iter=5), 3, size=size)
+        predictive = learner.fit((x, y), rng=rng).predict(x)
+        assert accuracy(predictive, y) > 0.97
+        assert float(predictive.probs[1:, 2].mean()) < 0.01
+
+    def test_a_row_that_counts_as_two_halves_counts_as_one(self):
+        class Splits(Recorder):
+            def fit(self, X, y, sample_weight=None):
+                if np.unique(y, return_counts=True)[1].min() < 2:
+                    raise ValueError("The least populated class in y has only 1 member")
+                return super().fit(X, y, sample_weight)
+
+        x, y = torch.arange(5.0).unsqueeze(-1), torch.tensor([0, 0, 1, 0, 0])
+        for member in SklearnClassifier(Splits(), 2, size=3).fit((x, y), rng=generator(0)).members:
+            assert member.rows_.tolist() == [0, 1, 2, 3, 4, 2]
+            assert member.weights_[2] == member.weights_[5]
+            assert member.weights_.sum() == pytest.approx(5)
+
     @pytest.mark.parametrize("estimator", CLASSIFIERS.values(), ids=CLASSIFIERS)
     def test_a_site_with_one_class_says_so_with_smoothing(self, estimator, rng):
         x, y = torch.randn(9, 2, generator=rng), torch.full((9,), 2)
@@ -246,7 +303,9 @@ class TestNoise:
     def test_noise_of_a_linear_model_is_found(self, size, rng):
         """N times the estimate over the truth is chi-squared, but for three fitted numbers."""
         rows = line_of(1000, rng)
-        noise_var = SklearnRegressor(Ridge(1e-6), size).fit(rows, rng=rng).noise_var
+        noise_var = (
+            SklearnRegressor(Ridge(1e-6), size).fit(rows, rng=rng).predict(rows[0]).var.mean()
+        )
         low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 1000) / 1000
         assert low < noise_var / NOISE_STD**2 < high
 
@@ -267,11 +326,54 @@ class TestNoise:
         inside = int((predictive.residuals(y).abs() < 1.96 * predictive.var.sqrt()).sum())
         assert 0.93 < inside / 4000 < 0.97
 
+    @pytest.mark.parametrize(
+        "estimator",
+        [Ridge(), RandomForestRegressor(30, min_samples_leaf=5), KNeighborsRegressor(20)],
+        ids=["ridge", "forest", "neighbours"],
+    )
+    def test_intervals_cover_a_quiet_half_and_a_noisy_one(self, estimator, rng):
+        learner = SklearnRegressor(estimator, 4)
+        predictor, (x, y) = learner.fit(halves_of(1000, rng), rng=rng), halves_of(8000, rng)
+        predictive, quiet = predictor.predict(x), x[:, 0] < 0
+        inside = (predictive.residuals(y).abs() < 1.96 * predictive.std).float()
+        assert float(inside[quiet].mean()) == pytest.approx(0.95, abs=0.035)
+        assert float(inside[~quiet].mean()) == pytest.approx(0.95, abs=0.035)
+        assert predictive.std[~quiet].median() > 3 * predictive.std[quiet].median()
+
+    def test_the_mean_squared_standardised_residual_is_one(self, rng):
+        """Of the rows themselves where noise is one constant, of rows to come in expectation."""
+        x, y = (values.double().numpy() for values in halves_of(40, rng))
+        assert learn_error(x, y, 1e-6, rng).scale == pytest.approx(np.mean(y**2))
+        x, y = halves_of(8000, rng)
+        predictive = SklearnRegressor(Ridge(), 4).fit(halves_of(1000, rng), rng=rng).predict(x)
+        standardised = predictive.residuals(y).square() / predictive.var
+        assert float(standardised.mean()) == pytest.approx(1, abs=0.15)
+
+    def test_far_from_the_rows_the_members_spread_is_added(self, line, rng):
+        far = torch.tensor([[50.0, 50.0]])
+        predictor = SklearnRegressor(Ridge(), 5).fit(line, rng=rng)
+        predictive = predictor.predict(far)
+        spread = float(predictive.epistemic_var)
+        assert spread > 10 * predictor.most_spread_var
+        expected = predictor.error.at(far.numpy()) + spread - predictor.most_spread_var
+        assert float(predictive.var) == pytest.approx(expected[0], rel=1e-5)
+
+    def test_few_rows_tell_one_constant(self, rng):
+        predictor = SklearnRegressor(Ridge(), 3).fit(halves_of(40, rng), rng=rng)
+        assert predictor.error.forest is None
+
+    def test_rows_of_one_noise_tell_nearly_one_constant(self, rng):
+        x, _ = line_of(2000, rng)
+        predictor = SklearnRegressor(Ridge(), 3).fit(line_of(400, rng), rng=rng)
+        errors = predictor.error.at(x.numpy())
+        assert errors.std() < 0.2 * errors.mean()
+
     @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
     def test_noise_is_in_the_units_of_the_target_and_has_a_floor(self, scale, rng):
         x = torch.randn(100, 2, generator=rng)
         y = scale * x[:, 0]
-        noise_var = SklearnRegressor(Ridge(1e-9), 3).fit((x, y), rng=rng).noise_var
+        predictive = SklearnRegressor(Ridge(1e-9), 3).fit((x, y), rng=rng).predict(x)
+        noise_var = float((predictive.var - predictive.epistemic_var).mean())
         floor = MIN_NOISE_VAR * float(y.double().var(correction=0))
         assert noise_var == pytest.approx(floor, rel=1e-5)
 
@@ -302,7 +404,12 @@ class TestDiscreet:
 
     def test_the_one_variance_is_the_cross_validated_error(self, rng):
         rows = line_of(1000, rng)
-        noise_var = SklearnRegressor(Ridge(1e-6), discreet=True).fit(rows, rng=rng).noise_var
+        noise_var = (
+            SklearnRegressor(Ridge(1e-6), discreet=True)
+            .fit(rows, rng=rng)
+            .predict(rows[0])
+            .var.mean()
+        )
         low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 1000) / 1000
         assert low < noise_var / NOISE_STD**2 < high
 
@@ -311,8 +418,16 @@ class TestDiscreet:
         predictor = learner.fit(line, rng=rng)
         means = np.stack([member.predict(line[0].numpy()) for member in predictor.members])
         assert len(predictor.members) == 4
-        expected = means.var(0) + predictor.noise_var
+        expected = means.var(0) + predictor.error.scale
         np.testing.assert_allclose(predictor.predict(line[0]).var.numpy(), expected, rtol=1e-4)
+
+    def test_where_a_site_errs_is_told_to_nobody(self, rng):
+        """Beside the spread there is one number, whatever the noise."""
+        rows, (x, _) = halves_of(400, rng), halves_of(50, rng)
+        forest = RandomForestRegressor(20, min_samples_leaf=3)
+        predictive = SklearnRegressor(forest, 3, discreet=True).fit(rows, rng=rng).predict(x)
+        noise_var = predictive.var - predictive.epistemic_var
+        torch.testing.assert_close(noise_var, noise_var[:1].expand(50))
 
     def test_a_process_sees_no_row_twice(self, rng):
         """Copies would tell it that there is no noise."""

@@ -130,6 +130,7 @@ def test_learned_noise_is_a_parameter_of_the_network():
 def test_learned_noise_has_a_floor():
     outputs = torch.tensor([[[0.0, -1e4]]])
     assert float(LearnedNoise().predictive(outputs).var) == pytest.approx(MIN_NOISE_VAR)
+    assert float(LearnedNoise(least_var=0.02).predictive(outputs).var) == pytest.approx(0.02)
 
 
 def test_the_released_noise_trains_with_squared_error_and_predicts_with_two(rng):

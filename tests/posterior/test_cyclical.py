@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,15 @@ def test_step_size_is_the_papers_cosine():
         assert schedule.step_size_at(step) == pytest.approx(expected)
 
 
+@given(schedules(), st.floats(0, 1))
+def test_a_floor_holds_where_noise_is_on_and_nowhere_else(schedule, floor):
+    floored = replace(schedule, step_floor=floor)
+    for step in range(schedule.num_steps):
+        cosine = schedule.step_size_at(step)
+        expected = max(cosine, floor * 0.5) if schedule.is_sampling(step) else cosine
+        assert floored.step_size_at(step) == expected
+
+
 def test_counter_counts_batches_over_the_whole_run():
     """MNIST's 96 batches × 25 epochs make five cycles; the released counter never restarts."""
     settings = PRESETS["paper"]
@@ -78,7 +88,9 @@ def test_schedules_that_make_no_sense_are_refused(bad):
         CyclicalSchedule(**options)
 
 
-@pytest.mark.parametrize("bad", [{"max_samples": 0}, {"batch_size": 0}, {"temperature": "1/N"}])
+@pytest.mark.parametrize(
+    "bad", [{"max_samples": 0}, {"batch_size": 0}, {"temperature": "1/N"}, {"step_floor": 2.0}]
+)
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(TrainingError):
         SamplerSettings(**bad)

@@ -7,6 +7,8 @@ are independent chains, so one run of a wide parameter is a large sample from th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import posteriors
 import pytest
@@ -14,6 +16,10 @@ import torch
 from scipy import stats
 from torch import nn
 
+from predbayes.learning.likelihood import FixedNoise
+from predbayes.learning.local import Network, SGHMCLearner
+from predbayes.posterior.cyclical import SamplerSettings
+from predbayes.posterior.effective import effective_samples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.seeding import generator, isolated
 from tests.oracles import FALSE_ALARM, assert_variance, sghmc_law
@@ -109,3 +115,37 @@ def test_agrees_with_the_posteriors_package_on_a_gaussian():
         spread = np.sqrt(direction @ cov @ direction)
         assert stats.ks_2samp(ours @ direction, theirs @ direction).pvalue > FALSE_ALARM
         assert stats.kstest(ours @ direction / spread, "norm").pvalue > FALSE_ALARM
+
+
+NUM_COORDINATES, STEP_FLOOR = 40, 0.5
+SAMPLER = SamplerSettings(
+    num_epochs=3000, batch_size=64, step_size=0.1, friction=0.3, prior_std=1.0, num_cycles=2,
+    samples_per_cycle=30, max_samples=60, exploration=0.2,
+)  # fmt: skip
+
+
+def spread_of_samples(settings):
+    """Mean variance of the weights of a linear regression, in units of the exact posterior's.
+
+    The columns are orthonormal, so that weights are independent given the rows: 64 rows of unit
+    noise, a prior N(0, 1), so each has the posterior variance 1 / (64 + 1).
+    """
+    rng = generator(0, "floor")
+    basis = torch.linalg.qr(torch.randn(64, NUM_COORDINATES, generator=rng)).Q * 8
+    targets = basis @ torch.randn(NUM_COORDINATES, generator=rng) + torch.randn(64, generator=rng)
+    network = Network(lambda: nn.Linear(NUM_COORDINATES, 1, bias=False), FixedNoise(1.0, 1.0))
+    fitted = SGHMCLearner(network, settings).fit((basis, targets), rng=rng)
+    weights = fitted.samples.parameters["weight"].double().flatten(1)
+    exact = basis.T @ targets / 65
+    return float((weights - exact).square().mean()) * 65, effective_samples(fitted.samples, 30)
+
+
+def test_a_sampler_whose_step_does_not_vanish_has_the_posteriors_variance():
+    """And is worth nearly all of its samples; with a step that vanishes it has neither."""
+    law = sghmc_law(65 / 64, STEP_FLOOR * 0.1, 0.3, 2 * 0.3 * STEP_FLOOR * 0.1 / 64)[1][0, 0] * 65
+    assert law == pytest.approx(1, abs=0.05)
+    spread, effective = spread_of_samples(replace(SAMPLER, step_floor=STEP_FLOOR))
+    assert spread == pytest.approx(law, abs=0.15)
+    assert effective > 45
+    _, vanishing = spread_of_samples(replace(SAMPLER, exploration=0.9))
+    assert vanishing < 10

@@ -16,7 +16,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,8 +194,8 @@ def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -
     """
     described = (
         kind,
-        settings.network,
-        learner_settings(kind, settings),
+        _Told(settings.network),
+        _Told(learner_settings(kind, settings)),
         learner_version(kind, settings),
         tuple(dataset.train_inputs.shape[1:]),
         dataset.num_classes,
@@ -204,6 +204,27 @@ def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -
         torch.backends.cpu.get_cpu_capability(),
     )
     return hashlib.sha256(repr(described).encode()).hexdigest()
+
+
+# Settings that are younger than some stored fits: with their defaults they are not told.
+_YOUNG = {"step_floor"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Settings whose representation leaves out the young ones that have their defaults."""
+
+    settings: Any
+
+    def __repr__(self) -> str:
+        if not is_dataclass(self.settings):
+            return repr(self.settings)
+        told = [
+            f"{part.name}={getattr(self.settings, part.name)!r}"
+            for part in fields(self.settings)
+            if part.name not in _YOUNG or getattr(self.settings, part.name) != part.default
+        ]
+        return f"{type(self.settings).__name__}({', '.join(told)})"
 
 
 def learner_settings(kind: str, settings: Settings) -> Any:

@@ -42,7 +42,7 @@ from predbayes.experiments.methods import (
 )
 from predbayes.experiments.records import Record
 from predbayes.experiments.world import World, make_world
-from predbayes.learning.shared import FitStore, Shared
+from predbayes.learning.shared import FitStore, Shared, Watched
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import Distilled
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -57,7 +57,7 @@ STUDENT_VERSION = 1
 
 # Settings that are younger than some records, with their defaults: so set, they change no key.
 _ADDED: dict[str, dict[str, Any]] = {
-    "sampler": {"min-steps": 0},
+    "sampler": {"min-steps": 0, "step-floor": 0.0},
     "optimizer": {"decay": "none"},
     "distillation": {"decay": "none"},
     "student": {"hidden": None, "recalibrate": False},
@@ -178,7 +178,8 @@ def _run_one(
     device: str,
 ) -> Iterator[tuple[Record, Tensor | None]]:
     entry = experiment.method(one.cell, one.label)
-    method = build_method(spec, entry, settings, learner)
+    watched = _watched(learner_kind(spec, entry), settings, learner)
+    method = build_method(spec, entry, settings, watched)
     began = time.perf_counter()
     _require_family(method, world, one.label)
     try:
@@ -194,7 +195,7 @@ def _run_one(
             method=label,
             seed=one.seed,
             scores=result.scores,
-            details=result.details,
+            details=result.details | _effective(watched),
             reliability=result.reliability,
             config=one.config,
             data=world.dataset.fingerprint.as_dict(),
@@ -203,6 +204,18 @@ def _run_one(
             error=result.error,
         )
         yield record, result.losses
+
+
+def _watched(kind: str, settings: Settings, learner: Shared) -> Any:
+    """The learner; a sampler's samples are counted."""
+    return Watched(learner, settings.sampler.samples_per_cycle) if kind == "sampler" else learner
+
+
+def _effective(learner: Any) -> dict[str, float]:
+    """The effective number of samples of a fit, in the mean, where it is known."""
+    values = learner.effective if isinstance(learner, Watched) else []
+    known = [value for value in values if math.isfinite(value)]
+    return {"effective_samples": sum(known) / len(known)} if known else {}
 
 
 def _require_family(method: Any, world: World, label: str) -> None:

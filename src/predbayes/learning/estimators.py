@@ -9,18 +9,21 @@ times by the bootstrap, which is the posterior under a prior that knows nothing 
 `size` 1 is one plain fit. The members are averaged as weight samples are:
 
     classifier    p(y = c | x) = (N mean_m p_m(c | x) + s / C) / (N + s)
-    regressor     mean = mean_m f_m(x),   variance = var_m f_m(x) + noise
+    regressor     mean = mean_m f_m(x),   variance = error(x) + (var_m f_m(x) - most)_+
 
 A classifier's smoothing s is worth s rows spread over all C classes of the task: no class is
-impossible, least of all one that the site has never seen. A regressor's noise is the
-cross-validated squared error less the members' mean variance on the site's rows, so that on those
-rows the predictive variance is, on average, the squared error on rows not trained on.
+impossible, least of all one that the site has never seen. An estimator sees the site's own classes
+numbered from 0 without a gap, as some want them. A regressor's error(x) is the expected square of a
+residual on rows not trained on, learnt as a function of the input (`learning.noise`). It holds what
+the members differ by; only what they differ by more than at any row of the site is added to it.
 
 A variance can give the rows away. That of a linear model is a quadratic form in x. Whoever sees it
 at enough x has the form's coefficients, and they are the site's column means and scatter matrix:
 160 rows gave each mean to four decimals. A Gaussian process is surest amid its rows. So where
 predictions leave a site, a regressor is ``discreet``: it is an ensemble, a linear one tells one
 variance for every x (the cross-validated squared error), and no estimator's own deviation is taken.
+Beside the members' spread the others tell one number, the mean error less the mean spread: where a
+site errs is told to nobody.
 
 scikit-learn is imported when an estimator is used, never with this module.
 """
@@ -42,6 +45,7 @@ from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import MIN_NOISE_VAR, LearnedNoise, Softmax
+from predbayes.learning.noise import ErrorVariance, learn_error
 from predbayes.learning.training import Rows, gather
 from predbayes.optional import require
 from predbayes.predictive.families import Categorical, Gaussian
@@ -83,13 +87,14 @@ class SklearnClassifier:
         """Fit every member; a site with one class only gets a constant, which needs no fit."""
         inputs, targets = gather(rows, rng=rng)
         Softmax(self.num_classes).check(targets)
-        labels = targets.numpy()
+        # Numbered without a gap: XGBoost refuses a site that lacks a class in between.
+        classes, labels = np.unique(targets.numpy(), return_inverse=True)
         members: tuple[Any, ...]
-        if len(np.unique(labels)) == 1:
+        if len(classes) == 1:
             members = (_OneClass(labels[:1]),)
         else:
             members = _members(self.estimator, _table(inputs), labels, self.size, rng)
-        return FittedClassifier(members, self.num_classes, self.smoothing / len(labels))
+        return FittedClassifier(members, classes, self.num_classes, self.smoothing / len(labels))
 
     def binary(self) -> SklearnClassifier:
         """Return the learner of a gate: half the members."""
@@ -98,9 +103,10 @@ class SklearnClassifier:
 
 @dataclass(frozen=True, slots=True)
 class FittedClassifier:
-    """The members, and the mass of the uniform distribution against theirs of one."""
+    """The members, the site's classes, and the mass of the uniform against theirs of one."""
 
     members: tuple[Any, ...]
+    classes: Array  # of the task, by the members' numbers
     num_classes: int
     uniform: float  # s / N
 
@@ -109,7 +115,7 @@ class FittedClassifier:
         table = _table(inputs)
         probs = np.zeros((len(table), self.num_classes))
         for member in self.members:
-            probs[:, member.classes_] += member.predict_proba(table)
+            probs[:, self.classes[member.classes_]] += member.predict_proba(table)
         smoothed = probs / len(self.members) + self.uniform / self.num_classes
         return Categorical.from_moments(_tensor(smoothed))
 
@@ -151,14 +157,18 @@ class SklearnRegressor:
         floor_var = MIN_NOISE_VAR * (float(numbers.var()) or 1.0)
         if _has_std(self.estimator) and not self.discreet:
             members = _members(self.estimator, table, numbers, 1, rng)
-            return FittedRegressor(members, floor_var, "own")
+            return FittedRegressor(members, ErrorVariance(floor_var), floor_var, "own")
         members = _members(self.estimator, table, numbers, self.size, rng)
-        spread_var = float(np.var([_means(member, table) for member in members], axis=0).mean())
         held_out = _held_out_residuals(self.estimator, table, numbers, rng)
         error_var = float((held_out**2).mean())
         if self.discreet and hasattr(_last_step(members[0])[1], "coef_"):
-            return FittedRegressor(members, max(error_var, floor_var), "one")
-        return FittedRegressor(members, max(error_var - spread_var, floor_var))
+            return FittedRegressor(members, ErrorVariance(error_var), floor_var, "one")
+        spread_vars = np.var([_means(member, table) for member in members], axis=0)
+        if self.discreet:
+            rest = ErrorVariance(error_var - float(spread_vars.mean()))
+            return FittedRegressor(members, rest, floor_var)
+        error = learn_error(table, held_out, floor_var, rng)
+        return FittedRegressor(members, error, floor_var, most_spread_var=float(spread_vars.max()))
 
     def binary(self) -> SklearnClassifier:
         """Return the learner of a gate: the estimator's counterpart for classes, half the size."""
@@ -170,8 +180,10 @@ class FittedRegressor:
     """The members, and what the variance is beside their spread, or in its place."""
 
     members: tuple[Any, ...]
-    noise_var: float  # with "own" the least variance
+    error: ErrorVariance
+    floor_var: float  # the least noise; with "own" the least variance
     variance: Literal["spread", "own", "one"] = "spread"
+    most_spread_var: float = 0.0  # what the error has of the spread already
 
     def predict(self, inputs: Tensor) -> Gaussian:
         """Return the moments of the members' mixture, in the units of the targets."""
@@ -179,12 +191,15 @@ class FittedRegressor:
         if self.variance == "own":
             mean, std = self.members[0].predict(table, return_std=True)
             # What of it is noise, the estimator does not say.
-            return Gaussian(_tensor(mean), _tensor(std**2).clamp_min(self.noise_var))
+            return Gaussian(_tensor(mean), _tensor(std**2).clamp_min(self.floor_var))
         means = np.stack([_means(member, table) for member in self.members])
-        mean, epistemic_var = _tensor(means.mean(0)), _tensor(means.var(0))
+        spread_var, error = means.var(0), self.error.at(table)
         if self.variance == "one":
-            return Gaussian(mean, torch.full_like(mean, self.noise_var))
-        return Gaussian(mean, epistemic_var + self.noise_var, epistemic_var)
+            return Gaussian(_tensor(means.mean(0)), _tensor(error.clip(self.floor_var)))
+        noise_var = error - spread_var.clip(max=self.most_spread_var)
+        epistemic_var = _tensor(spread_var)
+        var = epistemic_var + _tensor(noise_var.clip(self.floor_var))
+        return Gaussian(_tensor(means.mean(0)), var, epistemic_var)
 
 
 class _OneClass:
@@ -233,7 +248,33 @@ def _fitted(
     converged = require("sklearn.exceptions", "experiments").ConvergenceWarning
     with isolated(rng), _explained(estimator), warnings.catch_warnings():
         warnings.simplefilter("ignore", converged)  # a bound that is reached; users cannot act
-        return model.fit(table, targets, **(arguments or {}))
+        return _fit(model, table, targets, arguments or {})
+
+
+def _fit(model: Any, table: Array, targets: Array, arguments: dict[str, Array]) -> Any:
+    """Fit; a class's only row counts as two halves where the estimator refuses it otherwise.
+
+    Some hold out rows of every class to stop early, as histogram boosting does above 10,000 rows.
+    """
+    alone = _only_rows(targets)
+    try:
+        return model.fit(table, targets, **arguments)
+    except ValueError:
+        if not len(alone):
+            raise
+    rows = np.concatenate([np.arange(len(targets)), alone])
+    share = np.where(np.isin(rows, alone), 0.5, 1.0)
+    halves = {name: share * weights[rows] for name, weights in arguments.items()}
+    return model.fit(table[rows], targets[rows], **halves)
+
+
+def _only_rows(targets: Array) -> Array:
+    """Rows that are the only one of their class; numbers are no classes."""
+    if not np.issubdtype(targets.dtype, np.integer):
+        return np.empty(0, dtype=np.intp)
+    _, first, counts = np.unique(targets, return_index=True, return_counts=True)
+    only: Array = first[counts == 1]
+    return only
 
 
 def _dirichlet_weights(num_rows: int, rng: torch.Generator) -> Array:

@@ -214,10 +214,11 @@ class LearnedNoise(_Regression):
     """Regression with a noise variance that is learnt with the weights.
 
     One for all inputs, a parameter beside the network's; or, ``per_input``, one that depends on the
-    input, the network's second output.
+    input, the network's second output. It stays above ``least_var``.
     """
 
     per_input: bool = False
+    least_var: float = MIN_NOISE_VAR
 
     @property
     def num_outputs(self) -> int:
@@ -232,7 +233,7 @@ class LearnedNoise(_Regression):
         """Return mean and learnt noise, which is the same in training and prediction."""
         _require_outputs(outputs, 2)
         # Numerics: softplus grows linearly; a large step cannot overflow as an exponential would.
-        return outputs[..., 0], nn.functional.softplus(outputs[..., 1]) + MIN_NOISE_VAR
+        return outputs[..., 0], nn.functional.softplus(outputs[..., 1]) + self.least_var
 
 
 @dataclass(frozen=True, slots=True)

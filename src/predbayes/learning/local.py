@@ -211,7 +211,11 @@ def check_targets(learner: object, targets: Tensor) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SGHMCLearner:
-    """Posterior samples by cyclical SGHMC (Paper: alg:dBpredbayes, step 1)."""
+    """Samples by cyclical SGHMC (Paper: alg:dBpredbayes, step 1).
+
+    With a step that vanishes, as in the presets, they are a snapshot ensemble; with
+    ``settings.step_floor`` they are samples of the posterior.
+    """
 
     network: Network
     settings: SamplerSettings

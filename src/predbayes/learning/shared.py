@@ -28,6 +28,7 @@ from predbayes.learning.local import (
     binary_learner,
 )
 from predbayes.learning.training import Rows
+from predbayes.posterior.effective import effective_samples
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 
@@ -76,6 +77,26 @@ class Shared:
         if self._store is None:
             return self._learner.fit(rows, rng=rng, **options)
         return self._store.fit(self._learner, rows, rng=rng, **options)
+
+
+class Watched:
+    """A learner that remembers how many samples each of its fits is worth."""
+
+    def __init__(self, learner: Any, per_cycle: int) -> None:
+        self._learner = learner
+        self._per_cycle = per_cycle
+        self.effective: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._learner, name)
+
+    def fit(self, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
+        """Learn from a site's rows, and count the samples."""
+        fitted = self._learner.fit(rows, rng=rng, **options)
+        self.effective.append(effective_samples(fitted.samples, self._per_cycle))
+        return fitted
 
 
 class FitStore:

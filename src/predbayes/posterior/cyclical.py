@@ -8,6 +8,15 @@ For r below the *exploration* fraction the sampler only optimises (temperature 0
 a new mode; after it, noise is on, and samples are taken at equal distances up to the last step
 of the cycle. Steps are batches: the counter goes through the whole schedule exactly once.
 
+While noise is on the step goes to 0, so the samples of a cycle are nearly one: what the presets
+give is a *snapshot ensemble* of about as many networks as cycles, not draws of a posterior
+(`predbayes.posterior.effective` counts them). ``step_floor`` keeps the step from vanishing:
+
+    h(r) = max(h(r), floor * h_0)    where noise is on
+
+With it the samples have the law of SGHMC at that step, which is the posterior's but for a bias that
+goes with the step (`predbayes.posterior.sghmc`).
+
 Released: the authors' counter mixes epochs and batch numbers, so on MNIST the schedule ends at
 .83 of one cosine and never restarts (docs/deviations.md).
 """
@@ -40,6 +49,7 @@ class CyclicalSchedule:
     step_size: float
     samples_per_cycle: int
     exploration: float = 0.8
+    step_floor: float = 0.0  # part of step_size that a step with noise has at least
 
     def __post_init__(self) -> None:
         if self.num_cycles < 1 or self.samples_per_cycle < 1 or not 0 <= self.exploration < 1:
@@ -62,7 +72,8 @@ class CyclicalSchedule:
     def step_size_at(self, step: int) -> float:
         """Return the step size of this step; positive throughout."""
         start, end = self._cycle(self._cycle_of(step))
-        return 0.5 * self.step_size * (math.cos(math.pi * (step - start) / (end - start)) + 1)
+        size = 0.5 * self.step_size * (math.cos(math.pi * (step - start) / (end - start)) + 1)
+        return max(size, self.step_floor * self.step_size) if self.is_sampling(step) else size
 
     def is_sampling(self, step: int) -> bool:
         """Say whether noise is on."""
@@ -129,8 +140,11 @@ class SamplerSettings:
     max_samples: int = 6  # the last ones are kept
     exploration: float = 0.8
     min_steps: int = 0  # small sets are passed over more often, until there are as many steps
+    step_floor: float = 0.0  # part of step_size that a step with noise has at least
 
     def __post_init__(self) -> None:
+        if not 0 <= self.step_floor <= 1:
+            raise TrainingError(f"step_floor must be from 0 to 1, not {self.step_floor}")
         if min(self.num_epochs, self.batch_size, self.max_samples) < 1:
             raise TrainingError("epochs, batch size and number of samples must be at least 1")
         if not (self.step_size > 0 and self.prior_std > 0 and 0 < self.friction <= 1):
@@ -158,7 +172,12 @@ class SamplerSettings:
     def schedule(self, num_steps: int) -> CyclicalSchedule:
         """Return the schedule of a run of ``num_steps`` batches."""
         return CyclicalSchedule(
-            num_steps, self.num_cycles, self.step_size, self.samples_per_cycle, self.exploration
+            num_steps,
+            self.num_cycles,
+            self.step_size,
+            self.samples_per_cycle,
+            self.exploration,
+            self.step_floor,
         )
 
     def temperature_for(self, num_rows: int) -> float:
@@ -166,6 +185,7 @@ class SamplerSettings:
         return 1 / num_rows if self.temperature == "1/rows" else float(self.temperature)
 
 
+# Snapshot ensembles: with a step that vanishes, of two or three networks each.
 PRESETS: dict[str, SamplerSettings] = {
     # The paper's appendix: five cycles of two samples, six kept, momentum .1, a flat prior.
     "paper": SamplerSettings(),

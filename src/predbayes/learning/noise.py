@@ -1,0 +1,102 @@
+"""The squared error of a regression as a function of the input, learnt from held-out residuals.
+
+    error(x) = v exp(a s(x)),    v = mean_i r_i^2 exp(-a s_i)
+
+r_i is the residual of row i by a model that was fitted without it. The score s is a forest's fit of
+log r_i^2 less their mean, and s_i is cross-fitted. How far the score is believed, a, maximises the
+likelihood of the residuals, with a standard normal prior on a: scores that foretell nothing are
+worth nothing, and few rows must tell it loudly. At a = 0 the error is one constant. v makes the
+mean squared standardised residual one.
+
+A leaf holds a twentieth of the rows, at least ten: what it says is the mean of many residuals.
+
+scikit-learn is imported when noise is learnt, never with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import optimize
+
+from predbayes.optional import require
+
+Array = npt.NDArray[Any]
+
+LEAST_ROWS = 50
+"""Fewer rows tell one constant."""
+
+_LEAST_LEAF, _MOST_LEAVES = 10, 20
+_NUM_TREES, _NUM_FOLDS = 30, 5
+_MOST_BELIEF = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorVariance:
+    """The expected squared error at every input; without a forest the same."""
+
+    scale: float
+    forest: Any = None
+    belief: float = 0.0
+
+    def at(self, table: Array) -> Array:
+        """Return the expected squared error of each row."""
+        if self.forest is None:
+            return np.full(len(table), self.scale)
+        errors: Array = self.scale * np.exp(self.belief * self.forest.predict(table))
+        return errors
+
+
+def learn_error(
+    table: Array, residuals: Array, floor_var: float, rng: torch.Generator
+) -> ErrorVariance:
+    """Learn it from the residuals of models that were fitted without the row."""
+    # A residual of nothing is no error of nothing.
+    squares = residuals**2 + floor_var
+    logs = np.log(squares)
+    scores = _held_out_scores(table, logs, rng)
+    belief = _belief(squares, scores)
+    scale = float((residuals**2 * np.exp(-belief * scores)).mean())
+    return ErrorVariance(scale, _forest(table, logs, rng) if belief else None, belief)
+
+
+def _held_out_scores(table: Array, logs: Array, rng: torch.Generator) -> Array:
+    scores = np.zeros(len(logs))
+    if len(logs) < LEAST_ROWS:
+        return scores
+    for held_out, others in _folds(len(logs), rng):
+        scores[held_out] = _forest(table[others], logs[others], rng).predict(table[held_out])
+    scores -= scores.mean()
+    return scores
+
+
+def _folds(num_rows: int, rng: torch.Generator) -> Iterator[tuple[Array, Array]]:
+    order = torch.randperm(num_rows, generator=rng)
+    for fold in order.tensor_split(_NUM_FOLDS):
+        yield fold.numpy(), np.setdiff1d(order.numpy(), fold.numpy())
+
+
+def _forest(table: Array, logs: Array, rng: torch.Generator) -> Any:
+    build = require("sklearn.ensemble", "experiments").RandomForestRegressor
+    leaf = max(_LEAST_LEAF, len(logs) // _MOST_LEAVES)
+    seed = int(torch.randint(2**32 - 1, (), generator=rng))
+    return build(_NUM_TREES, min_samples_leaf=leaf, random_state=seed).fit(
+        table, logs - logs.mean()
+    )
+
+
+def _belief(squares: Array, scores: Array) -> float:
+    """The most probable a; the profile over the constant is convex, by the log of a sum."""
+
+    def loss(belief: float) -> float:
+        likelihood = 0.5 * len(squares) * np.log(np.mean(squares * np.exp(-belief * scores)))
+        return float(likelihood + 0.5 * belief**2)
+
+    if loss(1e-3) >= loss(0.0):
+        return 0.0
+    return float(optimize.minimize_scalar(loss, bounds=(0.0, _MOST_BELIEF), method="bounded").x)
