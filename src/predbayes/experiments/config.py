@@ -93,6 +93,7 @@ class NetworkSettings:
     kind: str = "mlp"
     hidden: tuple[int, ...] = (100, 100)
     noise: Literal["learned", "released"] = "learned"  # of a regression
+    balanced: bool = False  # of sites: classes as if they were equally frequent
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -
 
 
 # Settings that are younger than some stored fits: with their defaults they are not told.
-_YOUNG = {"step_floor"}
+_YOUNG = {"step_floor", "balanced"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def build_network(settings: NetworkSettings, dataset: Dataset, *, student: bool 
     """Build the sites' network, or the student's, which in a regression has a variance head."""
     likelihood: Likelihood
     if dataset.num_classes is not None:
-        likelihood = Softmax(dataset.num_classes)
+        likelihood = Softmax(dataset.num_classes, settings.balanced and not student)
     elif student:
         likelihood = LearnedNoise(per_input=True)
     else:

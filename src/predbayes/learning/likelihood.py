@@ -18,6 +18,14 @@ A teacher's predictives are learnt from as soft targets: the loss is their cross
 which has the gradient of the KL and is cheaper, because all it needs of the teacher is computed
 once: probabilities, or a mean and a variance.
 
+Balanced, a softmax is trained under the class shares of the site and predicts without them
+(balanced softmax; Ren et al., 2020):
+
+    loss = -log softmax(f(x) + log share)_y,    share_c = (n_c + 1) / (N + C)
+
+By Bayes' rule f is then the class's log-likelihood of x: what the site says under a uniform prior,
+in which sites of other class shares agree.
+
 Released: the authors train with the squared error and add a fixed variance of 2.0 to standardised
 targets: `FixedNoise.released()`.
 """
@@ -26,6 +34,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -76,9 +85,10 @@ class Likelihood(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """Classification into ``num_classes``."""
+    """Classification into ``num_classes``; ``balanced``: as if they were equally frequent."""
 
     num_classes: int
+    balanced: bool = False
 
     @property
     def family(self) -> type[Categorical]:
@@ -103,6 +113,15 @@ class Softmax:
         """Return the cross-entropy in nats."""
         _require_outputs(outputs, self.num_classes)
         return nn.functional.cross_entropy(outputs, targets)
+
+    def balanced_loss(self, class_rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the loss under the class shares of a site with so many rows of each class."""
+        log_shares = ((class_rows + 1) / (class_rows + 1).sum()).log()
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            return self.loss(outputs + log_shares.to(outputs), targets)
+
+        return loss
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
         """Return the teacher's probabilities."""

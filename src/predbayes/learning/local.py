@@ -15,10 +15,11 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint, SamplerProgress, resume
-from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood, LogOdds
+from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood, LogOdds, Softmax
 from predbayes.learning.nets import cnn, mlp
 from predbayes.learning.training import (
     Batches,
@@ -127,6 +128,15 @@ class Network:
             device=resolve_device(device),
             check=self.likelihood.check,
         )
+
+    def objective(self, rows: Rows) -> Objective:
+        """The loss that trains on a site's rows; balanced, it depends on their classes."""
+        likelihood = self.likelihood
+        if not (isinstance(likelihood, Softmax) and likelihood.balanced):
+            return likelihood.loss
+        parts = rows if isinstance(rows, DataLoader) else (rows,)
+        counts = [torch.bincount(y.cpu(), minlength=likelihood.num_classes) for _, y in parts]
+        return likelihood.balanced_loss(torch.stack(counts).sum(0))
 
     def predict(
         self, samples: WeightSamples, inputs: Tensor, device: str | torch.device = "cpu"
@@ -267,7 +277,7 @@ class SGHMCLearner:
 
         train(
             model,
-            self.network.likelihood.loss,
+            self.network.objective(rows),
             batches,
             sampler,
             num_epochs=num_epochs,
@@ -385,7 +395,7 @@ class SGDLearner:
         model = self.network.create(rng, start).to(resolve_device(self.device))
         settings.minimize(
             model,
-            self.network.likelihood.loss,
+            self.network.objective(rows),
             batches,
             rng=rng,
             after_backward=None if penalty is None else partial(penalty, model),
