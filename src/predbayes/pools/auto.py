@@ -110,6 +110,7 @@ class AutoPool(SumsUnderAPrior):
         sites: Sequence[_Site] = total.items if isinstance(total, Kept) else ()
         # Out of place: what was handed in stays as it is.
         pooled = reduce(add, (site.summand for site in sites)) if sites else total
+        everywhere = pooled[: state.num_contrast]
         fit_rng, fold_rng, marginal_rng = split(rng, 3)
         own = self._own_model(reference, fit_rng)
         marginal = None
@@ -129,6 +130,7 @@ class AutoPool(SumsUnderAPrior):
             candidates(labelled, [site_component(site.name) for site in sites]),
             num_folds=self.num_folds,
             min_labels=self.min_labels,
+            everywhere=everywhere,
             rng=fold_rng,
         )
         _log.info("pool: %s (%s)", choice.name, choice.reason)

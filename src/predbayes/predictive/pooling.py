@@ -400,6 +400,12 @@ class PredictiveSum(Generic[P]):
             return value
         return value + (1 - self._weights[name]) * self.prior.natural().double()
 
+    def weight(self, name: str) -> float | Tensor:
+        """The clients' weights in a term, summed: a number, or (B, 1) if they differ by row."""
+        if name not in self._weights:
+            raise PoolError(f"this sum has no term {name!r}; it has {', '.join(self._weights)}")
+        return self._weights[name]
+
     def _mean(self, name: str) -> Tensor:
         return self._values[name].double() / self._weights[name]
 

@@ -36,7 +36,14 @@ The weights of a pool with very many of them are tuned on a random part of the l
 many as memory allows, and the choice says so; it is cross-validated on all.
 
 With fewer than `MIN_LABELS` labels nothing can be selected. The pool is the gated mixture where
-every site sent its gate, otherwise the mixture.
+every site sent its gate, otherwise the mixture. Gates themselves tell when they cannot be trusted:
+the mean ratio of all sites over the R reference rows,
+
+    c = sum_k n_k r_k(x) / sum_k n_k,  averaged over x,
+
+is the share of all sites' rows that lie where reference rows do. If it is small, sites and
+reference rows are told apart so easily that ratios of sites to each other are noise; if there are
+few reference rows that is so sooner. Then the pool is the mixture, with a warning.
 """
 
 from __future__ import annotations
@@ -288,9 +295,33 @@ MIXTURE = PoolSpec("mixture", Complexity.UNTUNED)
 GATED_MIXTURE = PoolSpec("gated mixture", Complexity.UNTUNED, GATED)
 
 
+LEAST_COVERED = 0.1
+"""Share of all sites' rows that must lie where reference rows do, for gates to be trusted."""
+
+FEW_REFERENCE_ROWS = 100
+LEAST_COVERED_BY_FEW = 0.7
+"""The same where reference rows are fewer than that."""
+
+
 def without_labels(total: PredictiveSum[Any]) -> PoolSpec:
-    """Return the pool when labels are too few: gated where every site sent its gate."""
-    return GATED_MIXTURE if GATED in total.components else MIXTURE
+    """Return the pool when labels are too few: gated where every site's gate can be trusted."""
+    trusted = GATED in total.components and not distrusted_gates(total)
+    return GATED_MIXTURE if trusted else MIXTURE
+
+
+def distrusted_gates(total: PredictiveSum[Any]) -> str:
+    """Say why the gates of a sum, on all reference rows, cannot be trusted; empty if they can."""
+    if GATED not in total.components or not len(total):
+        return ""
+    covered = float(torch.as_tensor(total.weight(GATED)).mean()) / float(total.weight("moments"))
+    few = len(total) < FEW_REFERENCE_ROWS
+    if covered >= (LEAST_COVERED_BY_FEW if few else LEAST_COVERED):
+        return ""
+    rows = f"the {len(total)}" if few else "the"
+    return (
+        f"gates cannot be trusted, because only {covered:.0%} of the sites' rows seem to lie where "
+        f"{rows} reference rows do"
+    )
 
 
 def _readable(name: str) -> str:
@@ -385,6 +416,7 @@ def select(
     *,
     num_folds: int = 5,
     min_labels: int = MIN_LABELS,
+    everywhere: PredictiveSum[Any] | None = None,
     rng: torch.Generator,
 ) -> Choice:
     """Select by cross-validation and the one-standard-error rule, and average what is left.
@@ -395,17 +427,12 @@ def select(
         specs: What to choose from.
         num_folds: Parts of the rows, each scored once.
         min_labels: Below as many nothing is tuned (`without_labels`), with a warning.
+        everywhere: The sites' sum on all reference rows, by which it is judged whether gates can
+            be trusted where nothing is tuned; the labelled rows by default.
         rng: Which row is in which part, and the draws of the shares.
     """
     if len(targets) < min_labels:
-        spec = without_labels(total)
-        reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
-        _log.warning("the pool is the %s: %s", spec.name, reason)
-        weights: dict[str, Weight] = {spec.base: 1.0}
-        pool = total.pool(weights)
-        own = -pool.log_prob(targets).double() if len(targets) else torch.empty(0)
-        tuned = TunedPool(weights, float(own.mean()), len(targets), {})
-        return Choice(spec, tuned, (), reason, losses=own)
+        return _untuned(total, targets, min_labels, total if everywhere is None else everywhere)
     specs, left_out = _tried(specs, _coordinates(total))
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(spec, total, targets, parts) for spec in specs]
@@ -426,6 +453,21 @@ def select(
     averaged = _losses(total, _averaged_natural(held_out, shares), targets)
     reason = "; ".join([_reason(top, scores, best), *_limits(scores, left_out, len(targets))])
     return Choice(specs[leading], tuned, tuple(scores), reason, left_out, averaged)
+
+
+def _untuned(
+    total: PredictiveSum[Any], targets: Tensor, min_labels: int, everywhere: PredictiveSum[Any]
+) -> Choice:
+    """The pool for which nothing is tuned, and why it is taken."""
+    spec, distrusted = without_labels(everywhere), distrusted_gates(everywhere)
+    reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
+    if distrusted:
+        reason = f"{reason}; {distrusted}"
+    _log.warning("the pool is the %s: %s", spec.name, reason)
+    weights: dict[str, Weight] = {spec.base: 1.0}
+    own = -total.pool(weights).log_prob(targets).double() if len(targets) else torch.empty(0)
+    tuned = TunedPool(weights, float(own.mean()), len(targets), {})
+    return Choice(spec, tuned, (), reason, losses=own)
 
 
 def _shares(
