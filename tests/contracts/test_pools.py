@@ -19,6 +19,7 @@ from predbayes.pools.beta import BetaPool, mixture, product
 from predbayes.pools.gated import GatedPool
 from predbayes.pools.informed import gpoe, rbcm
 from predbayes.pools.pool import Contribution
+from predbayes.pools.stacking import LogPool, RidgeStacker, SimplexStacking
 from predbayes.pools.tempered import Tempered
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
@@ -40,6 +41,9 @@ POOLS = {
     "best site": BestSite(),
     "gated mixture": GatedPool(),
     "gated log pool": GatedPool("log", exponent=0.5),
+    "log pool": LogPool(),
+    "simplex stacking": SimplexStacking(),
+    "ridge stacker": RidgeStacker(),
     "one's own": OWN_POOL(),
 }
 CASES = [

@@ -63,7 +63,11 @@ METHODS: dict[str, MethodSpec] = {
         "predbayes.pools.tempered:Tempered", options={"component": "product"}
     ),
     "best-site": MethodSpec("predbayes.pools.best_site:BestSite"),
+    "log-pool": MethodSpec("predbayes.pools.stacking:LogPool"),
+    "simplex-stacking": MethodSpec("predbayes.pools.stacking:SimplexStacking"),
+    "ridge-stacker": MethodSpec("predbayes.pools.stacking:RidgeStacker"),
     "server-only": MethodSpec("predbayes.methods.server_only:ServerOnly"),
+    "own-bag": MethodSpec("predbayes.methods.server_only:ServerOnly", options={"bag": True}),
     "ep-mcmc": MethodSpec(
         "predbayes.methods.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}
     ),

@@ -1,7 +1,9 @@
 """A control: the same learner on the coordinator's labelled reference rows, with no federation.
 
 A federation must beat it before it is worth the trouble. Deep ensembles in place of posterior
-samples are another control: a learner, `DeepEnsemble`, for any method.
+samples are another control: a learner, `DeepEnsemble`, for any method. A *bag* is the coordinator's
+own model as `AutoPool` has it, cross-fitted and so of several fits, alone: what `AutoPool` owes to
+that model is no merit of the federation.
 """
 
 from __future__ import annotations
@@ -16,18 +18,26 @@ from predbayes.errors import TrainingError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.local import LocalLearner, check_targets
 from predbayes.learning.training import Rows, count_rows
 from predbayes.pools.pool import BOTH_FAMILIES, PoolState
 from predbayes.predictive.families import Predictive
+from predbayes.seeding import split
 from predbayes.summand import TensorSum
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOnly:
-    """The learner on the labelled reference rows; sites send how many rows they have, no more."""
+    """The learner on the labelled reference rows; sites send how many rows they have, no more.
+
+    Args:
+        learner: What is fitted.
+        bag: Whether to fit it once, or as often as the own model of `AutoPool`, which it then is.
+    """
 
     learner: LocalLearner
+    bag: bool = False
 
     families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
     streams: ClassVar[bool] = True
@@ -55,5 +65,9 @@ class ServerOnly:
         self, state: PoolState, total: TensorSum, reference: ReferenceRows, *, rng: torch.Generator
     ) -> PoolState:
         """Fit at the coordinator."""
+        if self.bag:
+            own = split(rng, 2)[0]  # as in AutoPool, so that it is the same model to the bit
+            bag = cross_fitted(self.learner, reference.inputs, reference.targets, rng=own)
+            return replace(state, pooled=bag)
         rows = (reference.inputs[reference.labelled], reference.targets)
         return replace(state, pooled=self.learner.fit(rows, rng=rng).predict(reference.inputs))
