@@ -170,14 +170,18 @@ class PoolSpec:
         targets: Tensor,
         *,
         prior_std: float = 1.0,
-        profiles: bool = False,
+        profiles: bool | None = None,
     ) -> TunedPool:
-        """The weights of least NLL on labelled rows, or on as many of them as memory allows."""
+        """The weights of least NLL on labelled rows, or on as many of them as memory allows.
+
+        With profiles if they are asked for; by default that of beta alone.
+        """
         rows = self._tuned_rows(total)
         if len(rows) < len(targets):
             total, targets = total[rows], targets[rows]
         if self.interpolates:
-            return tune_beta(total, targets, prior_std=prior_std)
+            wanted = profiles is not False
+            return tune_beta(total, targets, prior_std=prior_std, profiles=wanted)
         return tune_weights(
             total,
             targets,
@@ -186,7 +190,7 @@ class PoolSpec:
             base=self.base,
             prior_std=prior_std,
             nonnegative=total.family is Gaussian,
-            profiles=profiles,
+            profiles=bool(profiles),
         )
 
     def num_tuned(self, num_rows: int, num_coordinates: int) -> int:
@@ -511,10 +515,11 @@ def _averaged(
     used = [(spec, share) for spec, share in zip(specs, shares, strict=True) if share > 0]
     if len(used) == 1:
         # Intervals of one weight come at once; of several each takes many solves.
-        return used[0][0].tune(total, targets, profiles=len(used[0][0].free) == 1)
+        alone = used[0][0]
+        return alone.tune(total, targets, profiles=alone.interpolates or len(alone.free) == 1)
     sums: dict[str, Tensor] = {}
     for spec, share in used:
-        for name, weight in spec.tune(total, targets).weights.items():
+        for name, weight in spec.tune(total, targets, profiles=False).weights.items():
             part = share * torch.tensor(weight, dtype=torch.float64)
             sums[name] = sums[name] + part if name in sums else part
     weights: dict[str, Weight] = {
@@ -544,7 +549,7 @@ def _held_out(
     natural = torch.empty_like(total.component("mixture"))
     for out, rest in parts:
         try:
-            tuned = spec.tune(total[rest], targets[rest])
+            tuned = spec.tune(total[rest], targets[rest], profiles=False)
             natural[out] = total[out].pool(tuned.weights).natural().double()
         except PoolError:  # improper with these weights at some row that they were not tuned on
             return None

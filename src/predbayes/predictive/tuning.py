@@ -82,6 +82,7 @@ def tune_beta(
     *,
     domain: tuple[float, float] = (0.0, 1.0),
     prior_std: float | None = None,
+    profiles: bool = True,
 ) -> TunedPool:
     """The beta of least NLL (Paper: eq:interp_model), exactly.
 
@@ -91,6 +92,7 @@ def tune_beta(
         domain: Where to look; beyond [0, 1] a Gaussian pool may be improper and is avoided.
         prior_std: Spread of a normal prior on n × beta, the weight of the clients' *mean* log p, so
             that one value suits any number of clients; None is no prior.
+        profiles: Whether to find the interval, too, which takes most of the time.
     """
     if not domain[0] < domain[1]:
         raise PoolError(f"the domain of beta must be an interval (low, high), not {domain}")
@@ -101,9 +103,12 @@ def tune_beta(
     problem = _Problem.build(total.family, mixture, [direction], targets, prior_std)
     bounds = [(count * domain[0], count * domain[1])]
     best = problem.solve(bounds)
-    profile = problem.profile(0, best, bounds).as_weight(0.0, count)
-    weights: dict[str, Weight] = {"mixture": 1.0 - profile.value, "product": profile.value}
-    return TunedPool(weights, problem.nll(best), len(targets), {"beta": profile})
+    beta = float(best[0]) / count
+    weights: dict[str, Weight] = {"mixture": 1.0 - beta, "product": beta}
+    found = {}
+    if profiles:
+        found["beta"] = problem.profile(0, best, bounds).as_weight(0.0, count)
+    return TunedPool(weights, problem.nll(best), len(targets), found)
 
 
 def tune_weights(

@@ -9,8 +9,9 @@
     score     on rows that had no part in it
 
 Scores are of the `evaluate` rows where the plan has some. Otherwise the labelled rows are dealt
-into parts, and everything after `read` is done once more for each part without its labels and
-inputs, so that each row is scored by a pool and a student that never saw it.
+into parts, and everything after `compare` is done once more for each part without its labels and
+inputs, so that each row is scored by a pool and a student that never saw it. That includes
+screening: sites that are left out because the labels go against them flatter a score by those.
 
 Every generator derives from the plan's seed, so that the same uploads give the same bits.
 """
@@ -63,7 +64,7 @@ from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import make_learner, site_network, standard_prior, student_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
-from predbayes.study.result.comparison import ComparedRows
+from predbayes.study.result.comparison import ComparedRows, Comparison
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
@@ -161,18 +162,13 @@ def conclude(
             {site.accepted.site: site.compared.predictive for site in judged},
             rng=run.rng("comparison"),
         )
-        screened = screen_sites(
-            [site.labelled for site in judged],
-            reference.targets,
-            plan=kit.plan,
-            own=None if own is None else own[reference.labelled],
-            suspects=compared.findings,
-        )
-        found = Screened.of(screened, compared, leave_out, limits)
-        if found.changes(uploads, leave_out):
-            total = run.fold_again(uploads, read, found)
+        sums = _Sums(run, uploads, read, leave_out, judged, compared, total)
+        labelled = torch.arange(len(reference.targets))
+        found = sums.screened(labelled, own)
+        total = sums.of(found)
         state = run.finish(total, reference, own)
-        return _Report(run, sites, found, total, own, state).conclusion(kit, heading)
+        held_out = run.held_out(sums, _Outcome(found, total, state))
+        return _Report(run, sites, found, total, own, state, held_out).conclusion(kit, heading)
 
 
 def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
@@ -340,31 +336,91 @@ class _Run:
         seen = reference.inputs[reference.distillation]
         return replace(state, distilled=without_unseen_inputs(state.student, seen))
 
-    def held_out(
-        self, total: PredictiveSum[Any], state: DistilledState[PoolState]
-    ) -> tuple[Predictive, Predictive]:
-        """Pool and student on the scored rows, made without them."""
+    def held_out(self, sums: _Sums, outcome: _Outcome) -> _HeldOut:
+        """Pool, student and mixture on the scored rows, made without them."""
         reference = self.reference
-        if reference.num_evaluate or not len(reference.targets):
-            rows = self.scored_rows
-            return state.teacher.predictive[rows], state.student.predict(reference.inputs[rows])
-        return self._without_their_labels(total)
+        if not reference.num_evaluate and len(reference.targets):
+            return self._without_their_labels(sums, outcome)
+        rows, state = self.scored_rows, outcome.state
+        return _HeldOut(
+            state.teacher.predictive[rows],
+            state.student.predict(reference.inputs[rows]),
+            outcome.total.mixture()[rows],
+        )
 
-    def _without_their_labels(self, total: PredictiveSum[Any]) -> tuple[Predictive, Predictive]:
+    def _without_their_labels(self, sums: _Sums, outcome: _Outcome) -> _HeldOut:
+        """Screen, tune, pool and distil without each part of the labelled rows; predict it."""
         reference = self.reference
         num_labels, num_rows = len(reference.targets), len(reference.inputs)
         parts = folds(num_labels, _NUM_PARTS, rng=self.rng("parts"))
         others = torch.arange(num_labels, num_rows)
-        pooled, predicted = [], []
+        found: list[_HeldOut] = []
         for out, rest in parts:
             order = torch.cat([rest, others, out])
             part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
             # Cold, whatever the start is: an earlier student has learnt from every row.
             inner = _Run(self.plan, part, self.labels, None, self.device)
-            state = inner.finish(total[order], part, inner.own_model())
-            pooled.append(state.teacher.predictive[part.evaluate])
-            predicted.append(state.student.predict(part.inputs[part.evaluate]))
-        return in_row_order(parts, pooled), in_row_order(parts, predicted)
+            own = inner.own_model()
+            screened = sums.screened(rest, own)
+            total = outcome.total if screened.same(outcome.found) else sums.of(screened)
+            total = total[order]
+            state = inner.finish(total, part, own)
+            found.append(inner.held_out(sums, _Outcome(screened, total, state)))
+        return _HeldOut(
+            *(
+                in_row_order(parts, [getattr(one, name) for one in found])
+                for name in ("pooled", "student", "mixture")
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Who stays, their sum, and the pool and student made of it."""
+
+    found: Screened
+    total: PredictiveSum[Any]
+    state: DistilledState[PoolState]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldOut:
+    """Predictives of the scored rows by what was made without their labels."""
+
+    pooled: Predictive
+    student: Predictive
+    mixture: Predictive
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """The sum of the sites that stay, whichever labelled rows they are screened by."""
+
+    run: _Run
+    uploads: Sequence[AcceptedUpload]
+    read: Read
+    leave_out: frozenset[str]
+    judged: Sequence[_Site]
+    compared: Comparison
+    total: PredictiveSum[Any]  # of all that are not left out by hand
+
+    def screened(self, rows: Tensor, own: Predictive | None) -> Screened:
+        """Judge the sites by some of the labelled rows; the first of the own model are these."""
+        run = self.run
+        found = screen_sites(
+            [site.labelled.at(rows) for site in self.judged],
+            run.reference.targets[rows],
+            plan=run.plan,
+            own=None if own is None else own[: len(rows)],
+            suspects=self.compared.findings,
+        )
+        return Screened.of(found, self.compared, self.leave_out, run.limits)
+
+    def of(self, found: Screened) -> PredictiveSum[Any]:
+        """The sum without those left out, each site for as many rows as it counts for."""
+        if found.changes(self.uploads, self.leave_out):
+            return self.run.fold_again(self.uploads, self.read, found)
+        return self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,10 +433,11 @@ class _Report:
     total: PredictiveSum[Any]
     own: Predictive | None
     state: DistilledState[PoolState]
+    held_out: _HeldOut
 
     def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
         run, plan = self.run, self.run.plan
-        pooled, predicted = run.held_out(self.total, self.state)
+        predicted = self.held_out.student
         targets, rows = run.scored_targets, run.scored_rows
         shown = calibration(predicted, targets, rng=run.rng("reliability"))
         cautions = self.screened.cautions()
@@ -399,8 +456,8 @@ class _Report:
             cautions=cautions,
             verdict=words,
             pool=self._pool(),
-            pooled=self._score(pooled),
-            mixture=self._score(self.total.mixture()[rows]),
+            pooled=self._score(self.held_out.pooled),
+            mixture=self._score(self.held_out.mixture),
             server_only=None if self.own is None else self._score(self.own[rows]),
             student=self._student(predicted),
             reliability=shown if isinstance(shown, Reliability) else None,

@@ -76,6 +76,10 @@ class Screened:
         bound = any(u.site in self.suspect and u.num_rows > self.limits.median for u in uploads)
         return bound or self.dropped != leave_out
 
+    def same(self, other: Screened) -> bool:
+        """Say whether it leaves the same sites, each for as many rows."""
+        return (self.dropped, self.suspect) == (other.dropped, other.suspect)
+
     def cautions(self) -> tuple[str, ...]:
         """What a reader should know first; no site is named."""
         found = {name for name in self.suspect if self._lies(name)}

@@ -1,0 +1,97 @@
+"""Scores of a study are those of rows that had no part in it, screening included."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from predbayes.predictive.families import Categorical
+from predbayes.seeding import generator
+from predbayes.study.result import conclude as module
+from tests.study.world import SITES, make_world
+
+NAMES = tuple(f"Site {k:02}" for k in range(14))
+
+
+def luck(predictive, targets):
+    """Losses against what they would be of labels that know nothing of the rows: a Z.
+
+    About standard normal if predictions have nothing to do with labels; below zero they are better
+    than they can be by right.
+    """
+    shares = torch.bincount(targets, minlength=3).double() / len(targets)
+    losses = -predictive.log_probs.double()
+    means = losses @ shares
+    variances = losses.square() @ shares - means.square()
+    gaps = -predictive.log_prob(targets).double() - means
+    return float(gaps.sum()) / math.sqrt(float(variances.sum()))
+
+
+def finished(root, seed, monkeypatch):
+    """Fourteen sites send noise, and screening leaves some out; the pool is the mixture."""
+    world = make_world(
+        root, evaluate=0, labelled=60, screening="leave-out", own='none"\nmethod = "mixture'
+    )
+    study = world.begin(sites=NAMES)
+    sent = {}
+    for k, name in enumerate(NAMES):
+        rng = generator(seed, "noise", k)
+        noise = torch.randn(len(world.kit.inputs), 3, generator=rng)
+        sent[name] = Categorical.from_natural(noise)
+        study.add(world.file(name, sent[name]))
+    held_out = []
+    original = module._Run.held_out
+
+    def spy(self, *arguments):
+        held_out.append(original(self, *arguments))
+        return held_out[-1]
+
+    monkeypatch.setattr(module._Run, "held_out", spy)
+    quick = replace(module.DISTILLATION, num_epochs=1, min_steps=1)
+    monkeypatch.setattr(module, "DISTILLATION", quick)
+    _, result = study.finish()
+    return study, result, sent, held_out[-1]
+
+
+def test_each_part_is_screened_without_its_labels(tmp_path, monkeypatch):
+    calls = []
+    original = module.screen_sites
+
+    def spy(contributions, targets, **options):
+        calls.append((len(contributions[0].predictive), targets))
+        return original(contributions, targets, **options)
+
+    monkeypatch.setattr(module, "screen_sites", spy)
+    world = make_world(tmp_path, evaluate=0, labelled=60, screening="leave-out")
+    study = world.begin()
+    for site in SITES[:3]:
+        study.add(world.file(site))
+    _, result = study.finish()
+    assert result.scored_on == "cross-fitted"
+    assert [num for num, _ in calls] == [60] + [48] * 5
+    everybody = calls[0][1]
+    counts = sum(torch.bincount(targets, minlength=3) for _, targets in calls[1:])
+    assert torch.equal(counts, 4 * torch.bincount(everybody, minlength=3))  # each is left out once
+
+
+@pytest.mark.slow
+def test_scores_are_not_flattered_by_the_labels_that_screened_the_sites(tmp_path, monkeypatch):
+    """Noise scores as noise; with sites screened once, by all labels, it looked informative."""
+    nested, once = [], []
+    for seed in range(2):
+        with monkeypatch.context() as patch:
+            study, result, sent, held_out = finished(tmp_path / str(seed), seed, patch)
+        labels = study.labels
+        targets, order = labels.reference.targets, labels.order
+        kept = [site.site for site in result.sites if not site.left_out]
+        assert 2 <= len(kept) < len(NAMES)
+        probs = torch.stack([sent[name].moments()[order] for name in kept]).mean(0)
+        chosen = Categorical.from_moments(probs)[labels.reference.labelled]
+        once.append(luck(chosen, targets))
+        nested.append(luck(held_out.pooled, targets))
+        torch.testing.assert_close(held_out.pooled.log_probs, held_out.mixture.log_probs)
+    assert sum(once) / math.sqrt(2) < -2.5
+    assert sum(nested) / math.sqrt(2) > -1.5
