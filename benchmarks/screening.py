@@ -157,7 +157,7 @@ def score(study: Study) -> Iterator[Line]:
 def _screened(study: Study, sites: Sequence[Contribution], losses: Any) -> dict[str, Screening]:
     labelled = [replace(c, predictive=c.predictive[: study.num_labels]) for c in sites]
     targets = study.targets[: study.num_labels]
-    return screen(labelled, targets, losses=losses, rng=generator(study.seed, "draws"))
+    return screen(labelled, targets, losses=losses)
 
 
 def _remembered(study: Study) -> Any:

@@ -48,7 +48,6 @@ def evaluate_command(
     ] = False,
 ) -> None:
     """Score the common model on held-out rows; send nothing."""
-    from predbayes.seeding import generator
     from predbayes.study.result.scoring import score
     from predbayes.study.site.adopt import evaluated_rows, require_as_it_came
     from predbayes.study.site.release import Approvals
@@ -68,7 +67,7 @@ def evaluate_command(
         inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
         predictive = tried.predictive(inputs)
         upload = None if out is None else _upload(model, tried, own, predictive, targets)
-    scores = score(plan, predictive, targets, rng=generator(plan.seed, "evaluate", own.name))
+    scores = score(plan, predictive, targets)
     assert scores is not None  # there are rows
     say(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
     _show_scores(plan, [("model", scores)])

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import scipy  # whose parts load when they are used
+import torch
 from torch import Tensor
 
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
@@ -28,6 +30,7 @@ from predbayes.predictive.metrics import (
 )
 
 _MAX_NLL = 1e6  # per row
+_MAX_LOG = 20.0  # of an interval's end over the mean
 LARGEST = 1e30
 """Of anything in the target's unit."""
 
@@ -72,9 +75,29 @@ class Measure:
         """True if it is in the target's own unit."""
         return self.unit == "target"
 
+    def interval(self, mean: float, standard_error: float, num_rows: int) -> tuple[float, float]:
+        """Return the 95 % interval of the measure, from the mean of its rows and their error.
+
+        It is Student's. Rows that are never negative are skewed: few are far above the mean, and
+        the mean of a sample without them is low and seems precise. Theirs is Student's of the
+        logarithm, which reaches farther up and covers better.
+        """
+        reach = _t_quantile(num_rows) * standard_error
+        if self.bounds[0] < 0 or mean <= 0:
+            ends = [mean - reach, mean + reach]
+        else:
+            factor = math.exp(min(reach / mean, _MAX_LOG))
+            ends = [mean / factor, mean * factor]
+        low, high = self.after(torch.tensor(ends, dtype=torch.float64)).tolist()
+        return low, high
+
     def value(self, rows: Tensor) -> float:
         """Return the measure of rows of which ``rows`` are the values, (B,)."""
         return float(self.after(rows.mean()))
+
+
+def _t_quantile(num_rows: int) -> float:
+    return float(scipy.stats.t.ppf(0.975, num_rows - 1)) if num_rows > 1 else 0.0
 
 
 def _crps_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor:

@@ -10,14 +10,15 @@ The expected calibration error compares confidence with accuracy in bins B_m:
 
 It is not zero for a perfectly calibrated model: with 15 bins its median is about .04 at 500
 rows. So `ece` returns, beside the value, the *null* value (the median when labels are drawn from
-the model itself) and a bootstrap interval. Bins are half-open on the left, (a, b], with 0 in the
-first: a confidence of exactly 1 belongs to the last bin.
+the model itself) and an interval of the true error, which the value overstates (see
+`predbayes.predictive.gaps`). Its lower end is 0 unless the value is above the 95 % quantile of the
+null values: a calibrated model is accused in 5 % of cases. Bins are half-open on the left, (a, b],
+with 0 in the first: a confidence of exactly 1 belongs to the last bin.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.gaps import plausible_errors
 
 ECE_BINS = 15
 """Bins of a calibration error, as in the literature; records of experiments keep these."""
@@ -58,7 +60,7 @@ class CalibrationError:
 
     value: float
     null: float  # median for a perfectly calibrated model with these confidences
-    interval: tuple[float, float]  # 95 %, basic bootstrap
+    interval: tuple[float, float]  # 95 %, of the true error, may lie below the value; nan: none
 
 
 def nll(predictive: Predictive, targets: Tensor) -> float:
@@ -159,21 +161,25 @@ def ece(
     Args:
         predictive: What was predicted.
         targets: What was observed.
-        rng: Draws labels for the null value and rows for the interval.
+        rng: Draws labels for the null value, and true errors for the interval.
         adaptive: Bins of equally many rows instead of equal width.
         num_bins: How many bins.
-        num_draws: How many draws the null value and the interval are made from.
+        num_draws: How many draws the null value is made from.
     """
     hits, confidence = hit_rows(predictive, targets), confidences(predictive)
-    assign = _equal_mass if adaptive else bin_of
-
-    def gap(confidence: Tensor, hits: Tensor) -> float:
-        return _gap(confidence, hits, assign(confidence, num_bins))
-
-    def from_model() -> Tensor:
-        return torch.bernoulli(confidence.clamp_max(1.0), generator=rng)
-
-    return _with_null(confidence, hits, gap, from_model, rng, num_draws)
+    bins = (_equal_mass if adaptive else bin_of)(confidence, num_bins)
+    value = _gap(confidence, hits, bins)
+    null = torch.tensor(
+        [
+            _gap(confidence, torch.bernoulli(confidence.clamp_max(1.0), generator=rng), bins)
+            for _ in range(num_draws)
+        ]
+    )
+    draws = _plausible_errors(confidence, hits, bins, rng)
+    low, high = 0.0, float(draws.quantile((1 + 0.95) / 2))
+    if value > float(null.quantile(0.95)):  # then it is not zero, whatever some draws say
+        low = float(draws[draws > 0].quantile((1 - 0.95) / 2))
+    return CalibrationError(value, float(null.median()), (low, high))
 
 
 def reliability(predictive: Categorical, targets: Tensor, num_bins: int = ECE_BINS) -> Reliability:
@@ -216,48 +222,41 @@ def classwise_ece(
     num_bins: int = ECE_BINS,
     num_draws: int = 200,
 ) -> CalibrationError:
-    """Estimate the calibration error of each class's probability, averaged over classes."""
+    """Estimate the calibration error of each class's probability, averaged over classes.
+
+    It has no interval: errors of classes depend on each other, and most of their bins are nearly
+    empty. Compare the value with its null value.
+    """
     predictive.check(targets)
     probs = predictive.moments().double()
-    one_hot = torch.nn.functional.one_hot(targets.long(), probs.shape[-1]).double()
+    bins = bin_of(probs, num_bins)
 
-    def over_classes(probs: Tensor, hits: Tensor) -> float:
-        gaps = [_gap(p, h, bin_of(p, num_bins)) for p, h in zip(probs.T, hits.T, strict=True)]
-        return sum(gaps) / len(gaps)
+    def error(labels: Tensor) -> float:
+        hits = torch.nn.functional.one_hot(labels.long(), probs.shape[-1]).double()
+        columns = zip(probs.T, hits.T, bins.T, strict=True)
+        return sum(_gap(p, h, b) for p, h, b in columns) / probs.shape[-1]
 
-    def from_model() -> Tensor:
-        drawn = torch.multinomial(probs, 1, generator=rng).squeeze(-1)
-        return torch.nn.functional.one_hot(drawn, probs.shape[-1]).double()
-
-    return _with_null(probs, one_hot, over_classes, from_model, rng, num_draws)
-
-
-def _with_null(
-    confidence: Tensor,
-    hits: Tensor,
-    gap: Callable[[Tensor, Tensor], float],
-    from_model: Callable[[], Tensor],
-    rng: torch.Generator,
-    num_draws: int,
-) -> CalibrationError:
-    value = gap(confidence, hits)
-    null = torch.tensor([gap(confidence, from_model()) for _ in range(num_draws)]).median()
-    resampled = []
-    for _ in range(num_draws):
-        rows = torch.randint(len(hits), (len(hits),), generator=rng)
-        resampled.append(gap(confidence[rows], hits[rows]))
-    tails = torch.tensor([(1 - 0.95) / 2, (1 + 0.95) / 2], dtype=torch.float64)
-    low, high = torch.tensor(resampled, dtype=torch.float64).quantile(tails).tolist()
-    # Resampling adds noise of its own, and noise only ever adds to an ECE: so the basic interval,
-    # which reflects the resampled values about the estimate, and not the percentile interval.
+    null = [error(torch.multinomial(probs, 1, generator=rng).squeeze(-1)) for _ in range(num_draws)]
     return CalibrationError(
-        value, float(null), (max(0.0, 2 * value - high), max(0.0, 2 * value - low))
+        error(targets), float(torch.tensor(null).median()), (math.nan, math.nan)
     )
 
 
 def _gap(confidence: Tensor, hits: Tensor, bins: Tensor) -> float:
     """Sum over bins of |hits - confidence|, per row."""
     return float(torch.bincount(bins, weights=hits - confidence).abs().sum()) / len(hits)
+
+
+def _plausible_errors(
+    confidence: Tensor, hits: Tensor, bins: Tensor, rng: torch.Generator
+) -> Tensor:
+    """Draws of what the true error may be."""
+    count, sums, right = (
+        torch.bincount(bins, weights) for weights in (torch.ones_like(hits), confidence, hits)
+    )
+    full = count > 0
+    count = count[full]
+    return plausible_errors(count, sums[full] / count, right[full], rng=rng)
 
 
 def _equal_mass(confidence: Tensor, num_bins: int) -> Tensor:

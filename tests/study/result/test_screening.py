@@ -106,7 +106,7 @@ POISONS = {
 
 def screened(family, sites, targets, **options):
     losses = pool_losses(targets, seed=0, prior=PRIOR[family], specs=QUICK)
-    return screen(sites, targets, losses=losses, rng=generator(0), **options)
+    return screen(sites, targets, losses=losses, **options)
 
 
 def kinds(found):
@@ -380,7 +380,7 @@ class Gaps:
 
 
 def judged_by(losses, sites, targets, **options):
-    return screen(sites, targets, losses=losses, rng=generator(0), **options)
+    return screen(sites, targets, losses=losses, **options)
 
 
 def left_out(found):

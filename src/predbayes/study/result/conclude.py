@@ -469,8 +469,7 @@ class _Report:
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
 
     def _score(self, predictive: Predictive) -> Scores | None:
-        # Scored on the same draws of rows: differences are not those of the draws.
-        return score(self.run.plan, predictive, self.run.scored_targets, rng=self.run.rng("score"))
+        return score(self.run.plan, predictive, self.run.scored_targets)
 
     def _scored_on(self) -> Any:
         if not len(self.run.scored_targets):

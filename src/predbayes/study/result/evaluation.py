@@ -236,9 +236,8 @@ def _estimate(measure: Measure, sums: Sums, num_rows: int) -> Estimate:
         return wilson(int(sums.total), num_rows)
     mean = sums.total / num_rows
     var = max(0.0, (sums.squares or 0.0) / num_rows - mean * mean)
-    reach = float(scipy.stats.t.ppf(TAILS[1], num_rows - 1)) * math.sqrt(var / (num_rows - 1))
-    ends = torch.tensor([mean, mean - reach, mean + reach], dtype=torch.float64)
-    value, low, high = measure.after(ends).tolist()
+    low, high = measure.interval(mean, math.sqrt(var / (num_rows - 1)), num_rows)
+    value = float(measure.after(torch.tensor(mean, dtype=torch.float64)))
     return Estimate(value=value, low=low, high=high)
 
 

@@ -3,7 +3,7 @@
 Everything here is JSON (`result.json`); nothing is computed from it but its appearance. Scores are
 of rows that did not take part: `evaluate` rows, or labelled rows cross-fitted, each row predicted
 by a pool and a student that were made without its label. Every estimate has its number of rows and
-an interval of 95 %: a bootstrap over rows, and of a share of rows Wilson's.
+an interval of 95 %: of a mean over rows Student's t, and of a share of rows Wilson's.
 
 NLL is in nats per row; for a regression it is of the target in standard units, so that studies
 compare, while RMSE, CRPS and widths are in the target's own unit.

@@ -1,7 +1,8 @@
 """How good a predictor is on the scored rows, with intervals, in the target's unit.
 
 A measure (`predbayes.predictive.measures`) is a mean over rows, or the root of one, so its interval
-is a bootstrap of that mean; a share of rows has Wilson's, which also holds where all or none hit.
+is that of a mean (`Measure.interval`); a share of rows has Wilson's, which also holds where all or
+none hit. What they cover is in docs/intervals.md.
 Calibration is shown beside what a perfectly calibrated model would show on as many rows: the *null*
 band of a reliability diagram holds each bin's accuracy in 95 % of cases if every probability is
 right, and that of a PIT histogram each decile's count.
@@ -10,7 +11,7 @@ right, and that of a PIT histogram each decile's count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import scipy  # whose parts load when they are used
 import torch
@@ -27,7 +28,8 @@ from predbayes.study.result.schema import Bin, Coverage, Estimate, Level, Reliab
 from predbayes.study.tables.coding import target_units, untransform
 
 TAILS = (0.025, 0.975)  # of an interval of 95 %
-_NUM_DRAWS = 1000
+_NUM_DRAWS = 1000  # of a null band
+_DIFFERENCE = Measure("difference", "", "", bounds=(-LARGEST, LARGEST))
 MAX_STANDARD = 1e4
 """Of means, variances and targets: in standard deviations of the target none is larger."""
 
@@ -75,17 +77,14 @@ def worst_targets(predictive: Predictive) -> Tensor:
     return torch.where(predictive.mean > 0, -MAX_STANDARD, MAX_STANDARD)
 
 
-def score(
-    plan: Plan, predictive: Predictive, targets: Tensor, *, rng: torch.Generator
-) -> Scores | None:
+def score(plan: Plan, predictive: Predictive, targets: Tensor) -> Scores | None:
     """Return the measures of the plan's task; None where there is no row to score."""
     if not len(targets):
         return None
-    draws = _draws(len(targets), rng)
     estimates = {}
     for name, rows in row_values(plan, predictive, targets).items():
-        share, after = MEASURES[name].is_share, MEASURES[name].after
-        estimates[name] = _share(rows) if share else _estimate(rows, draws, after)
+        measure = MEASURES[name]
+        estimates[name] = _share(rows) if measure.is_share else _estimate(rows, measure)
     return Scores(num_rows=len(targets), metrics=estimates)
 
 
@@ -150,9 +149,9 @@ def verdict(
     return True, _regression_verdict(shown, num_scored, nothing)
 
 
-def mean_estimate(rows: Tensor, *, rng: torch.Generator) -> Estimate:
+def mean_estimate(rows: Tensor) -> Estimate:
     """Return the mean of rows, (N,), and its interval; of differences that of a paired test."""
-    return _estimate(rows, _draws(len(rows), rng))
+    return _estimate(rows, _DIFFERENCE)
 
 
 def wilson(num_hits: int, num_rows: int) -> Estimate:
@@ -172,17 +171,11 @@ def _share(hits: Tensor) -> Estimate:
     return wilson(int(hits.sum()), len(hits))
 
 
-def _draws(num_rows: int, rng: torch.Generator) -> Tensor:
-    """Rows of each resample, (draws, N)."""
-    return torch.randint(num_rows, (_NUM_DRAWS, num_rows), generator=rng)
-
-
-def _estimate(
-    rows: Tensor, draws: Tensor, after: Callable[[Tensor], Tensor] = lambda mean: mean
-) -> Estimate:
-    means = after(rows[draws].mean(1))
-    low, high = torch.quantile(means, torch.tensor(TAILS, dtype=means.dtype)).tolist()
-    return finite_estimate(float(after(rows.mean())), low, high)
+def _estimate(rows: Tensor, measure: Measure) -> Estimate:
+    rows = rows.double()
+    num = len(rows)
+    error = float(rows.std()) / math.sqrt(num) if num > 1 else 0.0
+    return finite_estimate(measure.value(rows), *measure.interval(float(rows.mean()), error, num))
 
 
 def _null_band(
@@ -204,7 +197,7 @@ def _classification_verdict(reliability: Reliability, num_rows: int, nothing: st
         f"the expected calibration error is {ece.value:.3f} (95 % interval {ece.low:.3f} to "
         f"{ece.high:.3f}); a perfectly calibrated model would show about {null:.3f} on as many rows"
     )
-    if ece.low <= null:
+    if ece.low == 0:
         return f"{nothing} on {num_rows:,} scored rows: {shown}."
     return f"The probabilities are not quite right: on {num_rows:,} scored rows {shown}."
 

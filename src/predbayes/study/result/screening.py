@@ -61,7 +61,7 @@ from predbayes.predictive.selection import (
     select,
     with_coordinator,
 )
-from predbayes.seeding import draw_seed, generator
+from predbayes.seeding import generator
 from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import Estimate, Finding
@@ -132,7 +132,6 @@ def screen(
     targets: Tensor,
     *,
     losses: Losses,
-    rng: torch.Generator,
     rule: Literal["report", "leave-out"] = "leave-out",
     min_labels: int = MIN_LABELS,
     suspects: Mapping[str, Finding] = MappingProxyType({}),
@@ -143,7 +142,6 @@ def screen(
         contributions: What the sites sent, on the labelled rows only.
         targets: The labels.
         losses: The pool's, for some of the sites; see `pool_losses`.
-        rng: Draws of the influences' intervals.
         rule: As in the plan; to ``"report"`` is to look once, and to leave nobody out.
         min_labels: With fewer nothing is judged by labels.
         suspects: What was found by comparing sites on all rows.
@@ -167,9 +165,8 @@ def screen(
     while rule == "leave-out" and (worst := _worst(last, found, copies)) is not None:
         left_out[worst] = last
         last = _leave_one_out({n: c for n, c in last.sites.items() if n != worst}, judged, losses)
-    draws = draw_seed(rng)
     return {
-        name: _screening(name, left_out.get(name, last), found[name], draws, name in left_out)
+        name: _screening(name, left_out.get(name, last), found[name], name in left_out)
         for name in sites
     }
 
@@ -197,9 +194,8 @@ def screen_sites(
         specs=None if auto else (_BETA,),
         floor=plan.pool.floor,
     )
-    rng = generator(plan.seed, "screening", "intervals")
     rule = plan.rules.screening
-    return screen(contributions, targets, losses=losses, rng=rng, rule=rule, suspects=suspects)
+    return screen(contributions, targets, losses=losses, rule=rule, suspects=suspects)
 
 
 def pool_losses(
@@ -482,12 +478,12 @@ def _worst(
 
 
 def _screening(
-    name: str, pool: _LeaveOneOut, cheap: Mapping[Kind, Finding], draws: int, leave_out: bool
+    name: str, pool: _LeaveOneOut, cheap: Mapping[Kind, Finding], leave_out: bool
 ) -> Screening:
     findings = list(cheap.values())
     if name not in pool.gaps:
         return Screening(tuple(findings), None, leave_out)
-    influence = mean_estimate(pool.gaps[name], rng=generator(draws))
+    influence = mean_estimate(pool.gaps[name])
     if pool.score(name) <= -pool.clearly:
         text = (
             f"Without it the pool is better: NLL {pool.nll + influence.value:.3f} instead of "

@@ -110,8 +110,7 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
         rivals = {"own": own.predictive, **rivals}
     change = losses(plan, honest, rows.targets)["nll"]
     change = change - losses(plan, predictive, rows.targets)["nll"]
-    rng = generator(plan.seed, "adopt", site, "all rows")
-    gain = mean_estimate(change, rng=rng)
+    gain = mean_estimate(change)
     targets = rows.targets[held_out]
     comparison = _compared(model, site, rivals, targets, len(rows.targets), gain)
     return Adoption(dataclasses.replace(model, adjustment=fitted), comparison)
@@ -254,11 +253,10 @@ def _compared(
     plan = model.plan
     scores: dict[Name, Scores] = {}
     for name, predictive in rivals.items():
-        # The same draws of rows for each: differences are not those of the draws.
-        found = score(plan, predictive, targets, rng=generator(plan.seed, "adopt", site, "score"))
+        found = score(plan, predictive, targets)
         if found is not None:
             scores[name] = found
-    minus_own = _minus_own(plan, site, rivals, targets) if "own" in scores else {}
+    minus_own = _minus_own(plan, rivals, targets) if "own" in scores else {}
     choice, advice = advise(
         len(targets), minus_own if "own" in rivals else None, adopted_minus_global
     )
@@ -276,16 +274,15 @@ def _compared(
 
 
 def _minus_own(
-    plan: Plan, site: str, rivals: Mapping[Name, Predictive], targets: Tensor
+    plan: Plan, rivals: Mapping[Name, Predictive], targets: Tensor
 ) -> dict[Name, dict[str, Estimate]]:
     own = losses(plan, rivals["own"], targets)
     found: dict[Name, dict[str, Estimate]] = {}
     for name, predictive in rivals.items():
         if name == "own":
             continue
-        rng = generator(plan.seed, "adopt", site, "minus own")
         rows = losses(plan, predictive, targets)
-        found[name] = {loss: mean_estimate(rows[loss] - own[loss], rng=rng) for loss in own}
+        found[name] = {loss: mean_estimate(rows[loss] - own[loss]) for loss in own}
     return found
 
 
