@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -54,7 +54,7 @@ from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool
 from predbayes.pools.pool import Contribution, Pool, PoolState
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
@@ -171,27 +171,39 @@ def conclude(
         return _Report(run, sites, found, total, own, state, held_out).conclusion(kit, heading)
 
 
+@torch.inference_mode()  # of many small operations the bookkeeping for gradients is a good part
 def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
     """Do with one upload alone all that `conclude` will do with it; refuse it if that fails.
 
     Rows have nothing to do with each other, so those that have a least or greatest coordinate stand
     for all. They are scored by the targets that are worst for them: no label is needed.
     """
-    coordinates = torch.cat([predictive.natural(), predictive.moments()], -1)
-    if upload.gate is not None:
-        coordinates = torch.cat([coordinates, upload.gate.unsqueeze(1)], -1)
-    rows = torch.cat([coordinates.argmin(0), coordinates.argmax(0)])
+    rows = _extreme_rows(predictive, upload.gate)
     sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR)).at(rows)
     terms = TERMS[type(sent.predictive)]
     lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
     pools = [lifted.mixture(), lifted.product()]
     if GATED in lifted.components:
         pools.append(lifted.pool({GATED: 1.0}))
-    if not all(bool(pool.moments().isfinite().all()) for pool in pools):
+    if not _all_finite([pool.moments() for pool in pools]):
         raise UploadError("what it predicts cannot be pooled: it is not finite")
     scores = row_values(plan, sent.predictive, worst_targets(sent.predictive))
-    if not all(bool(rows.isfinite().all()) for rows in scores.values()):
+    if not _all_finite(scores.values()):
         raise UploadError("what it predicts cannot be scored: it is not finite")
+
+
+def _extreme_rows(predictive: Predictive, gate: Tensor | None) -> Tensor:
+    """Rows that have the least or the greatest of some coordinate."""
+    natural = predictive.natural()
+    # Of a class both coordinates grow together, so their extremes are in the same rows.
+    moments = [] if isinstance(predictive, Categorical) else [predictive.moments()]
+    columns = torch.cat([natural, *moments, *([] if gate is None else [gate.unsqueeze(1)])], -1)
+    values = columns.T.contiguous().numpy()  # whose search along memory is much the quicker
+    return torch.from_numpy(np.concatenate([values.argmin(1), values.argmax(1)]))
+
+
+def _all_finite(values: Iterable[Tensor]) -> bool:
+    return bool(torch.cat([value.flatten().double() for value in values]).isfinite().all())
 
 
 @contextmanager

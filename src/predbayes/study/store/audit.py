@@ -16,6 +16,7 @@ process left unfinished is removed by the next writer, which says so.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from predbayes.errors import KeyFileError, PredbayesError, StudyError, UploadError
-from predbayes.study.store.files import locked
+from predbayes.study.store.files import opened_alone
 from predbayes.study.store.ledger import FIRST, now
 from predbayes.text import printable
 
@@ -76,8 +77,7 @@ class AuditLog:
 
     def note(self, act: str, outcome: Outcome = "done", /, **what: Fact) -> None:
         """Add one line, on the disk when this returns."""
-        folder = self.path.parent
-        with locked(folder, AUDIT_LOCK, timeout=-1), _opened(self.path) as handle:
+        with opened_alone(self.path) as handle:
             last, cut = _tail(handle)
             if cut:
                 os.ftruncate(handle, os.fstat(handle).st_size - cut)
@@ -132,16 +132,6 @@ def _tail(handle: int) -> tuple[bytes, int]:
         length *= 4
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-    handle = os.open(path, flags, 0o600)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
 def _place(line: bytes) -> tuple[int, str]:
     """Return the number of a line and the digest that it has of the one before."""
     try:
@@ -170,6 +160,7 @@ def _reason(error: PredbayesError) -> str:
     return str(error) if quotes_nothing else type(error).__name__
 
 
+@functools.cache
 def _user() -> str:
     """Return who runs this, by the system's own word and not by an environment variable."""
     if sys.platform == "win32":

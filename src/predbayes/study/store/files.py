@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
 from predbayes.errors import StudyError
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"  # of one step
 RUN_LOCK = ".lock-run"  # of a run over a network, which takes many steps
@@ -58,12 +63,43 @@ def locked(folder: Path, name: str = LOCK, timeout: float = 0) -> Iterator[None]
 
     The second process is refused after ``timeout`` seconds; with -1 it waits for the first.
     """
-    lock = FileLock(folder / name, timeout=timeout)
+    if fcntl and timeout in (0, -1):
+        # The same lock as FileLock's, at a tenth of its time.
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if timeout else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            os.close(handle)
+            raise _at_work(folder) from error
+        try:
+            yield
+        finally:
+            os.close(handle)  # which lets go
+        return
     try:
-        lock.acquire()
+        with FileLock(folder / name, timeout=timeout):
+            yield
     except Timeout as error:
-        raise StudyError(f"another command is at work on {folder.name}; try again later") from error
-    try:
-        yield
-    finally:
-        lock.release()
+        raise _at_work(folder) from error
+
+
+def _at_work(folder: Path) -> StudyError:
+    return StudyError(f"another command is at work on {folder.name}; try again later")
+
+
+@contextmanager
+def opened_alone(path: Path) -> Iterator[int]:
+    """Open a file of one's own to read and to add to, while every other process waits.
+
+    The file is its own lock where the system has such; elsewhere there is one beside it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    beside = nullcontext() if fcntl else locked(path.parent, f".lock-{path.stem}", timeout=-1)
+    with beside:
+        handle = os.open(path, flags, 0o600)
+        try:
+            if fcntl:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield handle
+        finally:
+            os.close(handle)  # which lets go
