@@ -13,9 +13,10 @@ learnt apart from the site's model, which loses nothing by it.
     cross-fitted   own and contrast rows are dealt into two halves, each with a classifier of its
                    own; a row of one half is judged by the classifier of the other, every other row
                    by both
-    calibrated     log r = a z + b, where z are such judgements and a, b have the least NLL on the
-                   rows that they are of, a drawn towards 0; where own and contrast rows cannot be
-                   told apart a is about 0, and the gate 1 everywhere
+    calibrated     log r = min(1, 2 a) z, where z is the judgement and a the slope of least NLL on
+                   held-out rows: 2 a is about the steepest slope that tells those rows apart no
+                   worse than no gate at all; where own and contrast rows cannot be told apart
+                   it is about 0, and the gate 1 everywhere
     bounded        between a floor and a ceiling, and no more than 1 on average over the contrast
                    rows, which is what the mean of a density ratio over p_ref can be
 
@@ -48,8 +49,8 @@ _MIN_CONTRAST = 1000
 class GateBounds:
     """Least and largest log ratio that may leave a site."""
 
-    floor: float = -8.0
-    ceiling: float = 4.0
+    floor: float = -6.0
+    ceiling: float = 3.0
 
     def __post_init__(self) -> None:
         if not self.floor < 0 < self.ceiling:
@@ -100,8 +101,8 @@ def log_density_ratio(
     everywhere = torch.stack([model.log_ratio(reference) for model in models]).mean(0)
     for half, (contrast, _) in zip(reversed(halves), held_out, strict=True):
         everywhere[half.contrast_rows] = contrast
-    slope, shift = _calibration(*map(torch.cat, zip(*held_out, strict=True)))
-    return bounds.apply(slope * everywhere + shift, available)
+    slope = min(1.0, 2 * _best_slope(*map(torch.cat, zip(*held_out, strict=True))))
+    return bounds.apply(slope * everywhere, available)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,8 @@ class _Judge:
         return self.log_ratio(half.contrast), self.log_ratio(half.own)
 
 
-def _calibration(contrast: Tensor, own: Tensor) -> tuple[float, float]:
-    """Slope and shift of least NLL of which rows are own; of a negative slope nothing is taken."""
+def _best_slope(contrast: Tensor, own: Tensor) -> float:
+    """The slope a >= 0 of least NLL of which rows are own, with log odds a z + b."""
     log_ratio = torch.cat([contrast, own])
     targets = torch.cat([torch.zeros(len(contrast)), torch.ones(len(own))]).long()
     one = torch.ones_like(log_ratio)
@@ -156,10 +157,9 @@ def _calibration(contrast: Tensor, own: Tensor) -> tuple[float, float]:
     pool = base.with_component("judged", _of_two_classes(log_ratio))
     pool = pool.with_component("shift", _of_two_classes(one))
     tuned = tune_weights(pool, targets, components=("judged", "shift"), profiles=False)
-    slope, shift = tuned.weights["judged"], tuned.weights["shift"]
+    slope = tuned.weights["judged"]
     assert isinstance(slope, float)
-    assert isinstance(shift, float)
-    return (slope, shift) if slope > 0 else (0.0, 0.0)
+    return max(slope, 0.0)
 
 
 def _of_two_classes(log_odds: Tensor) -> Categorical:

@@ -217,8 +217,8 @@ class Gate(Section):
     In logarithms of the ratio of two densities: of the site's rows, and of the reference rows.
     """
 
-    floor: Annotated[Finite, Field(ge=-20, lt=0)] = -8.0
-    ceiling: Annotated[Finite, Field(gt=0, le=20)] = 4.0
+    floor: Annotated[Finite, Field(ge=-20, lt=0)] = -6.0
+    ceiling: Annotated[Finite, Field(gt=0, le=20)] = 3.0
 
 
 class Pool(Section):
