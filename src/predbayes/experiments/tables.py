@@ -24,6 +24,7 @@ import numpy as np
 from predbayes.data.registry import DATASETS
 from predbayes.errors import ExperimentError
 from predbayes.experiments.decode import require_known
+from predbayes.experiments.methods import METHODS
 from predbayes.experiments.records import Record, split_label
 from predbayes.experiments.statistics import (
     Comparison,
@@ -69,6 +70,7 @@ class Table:
     against: str | None = None  # the baseline of the comparisons
     validation: bool = False  # whether scored on a validation split
     overlapping: bool = False  # whether seeds drew test rows of their own in some column
+    outdated: tuple[str, ...] = ()  # rows of an earlier results version of their method
 
     def best(self, column: str) -> set[str]:
         """Return the methods whose mean is nearest to the aim."""
@@ -84,6 +86,11 @@ class Table:
         ]
         if self.overlapping:
             lines.append(OVERLAP)
+        if self.outdated:
+            lines.append(
+                f"Of an earlier version of the method, and not run again since: "
+                f"{', '.join(self.outdated)}."
+            )
         if self.validation:
             lines.append("Scored on a validation split, not on the test rows.")
         if any(math.isnan(entry.summary.mean) for entry in self.entries.values()):
@@ -155,6 +162,7 @@ def build_table(
         against=against,
         validation=_on_validation(records),
         overlapping=any(map(overlap_of, shown)),
+        outdated=tuple(unique(record.method for record in shown if is_outdated(record))),
     )
 
 
@@ -212,6 +220,13 @@ def latest(records: Iterable[Record]) -> list[Record]:
         for (cell, method, _seed), record in last.items()
         if record.config == settings[cell, method]
     ]
+
+
+def is_outdated(record: Record) -> bool:
+    """Return whether the same settings would give other numbers today."""
+    name = record.config.get("method", {}).get("name")
+    version = record.config.get("results", {}).get("method")
+    return name in METHODS and version is not None and version != str(METHODS[name].version)
 
 
 def overlap_of(record: Record) -> float:
