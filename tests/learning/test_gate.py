@@ -160,9 +160,9 @@ class TestBinary:
             right = (predictive.log_probs.argmax(1) == targets).double().mean()
             assert right > 0.9, learner
 
-    def test_log_odds_read_the_first_output(self):
-        outputs = torch.tensor([[[2.0, 100.0]]])
-        found = LogOdds(2).predictive(outputs).log_probs
+    @pytest.mark.parametrize("outputs", [[2.0], [1.0, 3.0], [1.0, 3.0, 100.0]])
+    def test_log_odds_are_the_only_output_or_the_difference_of_the_first_two(self, outputs):
+        found = LogOdds(len(outputs)).predictive(torch.tensor([[outputs]])).log_probs
         assert float(found[0, 1] - found[0, 0]) == pytest.approx(2.0)
 
     def test_who_has_none_is_told_what_to_do(self):

@@ -5,7 +5,7 @@ network where the noise itself is learnt, gives the mean NLL of a batch, and tur
 weight samples into one predictive, the average over samples:
 
     softmax     p(y = c | x) = mean_m softmax(f_m(x))_c
-    log odds    the softmax of (0, f_m(x)), for two classes
+    log odds    the softmax of the first two outputs, or of (0, f_m(x)), for two classes
     Gaussian    mean = mean_m f_m(x),   variance = var_m f_m(x) + mean_m noise_m(x)
 
 (Paper: alg:dBpredbayes, step 3.) For the Gaussian the two parts of the variance are kept apart:
@@ -140,10 +140,10 @@ class Softmax:
 
 @dataclass(frozen=True, slots=True)
 class LogOdds:
-    """Two classes, told apart by one output of a network that was built for another task.
+    """Two classes, told apart by a network that was built for another task.
 
-    The first output is the log odds of class 1; the others are not read. So a gate can be learnt
-    with any network (`predbayes.learning.gate`).
+    The first two outputs are the classes' logits, or an only output the log odds of class 1; others
+    are not read. So a gate can be learnt with any network (`predbayes.learning.gate`).
     """
 
     num_outputs: int = 1
@@ -179,7 +179,8 @@ class LogOdds:
 
 
 def _two_logits(outputs: Tensor) -> Tensor:
-    return nn.functional.pad(outputs[..., :1], (1, 0))
+    several = outputs.shape[-1] > 1
+    return outputs[..., :2] if several else nn.functional.pad(outputs, (1, 0))
 
 
 class _Regression(ABC):

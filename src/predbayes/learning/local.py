@@ -100,7 +100,7 @@ class Network:
         return cls(partial(cnn, image_shape, likelihood.num_outputs), likelihood)
 
     def binary(self) -> Network:
-        """The same network for two classes: its first output is the log odds."""
+        """The same network for two classes."""
         return Network(self.build, LogOdds(self.likelihood.num_outputs))
 
     def create(self, rng: torch.Generator, start: WeightSamples | None = None) -> nn.Module:
