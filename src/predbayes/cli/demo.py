@@ -12,6 +12,9 @@ from predbayes.cli.show import say
 
 def demo_command(
     out: Annotated[Path, typer.Option(help="A new folder for all files.")] = Path("demo"),
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="No reference row has a label.")
+    ] = False,
 ) -> None:
     """Run a study of five sites here, from plan to report."""
     import time
@@ -19,10 +22,16 @@ def demo_command(
     from predbayes.study.demo import run_demo
 
     began = time.monotonic()
-    folder, result = run_demo(out, lambda line: say(f"[{time.monotonic() - began:4.0f} s] {line}"))
-    say(result.verdict)
-    scores = result.student.scores
+
+    def tell(line: str) -> None:
+        say(f"[{time.monotonic() - began:4.0f} s] {line}")
+
+    folder, result = run_demo(out, tell, labels=not no_labels)
+    if not no_labels:
+        say(result.verdict)
+    scores = result.student.scores if result.at_sites is None else result.at_sites.pooled
     assert scores is not None
     accuracy, nll = (scores.metrics[name].value for name in ("accuracy", "nll"))
-    say(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} rows set apart")
+    whose = "sites' held-out rows" if no_labels else "rows set apart"
+    say(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} {whose}")
     say(f"open {folder / 'report.html'}")

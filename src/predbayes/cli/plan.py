@@ -37,16 +37,33 @@ def new_plan(
     name: Annotated[
         str | None, typer.Option(help="Name of the study. Default: that of DATA.")
     ] = None,
+    classes: Annotated[
+        str, typer.Option(metavar="A,B,...", help="The target's classes, if no row has a label.")
+    ] = "",
+    centre: Annotated[
+        float | None, typer.Option(help="Of a number without labels: its mean, roughly.")
+    ] = None,
+    scale: Annotated[
+        float | None, typer.Option(min=0, help="And its standard deviation, roughly.")
+    ] = None,
 ) -> None:
     """Draft a plan from a table; you fill in what no table can tell."""
-    from predbayes.study.kit.draft import draft, study_name
+    from predbayes.study.kit.draft import Unlabelled, draft, study_name
     from predbayes.study.plan.text import dump
     from predbayes.study.tables.coding import read_frame
 
     if out.exists():
         raise PlanError(f"{out} exists already; choose another name with --out")
     name = study_name(data.stem) if name is None else name
-    drafted = draft(read_frame(data), name=name, target=target, file=_relative(data, out))
+    told = tuple(word.strip() for word in classes.split(",") if word.strip())
+    unlabelled = Unlabelled(told, centre, scale)
+    drafted = draft(
+        read_frame(data),
+        name=name,
+        target=target,
+        file=_relative(data, out),
+        unlabelled=None if unlabelled == Unlabelled() else unlabelled,
+    )
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan
     what = f"{plan.num_outputs} classes" if plan.classification else "regression"

@@ -1,8 +1,9 @@
 """A whole study on one machine: five sites learn to read digits, and never share a picture.
 
 scikit-learn's 1,797 pictures of handwritten digits are dealt to five sites, each with its own mix
-of digits, and to the coordinator, who has reference rows: a few with labels. Each step is what the
-command of the same name does, and leaves the same files.
+of digits, and to the coordinator, who has reference rows: a few with labels, or none. Each step is
+what the command of the same name does, and leaves the same files. Without labels sites also try the
+model on held-out rows of their own, and the report is made again with what they found.
 """
 
 from __future__ import annotations
@@ -14,25 +15,32 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from predbayes.data.partition import label_skew
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
+from predbayes.exchange.upload import Upload
 from predbayes.optional import require
 from predbayes.seeding import generator
+from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.coordinator.study import Study
-from predbayes.study.kit.draft import draft
+from predbayes.study.kit.draft import Unlabelled, draft
 from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Number, Plan, Section
 from predbayes.study.plan.text import dump
+from predbayes.study.result.evaluation import evaluation_upload
+from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
-from predbayes.study.site.training import make_upload
+from predbayes.study.site.training import make_upload, split_rows
 from predbayes.study.tables.coding import code_targets, encode
 
 SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")
 _TARGET = "digit"
 _PIXELS = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
+_CLASSES = tuple("0123456789")
 _NUM_SITE_ROWS = 750  # of all sites
+_NUM_SITE_ROWS_UNLABELLED = 1250  # where no labels are taken from them
 _NUM_LABELLED, _NUM_EVALUATE = 150, 350
 _HETEROGENEITY = 0.6
 
@@ -40,46 +48,74 @@ Say = Callable[[str], None]
 S = TypeVar("S", bound=Section)
 
 
-def run_demo(out: Path, say: Say) -> tuple[Path, Result]:
+def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]:
     """From data to a report; returns the result's folder and what it found.
 
     Args:
         out: A new folder for all files.
         say: Is told each step as it begins.
+        labels: Whether some reference rows have labels.
     """
     if out.exists():
         raise StudyError(f"{out} exists; give another folder with --out")
     out.mkdir(parents=True)
-    reference, sites = _deal()
+    reference, sites = _deal(_NUM_SITE_ROWS if labels else _NUM_SITE_ROWS_UNLABELLED)
+    if not labels:
+        reference = reference.drop(columns=_TARGET)
     reference.to_csv(out / "reference.csv", index=False)
 
-    say("predbayes plan new reference.csv --target digit, filled in by hand")
-    (out / "plan.toml").write_bytes(dump(_plan(reference)).encode())
+    told = "" if labels else f" --classes {','.join(_CLASSES)}"
+    say(f"predbayes plan new reference.csv --target digit{told}, filled in by hand")
+    (out / "plan.toml").write_bytes(dump(_plan(reference, labels=labels)).encode())
     say("predbayes plan freeze plan.toml --out kit")
     kit = freeze(out / "plan.toml", out / "kit", out / "kit-labels.json")
     say("predbayes study init kit --labels kit-labels.json")
     study = Study.init(out / "study", out / "kit", out / "kit-labels.json")
+    keys: dict[str, SigningKey] = {}
     for site, frame in sites.items():
         say(f"{site}: {len(frame)} rows; train, sign, hand over one file; predbayes study add")
-        key = SigningKey.generate()
+        keys[site] = key = SigningKey.generate()
         study.admit(site, key.public)
-        rows = encode(kit.plan, frame), code_targets(kit.plan, frame).long()
+        rows = _rows(kit.plan, frame)
         upload = make_upload(kit, site, rows)
         upload.save(out / f"{site}.safetensors", key)
         study.add(out / f"{site}.safetensors")
     say("predbayes study finish: pool, distil, score, report")
     recorded, result = study.finish()
+    if labels:
+        return study.result_folder(recorded.number), result
+    say("each site: predbayes site evaluate on held-out rows of its own; predbayes study add")
+    model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
+    for site, frame in sites.items():
+        path = out / f"{site}-evaluation.safetensors"
+        _evaluate(kit.plan, model, site, frame).save(path, keys[site])
+        study.add(path)
+    say("predbayes study finish: the same model, and the report with what sites found")
+    recorded, result = study.finish()
     return study.result_folder(recorded.number), result
 
 
-def _deal() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+def _rows(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
+    return encode(plan, frame), code_targets(plan, frame).long()
+
+
+def _evaluate(plan: Plan, model: CalibratedModel, site: str, frame: pd.DataFrame) -> Upload:
+    """What a site says of the model, by rows that its own was not trained on."""
+    inputs, targets = _rows(plan, frame)
+    _, held_out = split_rows(plan, site, len(targets))
+    predictive = model.predictor.predict(inputs[held_out])
+    digest = model.weights_digest()
+    return evaluation_upload(plan, site, predictive, targets[held_out], digest)
+
+
+def _deal(num_site_rows: int) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """Reference rows, of which some have labels, and the rows of each site."""
     digits = require("sklearn.datasets", "study").load_digits()
     frame = pd.DataFrame(digits.data.astype(np.int64), columns=_PIXELS)
     frame[_TARGET] = digits.target.astype(str)
     order = torch.randperm(len(frame), generator=generator(0, "demo", "order"))
     frame = frame.iloc[order.numpy()].reset_index(drop=True)
-    at_sites, reference = frame[:_NUM_SITE_ROWS], frame[_NUM_SITE_ROWS:].copy()
+    at_sites, reference = frame[:num_site_rows], frame[num_site_rows:].copy()
     reference.iloc[_NUM_LABELLED + _NUM_EVALUATE :, -1] = ""
     labels = torch.tensor(at_sites[_TARGET].astype(int).to_numpy())
     rng = generator(0, "demo", "sites")
@@ -89,15 +125,16 @@ def _deal() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     }
 
 
-def _plan(reference: pd.DataFrame) -> Plan:
+def _plan(reference: pd.DataFrame, *, labels: bool) -> Plan:
     """The draft, with what only people can know."""
     drafted = draft(
         reference,
         name="digits demo",
         target=_TARGET,
         file="reference.csv",
-        labelled=_NUM_LABELLED,
-        evaluate=_NUM_EVALUATE,
+        labelled=_NUM_LABELLED if labels else 0,
+        evaluate=_NUM_EVALUATE if labels else 0,
+        unlabelled=None if labels else Unlabelled(_CLASSES),
     ).plan
     rows = _with(
         drafted.reference,

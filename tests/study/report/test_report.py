@@ -23,6 +23,7 @@ from predbayes.study.report.report import (
     with_interval,
     without_sites,
 )
+from predbayes.study.report.unlabelled import trusted
 from predbayes.study.result.schema import Estimate, Finding, Result, Scores
 from predbayes.study.wording import bytes_readable, plain
 from tests.study.samples import (
@@ -146,7 +147,7 @@ class TestEveryPage:
         plan, result, found = study
         for html in found:
             text = Page(html).text
-            assert result.verdict in text
+            assert trusted(plan, result) in text
             assert result.plan_digest in text
             assert plan.fingerprint in text
             assert result.ledger_digest in text

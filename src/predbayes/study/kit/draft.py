@@ -6,8 +6,9 @@
     all words differ             left out: a name, an identifier, a date
     the same in every row        left out: it tells nothing
 
-A target of words, or of at most ten whole numbers, is a classification. Every guess that may be
-wrong and everything that no table tells (units, licence, legal basis) is a note to the user.
+A target of words, or of at most ten whole numbers, is a classification. Where no row has a label
+the author says what the target is: its classes, or centre and scale of a number. Every guess that
+may be wrong and everything that no table tells (units, licence, legal basis) is a note to the user.
 """
 
 from __future__ import annotations
@@ -65,6 +66,27 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """What a target is of which no reference row has a label."""
+
+    classes: tuple[str, ...] = ()
+    centre: float | None = None  # of a number: its mean, roughly
+    scale: float | None = None  # and its standard deviation
+
+    def target(self, name: str) -> Target:
+        """Return the target; refuse what is neither classes nor a number."""
+        numbers = (self.centre, self.scale)
+        if self.classes and numbers == (None, None):
+            return Target(name=name, task="classification", classes=self.classes)
+        if not self.classes and None not in numbers:
+            return Target(name=name, task="regression", centre=self.centre, scale=self.scale)
+        raise PlanError(
+            f"no row has a label in {name!r}, so say what it is: its classes (--classes no,yes), "
+            "or of a number its mean and standard deviation, roughly (--centre 6 --scale 4)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Cells:
     """One column of the table."""
 
@@ -105,6 +127,7 @@ def draft(
     file: str,
     labelled: int | None = None,
     evaluate: int | None = None,
+    unlabelled: Unlabelled | None = None,
 ) -> Draft:
     """Guess a plan.
 
@@ -116,13 +139,16 @@ def draft(
         labelled: How many rows to tune on; those with a label that are not for evaluation.
         evaluate: How many rows to score on; three in ten of those with a label if this is enough
             to judge calibration, else none, and scores are cross-fitted.
+        unlabelled: What the target is, where no row has a label.
     """
     if name != study_name(name):
         raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
-    if target not in frame.columns:
-        raise PlanError(no_such("column", target, map(str, frame.columns)))
+    if unlabelled is None and target not in frame.columns:
+        missing = no_such("column", target, map(str, frame.columns))
+        raise PlanError(f"{missing}. If no row has a label, say what it is: --classes, or --scale")
     cells = {column.name: column for column in _columns(frame)}
-    goal, notes = _target(cells[target])
+    labels = cells.setdefault(target, _Cells(target, ("",) * len(frame), _nothing(len(frame))))
+    goal, notes = _target(labels) if unlabelled is None else _untold(labels, unlabelled)
     columns: dict[str, Number | Category] = {}
     left_out = []
     for column in cells.values():
@@ -262,6 +288,20 @@ def _target(cells: _Cells) -> tuple[Target, list[str]]:
     return Target(name=cells.name, task="classification", classes=tuple(distinct)), notes
 
 
+def _untold(cells: _Cells, unlabelled: Unlabelled) -> tuple[Target, list[str]]:
+    """The target as its author says it is."""
+    if cells.num_filled:
+        raise PlanError(
+            f"{cells.num_filled} rows have a label in {cells.name!r}: leave out --classes, "
+            "--centre and --scale, which are for rows without any"
+        )
+    return unlabelled.target(cells.name), []
+
+
+def _nothing(num_rows: int) -> NDArray[np.float64]:
+    return np.full(num_rows, np.nan)
+
+
 def _reference(
     file: str, num_rows: int, num_labels: int, labelled: int | None, evaluate: int | None
 ) -> Reference:
@@ -340,11 +380,12 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 def _to_fill_in(plan: Plan) -> list[str]:
     reference = plan.reference
-    scores = (
-        "labels of evaluate rows are opened only to score"
-        if reference.evaluate
-        else "too few labels to set some aside, so scores are cross-fitted"
-    )
+    if reference.evaluate:
+        scores = "labels of evaluate rows are opened only to score"
+    elif reference.labelled:
+        scores = "too few labels to set some aside, so scores are cross-fitted"
+    else:
+        scores = "nothing is tuned, and sites score the model on rows of their own"
     notes = [
         f"reference rows: {reference.labelled} labelled, {reference.evaluate} evaluate, "
         f"{reference.unlabelled} unlabelled; {scores}",

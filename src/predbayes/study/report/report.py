@@ -27,6 +27,7 @@ from predbayes.study.plan.schema import Category, Column, Plan
 from predbayes.study.report import figures
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
+from predbayes.study.report.unlabelled import opening, trusted
 from predbayes.study.result.evaluation import FEWEST_TO_POOL
 from predbayes.study.result.schema import Estimate, Result, Scores, SiteResult
 from predbayes.study.tables.coding import target_units
@@ -109,6 +110,7 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
         sites_table=_sites_table(shown),
         first=first_lines(plan, result, public=public),
+        trusted=trusted(plan, shown),
         min_labels=MIN_LABELS,
     )
 
@@ -123,6 +125,7 @@ def render_card(plan: Plan, result: Result) -> str:
         tally=tally_of(result, public=True),
         contenders=compared(without_sites(result)),
         columns=column_groups(plan.columns),
+        trusted=trusted(plan, without_sites(result)),
     )
 
 
@@ -147,7 +150,7 @@ def without_sites(result: Result) -> Result:
 
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     """List what a reader must know before anything else; in public no site is named."""
-    lines = list(result.cautions)
+    lines = [*opening(without_sites(result) if public else result), *result.cautions]
     found = [site for site in result.sites if site.findings]
     limited = [
         s for s in result.sites if not s.left_out and (s.counted_rows or math.inf) < s.num_rows

@@ -22,13 +22,26 @@ permuted, so that `ALPHA` is the rate of false alarms for all sites together.
 Who lies moves the mean of the others, so that honest sites seem to differ, too. Named is the
 smallest set of sites, a minority, without which the others agree on both kinds of rows. If there is
 none, as of two sites, it cannot be told who lies, and nobody is named.
+
+Without labels sites can still be held against each other where both have rows, by their gates r. Of
+two sites j and k, with a what a site says (log-probabilities less their mean over classes, or the
+mean of a number) and w_i = min(r_ji, r_ki) where that is not small,
+
+    c_jk = sum_i w_i a_ji a_ki / sqrt( sum_i w_i a_ji^2 sum_i w_i a_ki^2 ),   a less its mean over w
+
+Base rates add a constant to log-probabilities, which the mean takes out: honest sites agree where
+both have rows, however skewed their classes are. Named is who agrees with nobody: whose largest
+c_jk is next to nothing where the median site's is not. Two that lie alike are not found so. A site
+can evade it by claiming few rows everywhere, and then it weighs as little.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from types import MappingProxyType
 from typing import Self
 
 import torch
@@ -56,6 +69,7 @@ MOST_ROWS = 6000  # that are compared, a third of each role
 _MOST_ELEMENTS = 2**26  # of all sites together, 256 MB
 
 Sites = Mapping[str, Predictive]
+Gates = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +168,15 @@ class ComparedRows:
         ]
         return cls(reference, torch.cat(parts))
 
-    def compare(self, sites: Sites, *, rng: torch.Generator) -> Comparison:
-        """Compare sites, whose predictives are on these rows, where labels are missing."""
+    def compare(
+        self, sites: Sites, *, gates: Gates = MappingProxyType({}), rng: torch.Generator
+    ) -> Comparison:
+        """Compare sites, whose predictives and gates are on these rows, where labels are missing.
+
+        Gates are looked at only where labels are too few, and only if all sites sent theirs.
+        """
         if len(self.reference.targets) < MIN_LABELS:
-            return _without_labels(sites, len(self.reference.targets))
+            return _without_labels(sites, gates, len(self.reference.targets))
         ends = len(self.reference.targets), self.reference.evaluate.start
         labelled = self.index < ends[0]
         evaluate = self.index >= ends[1]
@@ -199,19 +218,26 @@ def _told(verdicts: Mapping[str, Verdict], num: Mapping[str, int]) -> Comparison
     return Comparison(findings, tuple(cautions), any(v.unclear for v in verdicts.values()))
 
 
-def _without_labels(sites: Sites, num_labels: int) -> Comparison:
+def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> Comparison:
     """What can be said where labels are too few to judge anybody by."""
     caution = (
         f"Could not check any site against labels: labelled rows are {num_labels},"
         f" and {MIN_LABELS} are needed."
     )
+    if sites.keys() == gates.keys():
+        what = "Where it and another site both have rows it agrees with none of them"
+        figure, found = "correlation at most", isolated(sites, gates)
+        caution += " Sites were compared with each other, where both have rows."
+    else:
+        what = "Its predictions go against those of the other sites"
+        figure, found = "correlation", opposed(sites)
     findings = {
         name: Finding(
             kind="opposed",
-            text=f"Its predictions go against those of the other sites: correlation {r:+.2f}, "
-            f"where the median site has {usual:+.2f}. Labels are too few to tell who is right.",
+            text=f"{what}: {figure} {r:+.2f}, where the median site has {usual:+.2f}. Labels are "
+            "too few to tell who is right.",
         )
-        for name, (r, usual) in opposed(sites).items()
+        for name, (r, usual) in found.items()
     }
     return Comparison(findings, (caution,))
 
@@ -259,6 +285,74 @@ def opposed(sites: Sites) -> dict[str, tuple[float, float]]:
     usual = float(found.median())
     against = [name for name, r in zip(sites, found, strict=True) if -r > _LEAST_OPPOSED < usual]
     return {name: (float(found[list(sites).index(name)]), usual) for name in against}
+
+
+def isolated(sites: Sites, gates: Gates) -> dict[str, tuple[float, float]]:
+    """Sites that agree with no other where both have rows: their best and the median correlation.
+
+    Args:
+        sites: What each predicts.
+        gates: Log density ratio of each site's rows to reference rows, on the same rows.
+    """
+    said = {name: _said(predictive) for name, predictive in sites.items()}
+    ratios = {name: gates[name].double().exp() for name in sites}
+    spreads = torch.stack([_spread(said[name], ratios[name]) for name in sites])
+    least = _LEAST_SPREAD * float(spreads.median())
+    varied = [n for n, spread in zip(sites, spreads.tolist(), strict=True) if spread > least]
+    best: dict[str, float] = {}
+    for one in varied:
+        found = [_agreed(said, ratios, one, other) for other in varied if other != one]
+        known = [value for value in found if value is not None]
+        if len(known) >= _LEAST_OTHERS:
+            best[one] = max(known)
+    if len(best) <= _LEAST_OTHERS:
+        return {}
+    usual = float(torch.tensor(list(best.values())).median())
+    if usual < LEAST_USUAL:
+        return {}
+    return {name: (r, usual) for name, r in best.items() if r < ISOLATED * usual}
+
+
+ISOLATED = 0.3  # of the median site's correlation with the site that it agrees best with
+LEAST_USUAL = 0.3  # of that: where sites hardly agree anyway nobody stands out
+_LEAST_RATIO = 0.1  # at which a site counts as having rows
+_LEAST_SHARED = 30  # rows, effectively, that two sites must share
+_LEAST_OTHERS = 2  # sites to be compared with
+_LEAST_SPREAD = 0.2  # of the median site's; what varies less is mostly noise, in whatever direction
+_LEAST_LOG_PROB = math.log(0.01)  # one overconfident row must not own the correlation
+
+
+def _said(predictive: Predictive) -> Tensor:
+    """What a site says at each row, but for its base rates: (n, C) or (n, 1)."""
+    if isinstance(predictive, Categorical):
+        log_probs = predictive.log_probs.double().clamp_min(_LEAST_LOG_PROB)
+        return log_probs - log_probs.mean(1, keepdim=True)
+    assert isinstance(predictive, Gaussian)
+    return predictive.mean.double().clamp(-_MEAN_BOUND, _MEAN_BOUND).unsqueeze(1)
+
+
+def _centred(said: Tensor, weights: Tensor) -> Tensor:
+    return said - (weights.unsqueeze(1) * said).sum(0) / weights.sum()
+
+
+def _spread(said: Tensor, weights: Tensor) -> Tensor:
+    """Variance of what a site says where it has rows."""
+    squares = _centred(said, weights).square().sum(1)
+    return (weights * squares).sum() / weights.sum()
+
+
+def _agreed(
+    said: Mapping[str, Tensor], ratios: Mapping[str, Tensor], one: str, other: str
+) -> float | None:
+    """The correlation of two sites where both have rows; None if these are too few."""
+    weights = torch.minimum(ratios[one], ratios[other])
+    weights = torch.where(weights < _LEAST_RATIO, 0.0, weights)
+    if not float(weights.sum()) ** 2 >= _LEAST_SHARED * float(weights.square().sum()) > 0:
+        return None
+    a, b = _centred(said[one], weights), _centred(said[other], weights)
+    root = weights.sqrt().unsqueeze(1)
+    size = ((root * a).norm() * (root * b).norm()).clamp_min(1e-9)
+    return float((weights * (a * b).sum(1)).sum() / size)
 
 
 _LEAST_OPPOSED = 0.2  # correlation, of the usual site with the others, and against them

@@ -132,6 +132,7 @@ class _Site:
     labelled: Contribution
     scored: Predictive
     compared: Contribution  # on the rows of `_Run.compared_rows`
+    covered: float | None  # share of its rows that lie where reference rows do, by its gate
 
 
 def conclude(
@@ -160,6 +161,11 @@ def conclude(
         own = run.own_model()
         compared = rows.compare(
             {site.accepted.site: site.compared.predictive for site in judged},
+            gates={
+                site.accepted.site: site.compared.gate
+                for site in judged
+                if site.compared.gate is not None
+            },
             rng=run.rng("comparison"),
         )
         sums = _Sums(run, uploads, read, leave_out, judged, compared, total)
@@ -274,7 +280,8 @@ class _Run:
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
                 labelled, others = sent.at(self.reference.labelled), sent.at(compared)
                 scored = sent.predictive[self.scored_rows]
-                sites.append(_Site(accepted, info, labelled, scored, others))
+                covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
+                sites.append(_Site(accepted, info, labelled, scored, others, covered))
                 if lifted is not None:
                     yield lifted
 
@@ -420,7 +427,8 @@ class _Sums:
         """Judge the sites by some of the labelled rows; the first of the own model are these."""
         run = self.run
         found = screen_sites(
-            [site.labelled.at(rows) for site in self.judged],
+            # Without a label there are no rows but these to find copies and constants on.
+            [s.labelled.at(rows) if len(rows) else s.compared for s in self.judged],
             run.reference.targets[rows],
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
@@ -455,6 +463,7 @@ class _Report:
         cautions = self.screened.cautions()
         can_judge, words = verdict(plan, len(targets), shown, cautions)
         result = Result(
+            format=2 if plan.gate is None else 3,
             number=heading.number,
             finished=heading.finished,
             study=plan.name,
@@ -500,6 +509,7 @@ class _Report:
             num_rows=info.num_rows,
             agreed_rows=accepted.agreed_rows,
             counted_rows=min(float(info.num_rows), self.screened.most(accepted.site)),
+            covered=site.covered,
             num_bytes=accepted.num_bytes,
             class_rows=info.class_rows,
             alone=alone,

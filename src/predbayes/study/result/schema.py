@@ -11,7 +11,7 @@ compare, while RMSE, CRPS and widths are in the target's own unit.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -54,6 +54,8 @@ class SiteResult(Section):
     num_rows: int  # as it states them
     agreed_rows: int | None = None  # at admission; None where nothing was agreed
     counted_rows: float | None = None  # that it counts for in the pool; None in format 1
+    # Share of its rows that lie where reference rows do, by its gate; None without one.
+    covered: Annotated[Finite | None, Field(exclude_if=lambda share: share is None)] = None
     num_bytes: int
     class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
     alone: Scores | None  # its own predictions on the scored rows; None without labels
@@ -148,7 +150,8 @@ class AtSites(Section):
 class Result(Section):
     """A numbered result of a study."""
 
-    format: Literal[1, 2] = 2  # 1 has no `cautions`, `agreed_rows` and `counted_rows`
+    # 1 has no `cautions`, `agreed_rows` and `counted_rows`; 3, of plans with gates, has `covered`.
+    format: Literal[1, 2, 3] = 2
     number: int
     finished: str  # ISO 8601, UTC
     study: str

@@ -1,0 +1,83 @@
+"""What a report says where no reference row has a label.
+
+Then nothing was tuned, and the coordinator has nothing to score with. Sites have: each can try the
+model on held-out rows of its own and send sums over them (`predbayes site evaluate`), which add up
+to how good and how calibrated the model is for all their rows together.
+"""
+
+from __future__ import annotations
+
+from predbayes.predictive.measures import MEASURES
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.schema import AtSites, Result
+from predbayes.study.wording import counted, plain
+
+ASK = (
+    "No site has sent one yet; each can with `predbayes site evaluate MODEL TABLE --home DIR --out "
+    "FILE`"
+)
+
+
+def is_unlabelled(result: Result) -> bool:
+    """Return whether there was no label at all, to tune on or to score with."""
+    return not result.pool.num_labels and not result.num_scored
+
+
+def opening(result: Result) -> list[str]:
+    """List what a reader must know first of a study without labels; nothing of others."""
+    if not is_unlabelled(result):
+        return []
+    told = ASK if result.at_sites is None else f"{_num_sites(result.at_sites)} sent theirs"
+    return [
+        "No reference row has a label: nothing was tuned, and nothing was scored by the "
+        f"coordinator. How good and how calibrated the model is comes from sites’ evaluations on "
+        f"held-out rows of their own. {told}."
+    ]
+
+
+def trusted(plan: Plan, result: Result) -> str:
+    """Say what may be said about calibration: by the sites, if there are no labels."""
+    if not is_unlabelled(result):
+        return result.verdict
+    if result.at_sites is None:
+        return (
+            "That cannot be said yet: no reference row has a label, and no figures of sites are "
+            "here. Sites can try the model on held-out rows of their own."
+        )
+    found = _of_classes(result.at_sites) if plan.classification else _of_numbers(result.at_sites)
+    rows = counted(result.at_sites.pooled.num_rows, "held-out row")
+    return f"By what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
+
+
+def _num_sites(found: AtSites) -> str:
+    return counted(len(found.sites), "site") if found.sites else "sites"
+
+
+def _of_classes(found: AtSites) -> str:
+    metrics = found.pooled.metrics
+    words = (
+        f"{_percent(metrics['accuracy'].value)} of cases are right; NLL "
+        f"{plain(metrics['nll'].value, 3)}."
+    )
+    if not found.bins:
+        return f"{words} No reliability diagram came with them, so calibration is not judged."
+    inside = sum(bin.null_low <= bin.accuracy <= bin.null_high for bin in found.bins)
+    return (
+        f"{words} Of {counted(len(found.bins), 'group')} of about equal confidence {inside} are "
+        "right as often as chance would let a calibrated model be."
+    )
+
+
+def _of_numbers(found: AtSites) -> str:
+    name = "coverage_95"
+    share = found.pooled.metrics[name]
+    assert MEASURES[name].is_share
+    fits = "as many as they should" if share.low <= 0.95 <= share.high else "not 95 %"
+    return (
+        f"intervals of 95 % hold {_percent(share.value)} of true values (95 % interval "
+        f"{_percent(share.low)} to {_percent(share.high)}): {fits}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

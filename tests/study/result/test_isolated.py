@@ -1,0 +1,107 @@
+"""Without labels sites are held against each other where both have rows, by their gates."""
+
+import pytest
+import torch
+
+from predbayes.exchange.reference import ReferenceRows
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.gate import log_density_ratio
+from predbayes.predictive.families import Categorical
+from predbayes.seeding import generator
+from predbayes.study.result.comparison import ComparedRows, isolated
+
+linear_model = pytest.importorskip("sklearn.linear_model")
+NUM_SITES, NUM_ROWS, NUM_REFERENCE, NUM_INPUTS = 5, 150, 300, 8
+
+
+def shares(kind, num_classes, k, rng):
+    """How common each class is at a site."""
+    if kind == "two classes each":
+        weights = torch.full((num_classes,), 0.02)
+        weights[[2 * k % num_classes, (2 * k + 1) % num_classes]] = 1.0
+        return weights
+    drawn = torch.empty(num_classes).exponential_(generator=rng)
+    return drawn**3 + 0.01 if kind == "strong" else drawn + 0.1
+
+
+def study(seed, num_classes, kind, lie=None):
+    """Predictions and gates of sites that were fitted to skewed classes; the first may lie."""
+    rng = generator(seed, "isolated", num_classes, kind)
+    centres = 1.2 * torch.randn(num_classes, NUM_INPUTS, generator=rng)
+
+    def rows(num, weights):
+        classes = torch.multinomial(weights, num, replacement=True, generator=rng)
+        return centres[classes] + torch.randn(num, NUM_INPUTS, generator=rng), classes
+
+    inputs, _ = rows(NUM_REFERENCE, torch.ones(num_classes))
+    learner = SklearnClassifier(linear_model.LogisticRegression(), num_classes, size=1)
+    sites, gates = {}, {}
+    for k in range(NUM_SITES):
+        own, classes = rows(NUM_ROWS, shares(kind, num_classes, k, rng))
+        if lie == "labels" and k == 0:
+            classes = (classes + 1) % num_classes
+        sites[f"s{k}"] = learner.fit((own, classes), rng=rng).predict(inputs)
+        gates[f"s{k}"] = log_density_ratio(learner.binary(), own, inputs, rng=rng)
+    return sites, gates
+
+
+KINDS = ("mild", "strong", "two classes each")
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 10])
+def test_honest_sites_are_not_accused_however_skewed(num_classes):
+    """Over 450 studies of the three kinds of skew and numbers of classes it was never."""
+    alarms = [isolated(*study(seed, num_classes, kind)) for kind in KINDS for seed in range(5)]
+    assert not any(alarms)
+
+
+@pytest.mark.parametrize(("num_classes", "kind"), [(2, "mild"), (3, "mild"), (10, "mild")])
+def test_a_site_of_five_that_turned_its_labels_is_named(num_classes, kind):
+    for seed in range(5):
+        assert set(isolated(*study(seed, num_classes, kind, "labels"))) == {"s0"}
+
+
+def test_a_number_turned_is_named_and_honest_sites_elsewhere_are_not():
+    rng = generator(0, "numbers")
+    slopes = torch.tensor([1.0, -0.5, 0.3, 0, 0, 0, 0, 0])
+    inputs = torch.randn(NUM_REFERENCE, NUM_INPUTS, generator=rng)
+    learner = SklearnRegressor(linear_model.BayesianRidge())
+    sites, gates, turned = {}, {}, {}
+    for k in range(NUM_SITES):
+        own = torch.randn(NUM_ROWS, NUM_INPUTS, generator=rng)
+        own[:, 0] += 0.5 * (k - 2)
+        target = own @ slopes + 0.3 * torch.randn(NUM_ROWS, generator=rng)
+        sites[f"s{k}"] = learner.fit((own, target), rng=rng).predict(inputs)
+        turned[f"s{k}"] = learner.fit((own, -target), rng=rng).predict(inputs)
+        gates[f"s{k}"] = log_density_ratio(learner.binary(), own, inputs, rng=rng)
+    assert isolated(sites, gates) == {}
+    assert set(isolated({**sites, "s4": turned["s4"]}, gates)) == {"s4"}
+
+
+def test_two_sites_that_share_no_rows_say_nothing_about_each_other():
+    inputs = torch.linspace(-3, 3, 200)
+    sites, gates = {}, {}
+    for k, side in enumerate((-1, -1, -1, 1)):
+        logits = torch.stack([inputs, -inputs], 1) * (1 if side < 0 else -1)
+        sites[f"s{k}"] = Categorical(logits.log_softmax(1))
+        gates[f"s{k}"] = torch.where(side * inputs > 0, 0.6, -8.0)
+    assert isolated(sites, gates) == {}
+    assert set(isolated(sites, {name: torch.zeros(200) for name in sites})) == {"s3"}
+
+
+def test_a_site_that_says_the_same_everywhere_is_no_standard_for_others():
+    sites, gates = study(0, 3, "mild")
+    sites["s1"] = Categorical(torch.full((NUM_REFERENCE, 3), 1 / 3).log())
+    assert isolated(sites, gates) == {}
+
+
+def test_what_is_found_is_told_in_words_and_needs_every_gate():
+    sites, gates = study(1, 3, "mild", "labels")
+    reference = ReferenceRows(torch.zeros(NUM_REFERENCE, 1), torch.empty(0))
+    rows = ComparedRows.of(reference, 1, rng=generator(0))
+    found = rows.compare(sites, gates=gates, rng=generator(0))
+    assert set(found.findings) == {"s0"}
+    assert "agrees with none of them: correlation at most" in found.findings["s0"].text
+    assert "compared with each other" in found.cautions[0]
+    del gates["s1"]
+    assert "compared with" not in rows.compare(sites, gates=gates, rng=generator(0)).cautions[0]

@@ -1,0 +1,128 @@
+"""Studies of which the coordinator has no label at all: from the draft of a plan to the report."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.errors import PlanError
+from predbayes.predictive.families import Categorical
+from predbayes.study.coordinator.state import MODEL_FOLDER
+from predbayes.study.kit.draft import Unlabelled, draft
+from predbayes.study.plan.schema import Gate
+from predbayes.study.report.report import render_report
+from predbayes.study.result.evaluation import evaluation_upload
+from predbayes.study.result.model import CalibratedModel
+from tests.study.report.test_report import Page
+from tests.study.world import SITES, make_world
+
+
+def table(num_rows=40):
+    return pd.DataFrame({"x": np.linspace(-3, 3, num_rows), "y": np.arange(num_rows) % 7})
+
+
+class TestDraft:
+    def made(self, frame=None, **told):
+        frame = table() if frame is None else frame
+        return draft(
+            frame, name="n", target="kind", file="reference.csv", unlabelled=Unlabelled(**told)
+        )
+
+    def test_classes_are_told(self):
+        plan = self.made(classes=("no", "yes")).plan
+        assert plan.target.classes == ("no", "yes")
+        assert (plan.reference.labelled, plan.reference.unlabelled) == (0, 40)
+        assert plan.gate == Gate()
+
+    def test_a_number_has_centre_and_scale(self):
+        plan = self.made(centre=170.0, scale=9.0).plan
+        assert (plan.target.task, plan.target.centre, plan.target.scale) == ("regression", 170, 9)
+
+    def test_an_empty_column_of_labels_is_no_label(self):
+        plan = self.made(table().assign(kind=""), classes=("no", "yes")).plan
+        assert list(plan.columns) == ["x", "y"]
+
+    @pytest.mark.parametrize("told", [{"scale": 1.0}, {"classes": ("a", "b"), "scale": 1.0}])
+    def test_half_a_word_is_refused(self, told):
+        with pytest.raises(PlanError, match="no row has a label in 'kind', so say what it is"):
+            self.made(**told)
+
+    def test_what_rows_tell_is_not_told_again(self):
+        with pytest.raises(PlanError, match="40 rows have a label in 'kind': leave out --classes"):
+            self.made(table().assign(kind="no"), classes=("no", "yes"))
+
+    def test_without_a_word_the_refusal_says_how(self):
+        with pytest.raises(PlanError, match=r"no column 'kind'.*--classes"):
+            draft(table(), name="n", target="kind", file="reference.csv")
+
+
+def finished(world, uploads=None, sites=SITES):
+    study = world.begin()
+    for site in sites:
+        upload = (uploads or {}).get(site) or world.upload(site)
+        upload.save(world.root / f"{site}.safetensors", world.key(site))
+        study.add(world.root / f"{site}.safetensors")
+    recorded, result = study.finish()
+    return study, recorded, result
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_path, regression):
+    world = make_world(
+        tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n", regression=regression
+    )
+    study, recorded, result = finished(world)
+    plan = world.kit.plan
+    assert result.pool.name == "gated mixture"
+    assert result.pool.weights == {"gated": 1.0}
+    assert (result.format, result.num_scored, result.can_judge) == (3, 0, False)
+    assert all(0 < site.covered <= 1.01 for site in result.sites)
+    assert study.verify(rebuild=True) == []
+    for public in (True, False):
+        page = Page(render_report(plan, result, public=public)).text
+        assert "No reference row has a label: nothing was tuned" in page
+        assert "No site has sent one yet" in page
+        assert "with nothing tuned, because no reference row has a label" in page
+
+    model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
+    for number, site in enumerate(SITES):
+        inputs = torch.randn(60, plan.num_inputs, generator=torch.Generator().manual_seed(number))
+        targets = (inputs[:, 0] > 0).long() if plan.classification else inputs[:, 0]
+        predictive = model.predictor.predict(inputs)
+        sent = evaluation_upload(plan, site, predictive, targets, model.weights_digest())
+        sent.save(tmp_path / f"{site}.evaluation", world.key(site))
+        study.add(tmp_path / f"{site}.evaluation")
+    _, again = study.finish()
+    assert again.at_sites is not None
+    page = Page(render_report(plan, again, public=False)).text
+    assert "5 sites sent theirs" in page
+    assert "By what 5 sites found on 300 held-out rows of their own" in page
+
+
+def test_without_gates_the_pool_is_the_mixture(tmp_path):
+    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150)
+    _, _, result = finished(world)
+    assert (result.format, result.pool.name) == (2, "mixture")
+
+
+def test_a_site_that_turns_its_labels_is_named_and_kept_within_the_median(tmp_path):
+    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
+    honest = world.predictions("Epsilon")
+    turned = world.upload("Epsilon", Categorical(honest.log_probs.roll(1, 1)))
+    _, _, result = finished(world, {"Epsilon": turned})
+    found = {site.site: site.findings for site in result.sites if site.findings}
+    assert set(found) == {"Epsilon"}
+    assert found["Epsilon"][0].kind == "opposed"
+    assert "agrees with none" in found["Epsilon"][0].text
+    rows = sorted(site.num_rows for site in result.sites)
+    assert max(site.counted_rows for site in result.sites) == rows[2]
+
+
+def test_a_copy_is_found_without_a_label(tmp_path):
+    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
+    copied = world.upload("Beta", world.predictions("Alpha"))
+    _, _, result = finished(world, {"Beta": copied}, SITES[:3])
+    assert {s.site for s in result.sites if any(f.kind == "copy" for f in s.findings)} == {
+        "Alpha",
+        "Beta",
+    }
