@@ -93,7 +93,7 @@ class TestCheck:
         result = run("check", "plan.toml")
         assert result.exit_code == 0, result.output
         assert "warning: reference: fill in source, licence, legal_basis" in result.output
-        assert "plan.toml: no errors, 1 warning; one site sends about 3 kB" in result.output
+        assert "plan.toml: no errors, 1 warning; one site sends about 5 kB" in result.output
         assert "next: predbayes plan freeze plan.toml --out KIT" in result.output
 
     def test_every_error_is_shown_and_fails(self, folder):
