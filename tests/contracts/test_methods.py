@@ -39,6 +39,7 @@ from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.gated import GatedPool
 from predbayes.pools.informed import gpoe, rbcm
 from predbayes.pools.tempered import Tempered
 from predbayes.posterior.cyclical import SamplerSettings
@@ -80,6 +81,10 @@ METHODS = {
     "released beta": lambda family: Pooled(learner(family), BetaPool(beta="released")),
     "rbcm": lambda family: Pooled(learner(family), rbcm()),
     "gpoe": lambda family: Pooled(learner(family), gpoe()),
+    "gated": lambda family: Pooled(learner(family), GatedPool()),
+    "gated log, by predictions": lambda family: Pooled(
+        learner(family), GatedPool("log"), send="predictions"
+    ),
     "tempered mixture": lambda family: Pooled(learner(family), Tempered()),
     "tempered product": lambda family: Pooled(learner(family), Tempered("product")),
     "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20)),
