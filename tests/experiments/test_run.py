@@ -480,7 +480,7 @@ class TestMethods:
         )
         entry, settings = experiment.method({}, "beta"), experiment.settings({}, "beta")
         learner = SGDLearner(None)
-        expected = Pooled(learner, AutoPool(), send="weights", own="none")
+        expected = Pooled(learner, AutoPool(gates=False), send="weights", own="none")
         assert build_method(find_method("auto"), entry, settings, learner) == expected
         with pytest.raises(TrainingError, match="BetaPool takes no own model"):
             build_method(find_method("beta"), entry, settings, learner)

@@ -277,9 +277,9 @@ class SlowStudy:
     def __getattr__(self, name):
         return getattr(self.study, name)
 
-    def add_all(self, paths):
+    def add_all(self, paths, **how):
         self.while_adding()
-        return self.study.add_all(paths)
+        return self.study.add_all(paths, **how)
 
 
 def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):

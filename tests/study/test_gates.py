@@ -67,7 +67,7 @@ class TestPlan:
 
     def test_the_section_is_agreed_on(self, worlds):
         plain, gated = (worlds[name].kit.plan for name in ("classes", "classes gated"))
-        assert gated.gate == Gate(floor=-8.0, ceiling=4.0)
+        assert gated.gate == Gate(floor=-6.0, ceiling=3.0)
         assert Plan.loads(dump(gated)) == gated
         assert plain.digest() != gated.digest()
         assert upload_bytes(gated) - upload_bytes(plain) == 4 * gated.reference.num_rows
@@ -75,7 +75,7 @@ class TestPlan:
     def test_bounds_have_zero_between_them(self, worlds):
         text = dump(worlds["classes gated"].kit.plan)
         with pytest.raises(PlanError, match=r"gate\.floor: .*less than 0"):
-            Plan.loads(text.replace("floor = -8 ", "floor = 1 "))
+            Plan.loads(text.replace("floor = -6 ", "floor = 1 "))
 
     def test_a_policy_may_forbid_it(self, worlds):
         strict = SitePolicy((("policy.toml", Policy(gates=False)),))
@@ -209,10 +209,10 @@ class TestIntake:
 
     def test_bounds_are_the_plans(self, worlds, tmp_path):
         world = worlds["classes gated"]
-        gate = torch.full((150,), -8.0)
+        gate = torch.full((150,), -6.0)
         gate[0] = 4.5
         upload = world.upload("Alpha", gate=gate)
-        assert "gate.ceiling = 4" in self.refused(world, upload, tmp_path)
+        assert "gate.ceiling = 3" in self.refused(world, upload, tmp_path)
 
     def test_nobody_can_claim_more_rows_than_it_has(self, worlds, tmp_path):
         """A large ratio everywhere would be weight for nothing."""

@@ -13,10 +13,11 @@ learnt apart from the site's model, which loses nothing by it.
     cross-fitted   own and contrast rows are dealt into two halves, each with a classifier of its
                    own; a row of one half is judged by the classifier of the other, every other row
                    by both
-    calibrated     log r = min(1, 2 a) z, where z is the judgement and a the slope of least NLL on
-                   held-out rows: 2 a is about the steepest slope that tells those rows apart no
-                   worse than no gate at all; where own and contrast rows cannot be told apart
-                   it is about 0, and the gate 1 everywhere
+    calibrated     log r = s z, where z is the judgement, a the slope of least NLL on held-out rows
+                   and s = max(a, min(1, 2 a)): as steep as learnt, steeper if held-out rows ask
+                   for it, and no steeper than 2 a, which is about where the judgement tells
+                   those rows apart no better than no gate at all; where own and contrast rows
+                   are alike s is about 0, and the gate 1 everywhere
     bounded        between a floor and a ceiling, and no more than 1 on average over the contrast
                    rows, which is what the mean of a density ratio over p_ref can be
 
@@ -101,8 +102,8 @@ def log_density_ratio(
     everywhere = torch.stack([model.log_ratio(reference) for model in models]).mean(0)
     for half, (contrast, _) in zip(reversed(halves), held_out, strict=True):
         everywhere[half.contrast_rows] = contrast
-    slope = min(1.0, 2 * _best_slope(*map(torch.cat, zip(*held_out, strict=True))))
-    return bounds.apply(slope * everywhere, available)
+    best = _best_slope(*map(torch.cat, zip(*held_out, strict=True)))
+    return bounds.apply(max(best, min(1.0, 2 * best)) * everywhere, available)
 
 
 @dataclass(frozen=True, slots=True)
