@@ -72,8 +72,9 @@ def summarise(values: ArrayLike, tested_per_trained: float = 0.0) -> Summary:
             the same test rows.
 
     Examples:
-        >>> summarise([1.0, 2.0, 3.0])
-        Summary(mean=2.0, standard_error=0.5773502691896258, num=3)
+        >>> found = summarise([1.0, 2.0, 3.0])
+        >>> found.mean, round(found.standard_error, 4), found.num
+        (2.0, 0.5774, 3)
     """
     array = _vector(values)
     if len(array) == 0:
