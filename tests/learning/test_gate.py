@@ -115,7 +115,16 @@ class TestBounds:
         found = GateBounds(-2, 1).apply(torch.tensor([-9.0, -1.0, 9.0]))
         assert float(found.min()) >= -2
         assert float(found.max()) <= 1
-        assert float(found.exp().mean()) <= 1 + 0.05  # what the floor lifts
+        assert float(found.exp().mean()) <= 1.006
+
+    @pytest.mark.parametrize("floor", [-6.0, -1.0, -0.1, -0.001])
+    @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+    def test_no_floor_lifts_the_mean_above_what_a_study_takes(self, floor, share):
+        """A floor near 0 did: an honest site's upload was refused."""
+        given = torch.where(torch.arange(100) < 100 * share, -20.0, 2.0)
+        found = GateBounds(floor, 3.0).apply(given)
+        assert float(found.exp().mean()) <= 1.006
+        assert float(found.min()) >= floor
 
     def test_what_is_within_stays(self):
         given = torch.tensor([-1.0, 0.0, -0.5]).double()
@@ -168,6 +177,8 @@ class TestBinary:
     def test_who_has_none_is_told_what_to_do(self):
         with pytest.raises(TrainingError, match="give a learner for two classes as gate="):
             Pooled(Remembering(), GatedPool())
+        with pytest.raises(TrainingError, match="the pool needs gates"):
+            Pooled(LOGISTIC, GatedPool(), gate="none")
 
     def test_and_auto_does_without(self):
         rows = rows_at(0.0, 40, "rows"), (torch.arange(40) % 2).long()
@@ -180,6 +191,14 @@ class TestBinary:
         )
         assert gated.gate is not None
         assert gated.gate.shape == (40,)
+
+    @pytest.mark.parametrize(
+        "settings", [PRESETS["tuned"], PRESETS["paper"], OptimizerSettings()], ids=str
+    )
+    def test_a_gate_takes_as_many_steps_as_the_model(self, settings):
+        batches, half = 20, settings.halved()  # 2,000 own rows, and as many contrast rows
+        gate = 2 * half.epochs_for(batches) * batches
+        assert gate <= 1.05 * settings.epochs_for(batches) * batches
 
     def test_halved_settings_cost_half(self):
         full, half = PRESETS["tuned"], PRESETS["tuned"].halved()

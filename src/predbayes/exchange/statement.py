@@ -117,11 +117,6 @@ def signed(statement: Statement, key: SigningKey) -> bytes:
     return content + f"\n{key.sign(statement.kind, content)}\n".encode()
 
 
-def read_adoption(path: Path, says: Mapping[str, object]) -> Adoption:
-    """Read what a site signed of its adjustment, with the key that it names."""
-    return _read_signed(path, Adoption, None, says)
-
-
 def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, object]) -> S:
     """Read a statement; one that this key did not sign, or that says something else, is refused.
 
@@ -131,19 +126,31 @@ def read_signed(path: Path, kind: type[S], key: PublicKey, says: Mapping[str, ob
         key: The coordinator's.
         says: What its fields must be.
     """
-    return _read_signed(path, kind, key, says)
+    statement, content, signature = _parsed(path, kind)
+    if not key.verifies(statement.kind, content, signature):
+        raise StudyError(f"{path.name} is not signed with the coordinator's key, or was altered")
+    return _saying(statement, says, path)
 
 
-def _read_signed(path: Path, kind: type[S], key: PublicKey | None, says: Mapping[str, object]) -> S:
+def read_adoption(path: Path, says: Mapping[str, object]) -> Adoption:
+    """Read what a site signed of its adjustment, with the key that it names."""
+    adoption, content, signature = _parsed(path, Adoption)
+    if not PublicKey(adoption.key).verifies(adoption.kind, content, signature):
+        raise StudyError(f"{path.name} is not signed with the key that it names, or was altered")
+    return _saying(adoption, says, path)
+
+
+def _parsed(path: Path, kind: type[S]) -> tuple[S, bytes, str]:
+    """The statement, its bytes, and the signature of these, which nobody has checked yet."""
     content, _, signature = _read(path).rpartition(b"\n")[0].rpartition(b"\n")
     try:
         statement = kind.model_validate_json(content)
     except ValidationError as error:
         raise StudyError(f"{path.name} is no {_kind(kind)} of predbayes") from error
-    whose = "the coordinator's key" if key is not None else "the key that it names"
-    by = key or PublicKey(str(getattr(statement, "key", "")))
-    if not by.verifies(statement.kind, content, signature.decode("ascii", errors="replace")):
-        raise StudyError(f"{path.name} is not signed with {whose}, or was altered")
+    return statement, content, signature.decode("ascii", errors="replace")
+
+
+def _saying(statement: S, says: Mapping[str, object], path: Path) -> S:
     wrong = [name for name, value in says.items() if getattr(statement, name) != value]
     if wrong:
         raise StudyError(f"{path.name} is of another {wrong[0]}")

@@ -82,7 +82,8 @@ METHODS: dict[str, MethodSpec] = {
 
 
 LEARNERS = {"sampler": 1, "optimizer": 1, "ensemble": 1}
-"""Results versions of the learners: raised when the same settings give other fits."""
+"""Results versions of the learners and of what they learn gates with: raised when the same settings
+give other fits."""
 
 
 def find_method(name: str) -> MethodSpec:

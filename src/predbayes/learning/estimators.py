@@ -45,13 +45,12 @@ from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.learning.likelihood import MIN_NOISE_VAR, LearnedNoise, Softmax
-from predbayes.learning.noise import ErrorVariance, learn_error
+from predbayes.learning.noise import ErrorVariance, learn_error, parts
 from predbayes.learning.training import Rows, gather
 from predbayes.optional import require
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import isolated, split
 
-_NUM_FOLDS = 5
 _MAX_DRAWS = 100  # bootstrap draws without all classes; then each class is drawn for itself
 
 Array = npt.NDArray[Any]
@@ -303,13 +302,11 @@ def _held_out_residuals(
     estimator: Any, table: Array, targets: Array, rng: torch.Generator
 ) -> Array:
     """Target minus the prediction of a plain fit to the other folds, for every row once."""
-    order = torch.randperm(len(targets), generator=rng)
     residuals = np.empty(len(targets))
-    for fold in order.tensor_split(min(_NUM_FOLDS, len(targets))):
-        others = np.setdiff1d(order.numpy(), fold.numpy())
+    for held_out, others in parts(len(targets), rng):
         model = _fitted(estimator, table[others], targets[others], rng=rng)
         with _explained(estimator):
-            residuals[fold.numpy()] = targets[fold.numpy()] - _means(model, table[fold.numpy()])
+            residuals[held_out] = targets[held_out] - _means(model, table[held_out])
     return residuals
 
 

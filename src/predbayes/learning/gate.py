@@ -21,7 +21,9 @@ learnt apart from the site's model, which loses nothing by it.
     bounded        between a floor and a ceiling, and no more than 1 on average over the contrast
                    rows, which is what the mean of a density ratio over p_ref can be
 
-Half the rows in each of two fits are the rows of one, so a gate costs about one more fit.
+With half the rows and half the steps in each of two fits, and as many contrast rows as own ones, a
+gate takes as many steps as the model. Where own rows are fewer than 1,000 there are more contrast
+rows, and it takes more.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
@@ -44,6 +47,7 @@ MIN_ROWS = 20
 """Fewer own or contrast rows teach no gate: it is 1 everywhere."""
 
 _MIN_CONTRAST = 1000
+_MOST_LIFTED = 0.005  # of a logarithm: what the floor may add to the mean ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,18 @@ class GateBounds:
         """Return log ratios (R,) within the bounds, of mean at most 1 over the first rows."""
         bounded = log_ratio.double().clamp(self.floor, self.ceiling)
         contrast = bounded[:num_contrast]
-        excess = contrast.logsumexp(0) - math.log(len(contrast)) if len(contrast) else bounded[:0]
-        return (bounded - excess.clamp_min(0).sum()).clamp_min(self.floor)
+        if not len(contrast):
+            return bounded
+
+        def excess(lowered: float) -> float:
+            """Logarithm of the mean ratio, if all are lowered so far, but not below the floor."""
+            kept = (contrast - lowered).clamp_min(self.floor)
+            return float(kept.logsumexp(0)) - math.log(len(kept))
+
+        lowered = max(excess(0.0), 0.0)
+        if excess(lowered) > _MOST_LIFTED:  # by a floor that is near 0
+            lowered = float(scipy.optimize.brentq(excess, 0.0, self.ceiling - self.floor))
+        return (bounded - lowered).clamp_min(self.floor)
 
 
 DEFAULT_BOUNDS = GateBounds()
@@ -124,10 +138,9 @@ class _Half:
         return self.inputs[self.own_rows]
 
     def fit(self, learner: LocalLearner, *, rng: torch.Generator) -> _Judge:
-        num_contrast, num_own = len(self.contrast_rows), len(self.own_rows)
-        targets = torch.cat([torch.zeros(num_contrast), torch.ones(num_own)]).long()
-        model = learner.fit((torch.cat([self.contrast, self.own]), targets), rng=rng)
-        return _Judge(model, math.log(num_own / num_contrast))
+        contrast, own = self.contrast, self.own
+        model = learner.fit((torch.cat([contrast, own]), _kinds(contrast, own)), rng=rng)
+        return _Judge(model, math.log(len(own) / len(contrast)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +164,21 @@ class _Judge:
 def _best_slope(contrast: Tensor, own: Tensor) -> float:
     """The slope a >= 0 of least NLL of which rows are own, with log odds a z + b."""
     log_ratio = torch.cat([contrast, own])
-    targets = torch.cat([torch.zeros(len(contrast)), torch.ones(len(own))]).long()
     one = torch.ones_like(log_ratio)
     # The pool is base + a z + b: a logistic regression by the solver that tunes every pool.
     base = PredictiveSum.of(_of_two_classes(math.log(len(own) / len(contrast)) * one))
     pool = base.with_component("judged", _of_two_classes(log_ratio))
     pool = pool.with_component("shift", _of_two_classes(one))
-    tuned = tune_weights(pool, targets, components=("judged", "shift"), profiles=False)
+    kinds = _kinds(contrast, own)
+    tuned = tune_weights(pool, kinds, components=("judged", "shift"), profiles=False)
     slope = tuned.weights["judged"]
     assert isinstance(slope, float)
     return max(slope, 0.0)
+
+
+def _kinds(contrast: Tensor, own: Tensor) -> Tensor:
+    """Class 0 for each contrast row, then 1 for each own one."""
+    return torch.cat([torch.zeros(len(contrast)), torch.ones(len(own))]).long()
 
 
 def _of_two_classes(log_odds: Tensor) -> Categorical:

@@ -329,6 +329,11 @@ class OptimizerSettings:
         """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
 
+    def halved(self) -> OptimizerSettings:
+        """Return the same with half the steps, for a simpler task."""
+        num_epochs = math.ceil(self.num_epochs / 2)
+        return replace(self, num_epochs=num_epochs, min_steps=self.min_steps // 2)
+
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser over a model's parameters."""
         if self.optimizer == "adam":
@@ -404,13 +409,7 @@ class SGDLearner:
 
     def binary(self) -> SGDLearner:
         """Return the learner of a gate: half the steps."""
-        settings = self.settings
-        halved = replace(
-            settings,
-            num_epochs=math.ceil(settings.num_epochs / 2),
-            min_steps=settings.min_steps // 2,
-        )
-        return replace(self, network=self.network.binary(), settings=halved)
+        return replace(self, network=self.network.binary(), settings=self.settings.halved())
 
 
 @dataclass(frozen=True, slots=True)

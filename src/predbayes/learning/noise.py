@@ -69,15 +69,16 @@ def _held_out_scores(table: Array, logs: Array, rng: torch.Generator) -> Array:
     scores = np.zeros(len(logs))
     if len(logs) < LEAST_ROWS:
         return scores
-    for held_out, others in _folds(len(logs), rng):
+    for held_out, others in parts(len(logs), rng):
         scores[held_out] = _forest(table[others], logs[others], rng).predict(table[held_out])
     scores -= scores.mean()
     return scores
 
 
-def _folds(num_rows: int, rng: torch.Generator) -> Iterator[tuple[Array, Array]]:
+def parts(num_rows: int, rng: torch.Generator) -> Iterator[tuple[Array, Array]]:
+    """Deal rows at random into parts, at most five; yield each, and all other rows, ascending."""
     order = torch.randperm(num_rows, generator=rng)
-    for fold in order.tensor_split(_NUM_FOLDS):
+    for fold in order.tensor_split(min(_NUM_FOLDS, num_rows)):
         yield fold.numpy(), np.setdiff1d(order.numpy(), fold.numpy())
 
 

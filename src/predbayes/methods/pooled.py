@@ -85,9 +85,10 @@ class Pooled:
             if not isinstance(given, str):
                 require_learner(given)
         if isinstance(self.pool, GatedPool) and self._gate_learner is None:
+            why = f"{type(self.learner).__name__} has no binary(), which gates are learnt with"
             raise TrainingError(
-                f"{type(self.learner).__name__} has no binary(), which gates are learnt with; give "
-                "a learner for two classes as gate="
+                f"{'the pool needs gates' if self.gate == 'none' else why}; give a learner for two "
+                "classes as gate="
             )
         if self.own != "same" and not isinstance(self.pool, TakesOwnModel):
             raise TrainingError(f"{type(self.pool).__name__} takes no own model; leave own out")

@@ -10,9 +10,8 @@ import torch
 
 from predbayes.errors import ImproperPoolError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState, require_labels
+from predbayes.pools.pool import Contribution, KeepsSites, PoolState
 from predbayes.predictive import metrics
-from predbayes.predictive.families import Predictive
 from predbayes.summand import Kept
 
 
@@ -24,20 +23,10 @@ class BestSiteState(PoolState):
 
 
 @dataclass(frozen=True, slots=True)
-class BestSite:
+class BestSite(KeepsSites):
     """The model of the site with the least NLL on the labelled reference rows."""
 
-    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
-    streams: ClassVar[bool] = False
-
-    def init(self, reference: ReferenceRows) -> PoolState:
-        """Return an empty state: there is nothing to tell the sites."""
-        require_labels(reference, "the choice of a site")
-        return BestSiteState()
-
-    def lift(self, state: PoolState, site: Contribution) -> Kept[Contribution]:
-        """Return the site's predictives, kept apart."""
-        return Kept(site)
+    tuned: ClassVar[str] = "the choice of a site"
 
     def finish(
         self,

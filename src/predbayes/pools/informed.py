@@ -13,21 +13,18 @@ Gaussian one not at all as soon as its variance reaches the prior's: there it ju
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import torch
+from dataclasses import dataclass
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import Contribution, PoolState
-from predbayes.pools.prior import PriorChoice, SumsUnderAPrior
+from predbayes.pools.pool import PoolState
+from predbayes.pools.prior import OneTerm, PriorChoice
 from predbayes.predictive.families import Predictive
-from predbayes.predictive.pooling import ENTROPY, ROBUST, PredictiveSum, Term
+from predbayes.predictive.pooling import ENTROPY, ROBUST, Term
 
 
 @dataclass(frozen=True, slots=True)
-class InformedPool(SumsUnderAPrior):
+class InformedPool(OneTerm):
     """A pool that is one term, weighted by what sites know.
 
     Args:
@@ -36,32 +33,15 @@ class InformedPool(SumsUnderAPrior):
 
     term: Term = ROBUST
 
-    streams: ClassVar[bool] = True
-
     def init(self, reference: ReferenceRows) -> PoolState:
         """Return the prior predictive; numbers must have one."""
-        state = SumsUnderAPrior.init(self, reference)
+        state = OneTerm.init(self, reference)
         if state.prior is None and reference.targets.is_floating_point():
             raise TrainingError(
                 "what a site knows of numbers is relative to a prior; give prior='reference' or a "
                 "Gaussian in place of 'flat'"
             )
         return state
-
-    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
-        """Return the site in the sums of the term."""
-        return site.summand(prior=state.prior, floor=self.floor, terms=(self.term,))
-
-    def finish(
-        self,
-        state: PoolState,
-        total: PredictiveSum[Any],
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,
-    ) -> PoolState:
-        """Pool on all rows."""
-        return replace(state, pooled=total.pool({self.term.name: 1.0}))
 
 
 def rbcm(prior: PriorChoice | Predictive = "default") -> InformedPool:

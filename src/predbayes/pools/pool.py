@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import Choice
 from predbayes.predictive.tuning import TunedPool
-from predbayes.summand import Summand
+from predbayes.summand import Kept, Summand
 
 BOTH_FAMILIES: frozenset[type[Predictive]] = frozenset({Categorical, Gaussian})
 
@@ -153,6 +153,25 @@ class AsksForGates(Protocol):
     @property
     def gates(self) -> bool:
         """True if it does."""
+
+
+class KeepsSites:
+    """What pools share that look at each site: labels are needed, predictives are kept apart."""
+
+    __slots__ = ()
+
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
+    streams: ClassVar[bool] = False
+    tuned: ClassVar[str]  # what labels are needed for
+
+    def init(self, reference: ReferenceRows) -> PoolState:
+        """Return an empty state: there is nothing to tell the sites."""
+        require_labels(reference, self.tuned)
+        return PoolState()
+
+    def lift(self, state: PoolState, site: Contribution) -> Kept[Contribution]:
+        """Return the site's predictives, kept apart."""
+        return Kept(site)
 
 
 def require_labels(reference: ReferenceRows, what: str) -> None:

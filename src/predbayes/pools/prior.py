@@ -5,7 +5,7 @@ It is agreed before the round and goes into the plan, so every party knows it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -15,7 +15,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState
 from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive, joined
 from predbayes.predictive.folds import folds, in_row_order
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import PredictiveSum, Term
 
 PriorChoice = Literal["default", "flat", "reference"]
 """``reference`` is a Gaussian with the mean and variance of the reference targets.
@@ -52,6 +52,34 @@ class SumsUnderAPrior:
     def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
         """Return the site in the sums of mixture and product."""
         return site.summand(prior=state.prior, floor=self.floor)
+
+
+@dataclass(frozen=True, slots=True)
+class OneTerm(SumsUnderAPrior):
+    """A pool that is one term of the sites' sum; nothing is tuned.
+
+    Args:
+        term: Which one.
+    """
+
+    term: Term
+
+    streams: ClassVar[bool] = True
+
+    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
+        """Return the site in the sums of the term."""
+        return site.summand(prior=state.prior, floor=self.floor, terms=(self.term,))
+
+    def finish(
+        self,
+        state: PoolState,
+        total: PredictiveSum[Any],
+        reference: ReferenceRows,
+        *,
+        rng: torch.Generator,
+    ) -> PoolState:
+        """Pool on all rows."""
+        return replace(state, pooled=total.pool({self.term.name: 1.0}))
 
 
 def prior_predictive(

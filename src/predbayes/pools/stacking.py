@@ -24,11 +24,11 @@ from torch import Tensor
 
 from predbayes.errors import ImproperPoolError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import BOTH_FAMILIES, Contribution, PoolState, require_labels
-from predbayes.pools.prior import SumsUnderAPrior
+from predbayes.pools.pool import Contribution, KeepsSites, PoolState
+from predbayes.pools.prior import OneTerm
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.folds import folds
-from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
+from predbayes.predictive.pooling import LOG_POOL, Term
 from predbayes.summand import Kept
 
 _MAX_STEPS, _TOLERANCE = 10_000, 1e-10
@@ -38,42 +38,17 @@ _FLOOR = -20.0  # of a log-probability as a feature
 
 
 @dataclass(frozen=True, slots=True)
-class LogPool(SumsUnderAPrior):
+class LogPool(OneTerm):
     """The mean of the sites' natural coordinates by their rows, untuned."""
 
-    streams: ClassVar[bool] = True
-
-    def lift(self, state: PoolState, site: Contribution) -> PredictiveSum[Any]:
-        """Return the site in the sum of the log pool."""
-        return site.summand(prior=state.prior, terms=(LOG_POOL,), floor=self.floor)
-
-    def finish(
-        self,
-        state: PoolState,
-        total: PredictiveSum[Any],
-        reference: ReferenceRows,
-        *,
-        rng: torch.Generator,
-    ) -> PoolState:
-        """Pool on all rows."""
-        return replace(state, pooled=total.pool({LOG_POOL.name: 1.0}))
+    term: Term = LOG_POOL
 
 
 @dataclass(frozen=True, slots=True)
-class SimplexStacking:
+class SimplexStacking(KeepsSites):
     """A mixture whose weights of sites have the least NLL on the labelled rows."""
 
-    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
-    streams: ClassVar[bool] = False
-
-    def init(self, reference: ReferenceRows) -> PoolState:
-        """Return an empty state: there is nothing to tell the sites."""
-        require_labels(reference, "stacking")
-        return PoolState()
-
-    def lift(self, state: PoolState, site: Contribution) -> Kept[Contribution]:
-        """Return the site's predictives, kept apart."""
-        return Kept(site)
+    tuned: ClassVar[str] = "stacking"
 
     def finish(
         self,
@@ -113,20 +88,11 @@ def simplex_weights(log_probs: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class RidgeStacker:
+class RidgeStacker(KeepsSites):
     """A ridge-penalised multinomial logistic regression on all sites' log-probabilities."""
 
     families: ClassVar[frozenset[type[Predictive]]] = frozenset({Categorical})
-    streams: ClassVar[bool] = False
-
-    def init(self, reference: ReferenceRows) -> PoolState:
-        """Return an empty state: there is nothing to tell the sites."""
-        require_labels(reference, "the stacker")
-        return PoolState()
-
-    def lift(self, state: PoolState, site: Contribution) -> Kept[Contribution]:
-        """Return the site's predictives, kept apart."""
-        return Kept(site)
+    tuned: ClassVar[str] = "the stacker"
 
     def finish(
         self,

@@ -185,7 +185,8 @@ def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
     for all. They are scored by the targets that are worst for them: no label is needed.
     """
     rows = _extreme_rows(predictive, upload.gate)
-    sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR)).at(rows)
+    sent = contribution(upload, predictive).at(rows)
+    sent = replace(sent, predictive=sent.predictive.bounded(LOG_PROB_FLOOR))
     terms = TERMS[type(sent.predictive)]
     lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
     pools = [lifted.mixture(), lifted.product()]
