@@ -12,7 +12,6 @@ import torch
 from sklearn.linear_model import BayesianRidge  # noqa: TID253
 
 from predbayes.exchange.upload import Upload
-from predbayes.study.plan.models import learner_names
 from tests.attacks.leaks import NUM_ROWS, make_hospitals, quadratic_centre
 
 NUM_COLUMNS = 5
@@ -81,9 +80,9 @@ def test_linear_regression_sends_one_variance(regression):
     ("task", "learner"),
     [
         *(("regression", n) for n in ("network", "linear-regression", "random-forest")),
-        ("regression", "gaussian-process"),
+        *(("regression", n) for n in ("gaussian-process", "gradient-boosting")),
         *(("classification", n) for n in ("network", "logistic-regression", "random-forest")),
-        ("classification", "gaussian-process"),
+        *(("classification", n) for n in ("gaussian-process", "gradient-boosting")),
     ],
 )
 def test_no_named_learners_upload_tells_column_means(task, learner, request):
@@ -99,4 +98,4 @@ def test_every_named_learner_is_inverted(regression, classification):
     """A learner that is added is added above, too."""
     marks = test_no_named_learners_upload_tells_column_means.pytestmark[0].args[1]
     for task, hospitals in (("regression", regression), ("classification", classification)):
-        assert {name for of, name in marks if of == task} == set(learner_names(hospitals.kit.plan))
+        assert {name for of, name in marks if of == task} == set(hospitals.kit.plan.learner_names)

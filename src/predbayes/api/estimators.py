@@ -40,7 +40,7 @@ from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, OptimizerSettings, SGHMCLearner
-from predbayes.learning.named import CLASSIFIERS, REGRESSORS
+from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.optional import require
@@ -299,9 +299,9 @@ class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[mi
     A Pipeline of scikit-learn transforms one X, so inside it only ``fit(X, y)`` works.
 
     Args:
-        model: What each site fits: ``"mlp"``, ``"logistic-regression"``, ``"random-forest"``,
-            ``"gaussian-process"``, an estimator of scikit-learn, or a function (number of inputs,
-            number of outputs) -> torch module.
+        model: What each site fits: ``"mlp"``, ``"logistic-regression"``, ``"gradient-boosting"``,
+            ``"random-forest"``, ``"gaussian-process"``, an estimator of scikit-learn, or a function
+            (number of inputs, number of outputs) -> torch module.
         pool: How predictions are pooled: ``"auto"``, ``"beta"``, ``"mixture"`` or ``"product"``.
         student: The network that comes of it: ``"mlp"``, or a function as above.
         distillation: How the student is trained; None is as for `distill`.
@@ -328,7 +328,8 @@ class FederatedClassifier(_base.ClassifierMixin, _Federated):  # type: ignore[mi
         return CLASSIFIERS
 
     def _of_estimator(self, estimator: Any, likelihood: Likelihood) -> LocalLearner:
-        return SklearnClassifier(estimator, likelihood.num_outputs)
+        calibrated = isinstance(self.model, str) and self.model in CALIBRATED
+        return SklearnClassifier(estimator, likelihood.num_outputs, calibrated=calibrated)
 
     def _prepared(
         self, rows: _Rows
@@ -350,9 +351,9 @@ class FederatedRegressor(_base.RegressorMixin, _Federated):  # type: ignore[misc
     A Pipeline of scikit-learn transforms one X, so inside it only ``fit(X, y)`` works.
 
     Args:
-        model: What each site fits: ``"mlp"``, ``"linear-regression"``, ``"random-forest"``,
-            ``"gaussian-process"``, an estimator of scikit-learn, or a function (number of inputs,
-            number of outputs) -> torch module.
+        model: What each site fits: ``"mlp"``, ``"linear-regression"``, ``"gradient-boosting"``,
+            ``"random-forest"``, ``"gaussian-process"``, an estimator of scikit-learn, or a function
+            (number of inputs, number of outputs) -> torch module.
         pool: How predictions are pooled: ``"auto"``, ``"beta"``, ``"mixture"`` or ``"product"``.
         student: The network that comes of it, with a second output for its variance: ``"mlp"``,
             or a function as above.

@@ -163,16 +163,18 @@ def _site(site_file: Path, again: str) -> SiteFile:
 
 def _asked(kit: Kit) -> Iterator[str]:
     """Return what the plan asks of the site, in a few lines."""
-    from predbayes.study.plan.models import learner_names, sampler_settings
+    from predbayes.study.plan.models import sampler_settings
     from predbayes.study.plan.sizes import upload_bytes
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
     what = f"predictions on {rows}" if plan.upload.kind == "predictions" else "weights of a network"
     epochs = f"{sampler_settings(plan).num_epochs} times over your rows"
-    learner = f"the plan's network, {epochs}, or more often if they are few"
-    if plan.learner.name == "any":
-        learner = f"a model of your choice: {', '.join(learner_names(plan))}"
+    learner = plan.learner.name
+    if learner == "network":
+        learner = f"the plan's network, {epochs}, or more often if they are few"
+    elif learner == "any":
+        learner = f"a model of your choice: {', '.join(plan.learner_names)}"
     size = bytes_readable(upload_bytes(plan), places=0)
     release = "after somebody here approves it" if plan.upload.release == "manual" else "at once"
     asked = {

@@ -157,7 +157,7 @@ def train_command(
         approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
         rows = SiteRows.of(plan, read_site_table(plan, own, data))
-        name = learner or "network"
+        name = plan.learner_or(learner)
         training = Training(
             loaded, own.name, read_key(own), approvals, out, name, device, own.allow_networks
         )

@@ -74,7 +74,7 @@ class Node:
             SigningKey.load(own.key_path),
             Approvals.of(own),
             outbox.path("out"),
-            str(config.get("learner", "network")),
+            kit.plan.learner_or(str(config.get("learner", ""))),
             str(config.get("device", "cpu")),
             own.allow_networks,
         )

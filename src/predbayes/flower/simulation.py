@@ -48,7 +48,7 @@ def lay_out(
         labels_path: The coordinator's labels.
         tables: Each site's rows as its node will read them: if it has no way of its own, in the
             plan's columns and units. Sites are numbered in this order.
-        learners: Of sites that have a choice of their own; a network.
+        learners: Of sites that choose; the others fit what the plan says.
     """
     # Not above: nodes only look for their folder here, and are to do so at once.
     from predbayes.study.coordinator.study import Study
@@ -65,7 +65,7 @@ def lay_out(
         kit = Kit.load(kit_folder)
         keys = {}
         for number, (site, table) in enumerate(tables.items()):
-            learner = (learners or {}).get(site, "network")
+            learner = kit.plan.learner_or((learners or {}).get(site))
             folder = scratch / _SITES / str(number)
             keys[site] = _settle(folder, site, table, kit, learner).public
         study.admit_all(keys)

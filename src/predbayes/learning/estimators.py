@@ -8,7 +8,8 @@ times by the bootstrap, which is the posterior under a prior that knows nothing 
 
 `size` 1 is one plain fit. The members are averaged as weight samples are:
 
-    classifier    p(y = c | x) = (N mean_m p_m(c | x) + s / C) / (N + s)
+    classifier    p(y = c | x) = (N mean_m p_m(c | x) + s / C) / (N + s), with a temperature to it
+                  if it is to be ``calibrated`` (`learning.bagging`)
     regressor     mean = mean_m f_m(x),   variance = error(x) + (var_m f_m(x) - most)_+
 
 A classifier's smoothing s is worth s rows spread over all C classes of the task: no class is
@@ -33,7 +34,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -44,6 +45,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
+from predbayes.learning.bagging import inverse_temperature
 from predbayes.learning.likelihood import MIN_NOISE_VAR, LearnedNoise, Softmax
 from predbayes.learning.noise import ErrorVariance, learn_error, parts
 from predbayes.learning.training import Rows, gather
@@ -65,15 +67,20 @@ class SklearnClassifier:
         num_classes: Classes of the task, C; a site need not have rows of all.
         size: How many members; 1 is one fit on all rows as they are.
         smoothing: How many rows the uniform distribution is worth, s.
+        calibrated: Whether a temperature is learnt on rows that members were not fitted to; every
+            member is then fitted to rows drawn with replacement.
     """
 
     estimator: Any
     num_classes: int
     size: int = 10
     smoothing: float = 1.0
+    calibrated: bool = False
 
     def __post_init__(self) -> None:
         _require_estimator(self.estimator, self.size)
+        if self.calibrated and self.size == 1:
+            raise TrainingError("one member leaves no row out to calibrate on; give it more")
         if not self.smoothing > 0:
             raise TrainingError(f"smoothing must be positive, not {self.smoothing}")
         if not hasattr(self.estimator, "predict_proba"):
@@ -88,16 +95,37 @@ class SklearnClassifier:
         Softmax(self.num_classes).check(targets)
         # Numbered without a gap: XGBoost refuses a site that lacks a class in between.
         classes, labels = np.unique(targets.numpy(), return_inverse=True)
-        members: tuple[Any, ...]
         if len(classes) == 1:
-            members = (_OneClass(labels[:1]),)
-        else:
-            members = _members(self.estimator, _table(inputs), labels, self.size, rng)
-        return FittedClassifier(members, classes, self.num_classes, self.smoothing / len(labels))
+            return self._of((_OneClass(labels[:1]),), classes, len(labels))
+        table = _table(inputs)
+        with _threads():
+            if self.calibrated:
+                return self._bagged(table, labels, classes, rng)
+            members = _members(self.estimator, table, labels, self.size, rng)
+        return self._of(members, classes, len(labels))
+
+    def _of(self, members: tuple[Any, ...], classes: Array, num_rows: int) -> FittedClassifier:
+        return FittedClassifier(members, classes, self.num_classes, self.smoothing / num_rows)
+
+    def _bagged(
+        self, table: Array, labels: Array, classes: Array, rng: torch.Generator
+    ) -> FittedClassifier:
+        members, left_out = [], []
+        for own in split(rng, self.size):
+            drawn = _drawn_rows(labels, own)
+            members.append(_fitted(self.estimator, table[drawn], labels[drawn], rng=own))
+            left_out.append(np.setdiff1d(np.arange(len(labels)), drawn))
+        fitted = self._of(tuple(members), classes, len(labels))
+        probs = [
+            fitted.shares((m,), table[rows]) for m, rows in zip(members, left_out, strict=True)
+        ]
+        sharpness = inverse_temperature(probs, left_out, classes[labels], fitted.uniform)
+        return replace(fitted, inverse_temperature=sharpness)
 
     def binary(self) -> SklearnClassifier:
         """Return the learner of a gate: half the members."""
-        return replace(self, num_classes=2, size=math.ceil(self.size / 2))
+        least = 2 if self.calibrated else 1
+        return replace(self, num_classes=2, size=max(least, math.ceil(self.size / 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +136,24 @@ class FittedClassifier:
     classes: Array  # of the task, by the members' numbers
     num_classes: int
     uniform: float  # s / N
+    inverse_temperature: float = 1.0
 
     def predict(self, inputs: Tensor) -> Categorical:
         """Average the members, with a column for every class of the task."""
-        table = _table(inputs)
+        with _threads():
+            shares = self.shares(self.members, _table(inputs))
+        smoothed = Categorical.from_moments(_tensor(shares + self.uniform / self.num_classes))
+        if self.inverse_temperature == 1:
+            return smoothed
+        return smoothed.from_natural(self.inverse_temperature * smoothed.natural())
+
+    def shares(self, members: Sequence[Any], table: Array) -> Array:
+        """Return what members say on average, with a column for every class of the task."""
         probs = np.zeros((len(table), self.num_classes))
-        for member in self.members:
+        for member in members:
             probs[:, self.classes[member.classes_]] += member.predict_proba(table)
-        smoothed = probs / len(self.members) + self.uniform / self.num_classes
-        return Categorical.from_moments(_tensor(smoothed))
+        mean: Array = probs / len(members)
+        return mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +184,10 @@ class SklearnRegressor:
 
     def fit(self, rows: Rows, *, rng: torch.Generator) -> FittedRegressor:
         """Fit every member, then estimate the noise."""
-        inputs, targets = gather(rows, rng=rng)
+        with _threads():
+            return self._fit(*gather(rows, rng=rng), rng)
+
+    def _fit(self, inputs: Tensor, targets: Tensor, rng: torch.Generator) -> FittedRegressor:
         LearnedNoise().check(targets)
         if len(targets) < 2:
             raise TrainingError("a regression needs at least two rows: one tells nothing of noise")
@@ -171,7 +211,10 @@ class SklearnRegressor:
 
     def binary(self) -> SklearnClassifier:
         """Return the learner of a gate: the estimator's counterpart for classes, half the size."""
-        return SklearnClassifier(_counterpart(self.estimator), 2, math.ceil(self.size / 2))
+        classifier, size = _counterpart(self.estimator), math.ceil(self.size / 2)
+        # A gate must be right about its odds, which boosting is not by itself.
+        calibrated = size > 1 and "Boosting" in _name(_last_step(classifier)[1])
+        return SklearnClassifier(classifier, 2, size, calibrated=calibrated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +229,10 @@ class FittedRegressor:
 
     def predict(self, inputs: Tensor) -> Gaussian:
         """Return the moments of the members' mixture, in the units of the targets."""
-        table = _table(inputs)
+        with _threads():
+            return self._predict(_table(inputs))
+
+    def _predict(self, table: Array) -> Gaussian:
         if self.variance == "own":
             mean, std = self.members[0].predict(table, return_std=True)
             # What of it is noise, the estimator does not say.
@@ -334,9 +380,14 @@ def _weight_name(estimator: Any) -> str | None:
 def _counterpart(estimator: Any) -> Any:
     """The classifier that goes with a regressor: a forest with a forest, a linear one otherwise."""
     last = type(_last_step(estimator)[1])
-    if "Forest" in last.__name__ or "Trees" in last.__name__ or "Boosting" in last.__name__:
-        name = last.__name__.replace("Regressor", "Classifier")
+    name = last.__name__.replace("Regressor", "Classifier")
+    if "Forest" in name or "Trees" in name:
         return getattr(require("sklearn.ensemble", "experiments"), name)(min_samples_leaf=3)
+    if "GradientBoosting" in name:  # of the same size; what is minimised goes with the targets
+        classifier = getattr(require("sklearn.ensemble", "experiments"), name)()
+        own = _last_step(estimator)[1].get_params()
+        kept = classifier.get_params().keys() & own.keys() - {"loss", "criterion"}
+        return classifier.set_params(**{key: own[key] for key in kept})
     scaler = require("sklearn.preprocessing", "experiments").StandardScaler()
     linear = require("sklearn.linear_model", "experiments").LogisticRegression(max_iter=1000)
     return require("sklearn.pipeline", "experiments").make_pipeline(scaler, linear)
@@ -369,6 +420,12 @@ def _require_estimator(estimator: Any, size: int) -> None:
 
 def _name(estimator: Any) -> str:
     return estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
+
+
+def _threads() -> Any:
+    """As many threads as torch has, for estimators that would take all processors."""
+    limits = require("threadpoolctl", "experiments").threadpool_limits
+    return limits(torch.get_num_threads(), user_api="openmp")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError, TextError
+from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.study.plan.schema import (
     Category,
     Frozen,
@@ -113,7 +114,8 @@ def plans(draw):
     target = draw(targets)
     column = st.one_of(numbers, categories) if frozen else st.one_of(numbers, drafted, categories)
     kind = draw(st.sampled_from(["predictions", "weights"]))
-    names = ["network"] if kind == "weights" else ["network", "any"]
+    known = CLASSIFIERS if target.task == "classification" else REGRESSORS
+    names = ["network"] if kind == "weights" else ["network", "any", *known]
     return Plan(
         format=1,
         name=draw(st.text(string.ascii_letters + string.digits, min_size=1, max_size=64)),
@@ -299,6 +301,21 @@ class TestErrors:
                 "[reference]",
                 '[learner]\nname = "any"\n[upload]\nkind = "weights"\n[reference]',
                 "with learner 'any' sites can only send predictions",
+            ),
+            (
+                "[reference]",
+                '[learner]\nname = "logistic-regression"\n[upload]\nkind = "weights"\n[reference]',
+                "with learner 'logistic-regression' sites can only send predictions",
+            ),
+            (
+                "[reference]",
+                '[learner]\nname = "linear-regression"\n[reference]',
+                "learner.name: no learner for a classification 'linear-regression'",
+            ),
+            (
+                "[reference]",
+                '[learner]\nname = "sklearn.ensemble:RandomForestClassifier"\n[reference]',
+                "learner.name: no learner for a classification 'sklearn",
             ),
             (
                 "[reference]",

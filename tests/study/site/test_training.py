@@ -20,6 +20,7 @@ from predbayes.study.site.training import (
     Holdout,
     SiteRows,
     Training,
+    make_upload,
     split_rows,
 )
 from predbayes.study.tables.coding import encode
@@ -86,6 +87,19 @@ class TestTraining:
             one = training(world, tmp_path / f"one-{learner}", learner=learner).run(rows)
             two = training(world, tmp_path / f"two-{learner}", learner=learner).run(rows)
             assert one.path.read_bytes() == two.path.read_bytes()
+
+    def test_a_plan_may_prescribe_a_learner(self, tmp_path):
+        """Who chooses nothing fits what the plan says, and nobody anything else."""
+        prescribed = HOLDOUT.replace("'any'", "'gradient-boosting'")
+        world = make_world(tmp_path / "world", learner=prescribed)
+        rows = SiteRows.of(world.kit.plan, frame())
+        name = world.kit.plan.learner_or(None)
+        trained = training(world, tmp_path / "out", learner=name).run(rows)
+        assert trained.upload.info.learner == "gradient-boosting"
+        with pytest.raises(TrainingError, match="asks every site for the learner 'gradient-boost"):
+            training(world, tmp_path / "other", learner="network").run(rows)
+        kept = rows[torch.arange(60)]
+        assert make_upload(world.kit, "Alpha", kept).digest() == trained.upload.digest()
 
     def test_a_study_takes_it(self, world, tmp_path):
         study = world.begin("takes")

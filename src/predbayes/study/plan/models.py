@@ -3,13 +3,15 @@
     network               the plan's network, sampled by cyclical SGHMC
     logistic-regression   linear, for classes
     linear-regression     Bayesian ridge, for numbers
+    gradient-boosting     100 small trees, a bag of them, calibrated on out-of-bag rows
     random-forest         200 trees, bootstrapped
     gaussian-process      with learnt length scale and noise
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
                           package; built without arguments
 
-Sites that send predictions may fit any of them; all but the network need scikit-learn. The last is
-a site's own choice, in its own command or configuration: no plan can name it.
+A plan prescribes one of them, or leaves the choice to the sites (`any`). Sites that do not fit the
+network can only send predictions; all others need scikit-learn. The last is a site's own choice, in
+its own command or configuration: no plan can name it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from predbayes.exchange.upload import spec_of
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
-from predbayes.learning.named import CLASSIFIERS, REGRESSORS
+from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
@@ -107,15 +109,10 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     elif name in known:
         estimator = known[name]()
     else:
-        raise PlanError(no_such(f"learner for a {plan.target.task}", name, learner_names(plan)))
+        raise PlanError(no_such(f"learner for a {plan.target.task}", name, plan.learner_names))
     if plan.classification:
-        return SklearnClassifier(estimator, plan.num_outputs)
+        return SklearnClassifier(estimator, plan.num_outputs, calibrated=name in CALIBRATED)
     return SklearnRegressor(estimator, discreet=True)
-
-
-def learner_names(plan: Plan) -> list[str]:
-    """Return the names that `make_learner` knows for a plan's task."""
-    return ["network", *(CLASSIFIERS if plan.classification else REGRESSORS)]
 
 
 def _network(plan: Plan, *, per_input: bool, build: Build | None = None) -> Network:

@@ -36,6 +36,7 @@ from predbayes.errors import KeyFileError, PlanError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
+from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 
 
 def _finite(value: float) -> float:
@@ -187,9 +188,9 @@ class Model(Section):
 
 
 class Learner(Section):
-    """What a site fits: the plan's network, or any model of its choice."""
+    """What a site fits: the plan's network, another model by its name, or one of its choice."""
 
-    name: Literal["network", "any"] = "network"
+    name: str = "network"  # or a name of `learner_names`, or "any"
     preset: Literal["paper", "tuned"] = "tuned"  # of the network's sampler
     num_epochs: Annotated[int, Field(gt=0)] | None = None  # as the preset has it
     min_steps: Count = 1000  # small sites pass over their rows more often
@@ -322,8 +323,13 @@ class Plan(Section):
     def _check(self) -> Self:
         if self.target.name in self.columns:
             raise ValueError(f"the target {self.target.name!r} is also one of the columns")
-        if self.learner.name == "any" and self.upload.kind == "weights":
-            raise ValueError("with learner 'any' sites can only send predictions")
+        name = self.learner.name
+        if name not in (known := ("any", *self.learner_names)):
+            raise ValueError(
+                f"learner.name: {no_such(f'learner for a {self.target.task}', name, known)}"
+            )
+        if name != "network" and self.upload.kind == "weights":
+            raise ValueError(f"with learner {name!r} sites can only send predictions")
         if self.frozen is not None:
             _require_frozen(self)
             if self.upload.encrypt and self.coordinator is None:
@@ -345,6 +351,15 @@ class Plan(Section):
     def classification(self) -> bool:
         """True if a class is predicted, and not a number."""
         return self.target.task == "classification"
+
+    @property
+    def learner_names(self) -> tuple[str, ...]:
+        """The models of the plan's task that can be named: in it, or by a site that may choose."""
+        return ("network", *(CLASSIFIERS if self.classification else REGRESSORS))
+
+    def learner_or(self, choice: str | None) -> str:
+        """Return what a site fits, of its choice or, without one, of the plan's."""
+        return choice or ("network" if self.learner.name == "any" else self.learner.name)
 
     @property
     def reference_file(self) -> str:

@@ -166,7 +166,7 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
     from predbayes.study.plan.sizes import limit_problems
 
     kind, rules, learning = plan.upload.kind, plan.rules, plan.learner
-    chosen = learner or ("network" if learning.name == "network" else "")
+    chosen = learner or ("" if learning.name == "any" else learning.name)
     if kind not in policy.kinds:
         yield f"upload.kind = {kind!r} of the plan is not among kinds of {where}"
     if plan.gate is not None and not policy.gates:

@@ -122,15 +122,16 @@ def make_upload(
     site: str,
     rows: tuple[Tensor, Tensor],
     *,
-    learner: str | LocalLearner = "network",
+    learner: str | LocalLearner = "",
     allow_networks: Collection[str] = (),
 ) -> Upload:
     """Train on a site's inputs and targets, and make what it sends; nothing is written.
 
-    The learner is one, or a name that `predbayes.study.plan.models` knows. A network of the
-    consortium's own is imported only if it is allowed by its name.
+    The learner is one, or a name that `predbayes.study.plan.models` knows; without it the plan's.
+    A network of the consortium's own is imported only if it is allowed by its name.
     """
-    return fit_site(kit, site, SiteRows(*rows), learner, allow_networks=allow_networks)[0]
+    fitted = learner or kit.plan.learner_or(None)
+    return fit_site(kit, site, SiteRows(*rows), fitted, allow_networks=allow_networks)[0]
 
 
 @dataclass(frozen=True, slots=True)
