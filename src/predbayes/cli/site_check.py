@@ -124,7 +124,7 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path, least:
     near: list[Finding] = []
     problems = [network_problem(plan, own.allow_networks)]
     if not checked.errors:
-        inputs = encode(plan, read_site_table(plan, own, data))
+        inputs = encode(plan, read_site_table(plan, own, data), "clip few")
         told, near = near_findings(policy, kit, inputs, least)
         problems += policy.problems(plan, num_rows=len(inputs))
     else:

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, PlanError
-from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.tables.coding import (
     Encoder,
+    code_column,
     code_table,
     code_targets,
     encode,
@@ -345,3 +346,36 @@ class TestEncoder:
         assert code_table(draft, frame).shape == (3, 5)
         with pytest.raises(PlanError, match=r"age has no centre and scale yet: run .*freeze"):
             Encoder(draft)
+
+
+class TestClipFew:
+    """A site's own table: few values beyond a range are its rows, many are another unit."""
+
+    COLUMN = Number(type="number", range=(0.0, 100.0), missing="impute")
+
+    def coded(self, odd, num_odd):
+        cells = pd.Series(["50"] * (200 - num_odd) + [odd] * num_odd)
+        return code_column(self.COLUMN, cells, "clip few")
+
+    def test_few_are_clipped_and_named(self):
+        coded = self.coded("104", 10)
+        assert not coded.faults[Kind.OUTSIDE].any()
+        assert coded.oddities[Kind.OUTSIDE].sum() == 10
+        assert coded.codes.max() == 100
+
+    def test_many_are_errors(self):
+        assert self.coded("104", 11).faults[Kind.OUTSIDE].sum() == 11
+
+    @pytest.mark.parametrize("code", ["-9", "999", "-1"])
+    def test_codes_for_missing_are_never_clipped(self, code):
+        coded = self.coded(code, 1)
+        assert coded.faults[Kind.OUTSIDE].sum() == 1
+        assert coded.codes.min() < 0 or coded.codes.max() > 100
+
+    @pytest.mark.parametrize(("num_odd", "wrong"), [(100, 0), (101, 101)])
+    def test_a_category_unread_in_most_rows_is_an_error(self, num_odd, wrong):
+        column = Category(type="category", categories=("a", "b"), missing="impute")
+        cells = pd.Series(["a"] * (200 - num_odd) + ["A1"] * num_odd)
+        faults = code_column(column, cells, "clip few").faults
+        assert faults.get(Kind.UNLISTED, np.zeros(1)).sum() == wrong
+        assert not code_column(column, cells, "clip").faults

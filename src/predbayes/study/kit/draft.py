@@ -35,6 +35,7 @@ from predbayes.study.plan.schema import (
     Target,
 )
 from predbayes.study.tables.coding import as_texts, code_column
+from predbayes.study.tables.plausible import correlation as correlate
 from predbayes.text import require_printable
 
 MAX_CATEGORIES = 20
@@ -45,6 +46,16 @@ MAX_CLASSES = 50
 
 EVALUATE_FRACTION = 0.3
 """Share of the labels that is set aside to score with, where there are enough of them."""
+
+ROOM = 0.5
+"""Of the width of a column's numbers, by which its range goes beyond them on each side: sites have
+rows that the reference rows do not show."""
+
+MIN_TREND = 0.1
+"""Weaker correlations with the target are not told: their sign may be chance."""
+
+MIN_TOLD = 50
+"""Labels from which on the share of a class, and trends, are told."""
 
 GATE: Gate | None = Gate()
 """What a new plan asks sites for."""
@@ -149,6 +160,7 @@ def draft(
     cells = {column.name: column for column in _columns(frame)}
     labels = cells.setdefault(target, _Cells(target, ("",) * len(frame), _nothing(len(frame))))
     goal, notes = _target(labels) if unlabelled is None else _untold(labels, unlabelled)
+    goal = _with_share(goal, labels)
     columns: dict[str, Number | Category] = {}
     left_out = []
     for column in cells.values():
@@ -158,7 +170,7 @@ def draft(
         if isinstance(guess, str):
             left_out.append(f"{column.name or 'a column without a name'}: left out, {guess}")
         else:
-            columns[column.name] = guess
+            columns[column.name] = _with_trend(guess, column, goal, labels)
             notes += _doubts(column, guess, cells[target])
     if not columns:
         raise PlanError(f"no column to predict {target!r} from: {'; '.join(left_out)}")
@@ -242,6 +254,34 @@ def _guess(column: _Cells) -> Number | Category | str:
     return Category(type="category", categories=tuple(distinct), missing=missing)
 
 
+def _with_trend(
+    guess: Number | Category, column: _Cells, goal: Target, labels: _Cells
+) -> Number | Category:
+    """A number with its correlation with the target, or the second class; one digit will do."""
+    if not isinstance(guess, Number) or labels.num_filled < MIN_TOLD or len(goal.classes or ()) > 2:
+        return guess
+    trend = round(correlate(column.numbers, _second(goal, labels)), 1)
+    return guess.model_copy(update={"trend": trend}) if abs(trend) >= MIN_TREND else guess
+
+
+def _second(goal: Target, labels: _Cells) -> NDArray[np.float64]:
+    """The target as a number: 0 and 1 for two classes."""
+    if goal.classes is None:
+        return labels.numbers
+    codes = dict(zip(goal.classes, (0.0, 1.0), strict=True))
+    # Of numbers 1 and 1.0 are the same class.
+    words = (word if word in codes else word.removesuffix(".0") for word in labels.words)
+    return np.array([codes.get(word, np.nan) for word in words])
+
+
+def _with_share(goal: Target, labels: _Cells) -> Target:
+    """Two classes with the share of the second, in hundredths, where it says something."""
+    if len(goal.classes or ()) != 2 or labels.num_filled < MIN_TOLD:
+        return goal
+    share = round(float(np.nanmean(_second(goal, labels))), 2)
+    return goal.model_copy(update={"share": min(max(share, 0.01), 0.99)})
+
+
 def _unseen(column: _Cells) -> str:
     """Why a plan cannot have the column's name, or its words if they are categories."""
     few = not column.is_number and len(column.distinct) <= MAX_CATEGORIES
@@ -255,8 +295,15 @@ def _unseen(column: _Cells) -> str:
 
 
 def _range(column: _Cells) -> tuple[float, float] | None:
+    """Half as wide again on both sides, but for a sign that no value has."""
     least, greatest = float(np.nanmin(column.numbers)), float(np.nanmax(column.numbers))
-    return round_outward(least, greatest) if least < greatest else None
+    if not least < greatest:
+        return None
+    room = ROOM * greatest - ROOM * least  # Numerics: their difference may be infinite
+    low = max(least - room, 0.0) if least >= 0 else least - room
+    high = min(greatest + room, 0.0) if greatest <= 0 else greatest + room
+    ends = (low if math.isfinite(low) else least, high if math.isfinite(high) else greatest)
+    return round_outward(*ends)
 
 
 def _is_counter(column: _Cells) -> bool:
@@ -334,7 +381,7 @@ def _doubts(column: _Cells, guess: Number | Category, target: _Cells) -> list[st
             f"{column.name}: {mark!r} became a category; if it means missing, leave the cells empty"
             for mark in marks
         ]
-    correlation = _correlation(column.numbers, target.numbers)
+    correlation = abs(correlate(column.numbers, target.numbers))
     if correlation > _SUSPICIOUS:
         doubts.append(
             f"{column.name}: follows the target (correlation {correlation:.2f}); delete its line "
@@ -367,17 +414,6 @@ def _unreadable(column: _Cells) -> str:
     return f"{column.name}: {cells}; if this means missing, leave them empty"
 
 
-def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """The size of the correlation where both are known; 0 if it cannot be said."""
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return 0.0
-    with np.errstate(all="ignore"):
-        correlation = abs(float(np.corrcoef(x, y)[0, 1]))
-    return correlation if math.isfinite(correlation) else 0.0
-
-
 def _to_fill_in(plan: Plan) -> list[str]:
     reference = plan.reference
     if reference.evaluate:
@@ -391,12 +427,24 @@ def _to_fill_in(plan: Plan) -> list[str]:
         f"{reference.unlabelled} unlabelled; {scores}",
     ]
     if any(isinstance(column, Number) for column in plan.columns.values()):
-        notes.append("ranges are what this table shows, rounded outward; sites may have other rows")
+        notes.append(
+            "ranges are twice as wide as what this table shows; at sites few values beyond are "
+            "clipped, many are an error"
+        )
         notes.append("fill in the unit of each number")
     if not plan.classification:
         notes.append(f"fill in the unit of {plan.target.name}")
+    if plan.target.share is not None or any(_trend(c) for c in plan.columns.values()):
+        notes.append(
+            "share and trend tell sites how labels are, so that they notice swapped classes; "
+            "delete them if sites must not know"
+        )
     notes.append("fill in source, licence and legal_basis of the reference rows")
     return notes
+
+
+def _trend(column: Number | Category) -> float | None:
+    return column.trend if isinstance(column, Number) else None
 
 
 def _natural(word: str) -> list[tuple[bool, int, str]]:

@@ -9,10 +9,11 @@
 
 Labels are not in it. Screening sites against labelled rows means nothing if a poisoner knows their
 labels, or only which rows have one: it would behave on those. So rows come in a random order, roles
-are drawn with a secret salt, and the plan holds no more than a salted digest of roles and labels,
-by which the coordinator cannot change them later unnoticed. Order and roles have generators of
-their own: an order can be found out by whoever has the original table and tries seeds, and must not
-tell the roles.
+are drawn with a secret salt, and the plan holds a salted digest of roles and labels, by which the
+coordinator cannot change them later unnoticed. Beside it the plan tells, if its author leaves them
+in, how frequent the second class is and a rough correlation of each number. Order and roles have
+generators of their own: an order can be found out by whoever has the original table and tries
+seeds, and must not tell the roles.
 
 Digests are of parsed content, so line endings and spaces change nothing.
 """

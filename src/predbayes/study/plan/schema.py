@@ -100,6 +100,10 @@ class Number(Section):
     optional: bool = False  # whether a site may lack the column; all its rows are then missing
     centre: Finite | None = None  # None until frozen
     scale: Positive | None = None
+    # Correlation with the target, or with its second class; None: the plan does not tell.
+    trend: Annotated[
+        Annotated[Finite, Field(ge=-1, le=1)] | None, Field(exclude_if=lambda told: told is None)
+    ] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -142,9 +146,15 @@ class Target(Section):
     transform: Literal["none", "log"] = "none"  # of a regression's target, before it is scaled
     centre: Finite | None = None
     scale: Positive | None = None
+    # Of the second of two classes; None: the plan does not tell.
+    share: Annotated[
+        Annotated[Finite, Field(gt=0, lt=1)] | None, Field(exclude_if=lambda told: told is None)
+    ] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.share is not None and len(self.classes or ()) != 2:
+            raise ValueError("share is that of the second of two classes")
         if (self.task == "classification") != (self.classes is not None):
             raise ValueError("classes are for a classification, which needs them")
         if self.task == "classification" and (self.unit or self.transform != "none"):

@@ -95,7 +95,7 @@ class SiteRows:
         known = ~targets.isnan()
         if int(known.sum()) < _LEAST_ROWS:
             raise DataError(f"fewer than {_LEAST_ROWS} rows have a {plan.target.name}")
-        inputs = encode(plan, frame, least=least)[known]
+        inputs = encode(plan, frame, "clip few", least=least)[known]
         kept = targets[known].long() if plan.classification else targets[known].float()
         return cls(inputs, kept, int((~known).sum()))
 

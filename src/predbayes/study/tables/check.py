@@ -19,8 +19,9 @@ from torch import Tensor
 
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments
-from predbayes.study.tables.coding import code_targets, examine, target_problems
+from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
 from predbayes.study.tables.mapping import entry_problems, key_of, read_raw, translate
+from predbayes.study.tables.plausible import Array, target_doubts, unit_doubt
 from predbayes.study.tables.problem import (
     Finding,
     Kind,
@@ -48,6 +49,10 @@ MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
 
 _FEW_KNOWN = 0.5
+_BECOMES = {
+    Kind.UNLISTED: ", which become `other`",
+    Kind.OUTSIDE: ", which become its nearest end",
+}
 _CODED = "if they mean missing, write missing = [...] {where} in {file}"
 _ADVICE = {
     Kind.MISSING: "the plan needs it in every row: leave these rows out, or ask the coordinator",
@@ -177,7 +182,7 @@ def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _columns(table: _Table) -> Iterator[Finding]:
     plan, frame = table.plan, table.frame
-    examined = examine(plan, frame)
+    examined = examine(plan, frame, "clip few")
     yield from _problems(error, table, examined.problems)
     yield from _problems(warning, table, examined.oddities)
     wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
@@ -186,6 +191,17 @@ def _columns(table: _Table) -> Iterator[Finding]:
             yield warning(f"{name}: the table does not have it; the plan does not need it")
         elif name not in wrong:
             yield from _column(name, examined.codes[:, index])
+            yield from _unit(table, name, column, examined.codes[:, index].numpy())
+
+
+def _unit(
+    table: _Table, name: str, column: Number | Category, values: Array, *, is_log: bool = False
+) -> Iterator[Finding]:
+    if not isinstance(column, Number):
+        return
+    theirs, where = table.entry(name).column, f"{_where(table, name)} in {SITE_FILE}"
+    if doubt := unit_doubt(name, column, values, theirs=theirs, where=where, is_log=is_log):
+        yield warning(doubt)
 
 
 def _column(name: str, codes: Tensor) -> Iterator[Finding]:
@@ -207,7 +223,7 @@ def _problems(
 ) -> Iterator[Finding]:
     """Problems with what to do about them, and the first different cells that have them."""
     for problem in problems:
-        so = ", which become `other`" if severity is warning else ""
+        so = _BECOMES.get(problem.kind, "") if severity is warning else ""
         values: tuple[str, ...] = ()
         if problem.lines and problem.kind is not Kind.MISSING:
             cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
@@ -219,7 +235,7 @@ def _problems(
 def _remedy(table: _Table, problem: Problem) -> str:
     """What to write in `site.toml`, where that may help."""
     name = problem.column
-    where = "under [target]" if name == table.plan.target.name else f"for {name}"
+    where = _where(table, name)
     if not table.has(name):
         likely = table.likely.get(name, "your name for it")
         return f'write column = "{likely}" {where} in {SITE_FILE}'
@@ -229,6 +245,10 @@ def _remedy(table: _Table, problem: Problem) -> str:
             return f"perhaps write {', '.join(assignments(addition))} {where} in {SITE_FILE}"
     words = ", ".join(_plan_words(table.plan, name))
     return _ADVICE.get(problem.kind, _CODED).format(where=where, words=words, file=SITE_FILE)
+
+
+def _where(table: _Table, name: str) -> str:
+    return "under [target]" if name == table.plan.target.name else f"for {name}"
 
 
 def _addition(table: _Table, name: str) -> SiteColumn:
@@ -263,6 +283,20 @@ def _target(table: _Table) -> Iterator[Finding]:
     yield from _sizes(plan, len(known), table.least)
     if len(known):
         yield from _classes(plan, known) if plan.classification else _spread(plan, known)
+        yield from _doubts(table, targets)
+
+
+def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
+    """Whether it is the plan's target, in the plan's unit and the right way round."""
+    plan, target = table.plan, table.plan.target
+    codes = examine(plan, table.frame, "clip few").codes
+    yield from map(warning, target_doubts(plan, codes.numpy(), targets.numpy()))
+    if plan.classification or target.scale is None:
+        return
+    column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)
+    centre, scale = target_units(plan)
+    values = (centre + scale * targets).numpy()
+    yield from _unit(table, target.name, column, values, is_log=target.transform == "log")
 
 
 def _sizes(plan: Plan, num_rows: int, least: int) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize
@@ -36,9 +36,19 @@ from predbayes.study.tables.textfile import (
     require_distinct,
     require_names,
 )
+from predbayes.study.tables.vocabulary import NUMBER_CODES
 
-Outside = Literal["refuse", "clip"]
-"""What a number outside its plausible range becomes: an error, or the end of the range."""
+Outside = Literal["refuse", "clip", "clip few"]
+"""What a number outside its plausible range becomes: an error, or the end of the range.
+
+`clip few` is for a site's own table. A number is clipped unless it looks like a code for missing,
+or more than `MAX_CLIPPED` of the column are outside: then they are in another unit, or of another
+column. Likewise words that are not listed are an error, whatever `other` says, if they are more
+than `MAX_UNREAD` of the column.
+"""
+
+MAX_CLIPPED = 0.05
+MAX_UNREAD = 0.5
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """How a number is written."""
@@ -224,7 +234,7 @@ def code_column(column: Number | Category, cells: pd.Series, outside: Outside = 
     if isinstance(column, Number):
         coded = _in_range(_code_numbers(cells), column, outside)
     else:
-        coded = _in_list(_code_words(cells, column.categories), column)
+        coded = _in_list(_code_words(cells, column.categories), column, outside)
     faulty = np.logical_or.reduce([np.zeros(len(cells), bool), *coded.faults.values()])
     missing = np.isnan(coded.codes) & ~faulty
     # A column without a single value is as good as none.
@@ -238,16 +248,30 @@ def _in_range(coded: Coded, column: Number, outside: Outside) -> Coded:
     if column.range is None:
         return coded
     least, greatest = column.range
-    beyond = {Kind.OUTSIDE: (coded.codes < least) | (coded.codes > greatest)}
-    if outside == "refuse":
-        return replace(coded, faults=coded.faults | beyond)
-    return replace(coded, codes=coded.codes.clip(least, greatest), oddities=beyond)
+    beyond = (coded.codes < least) | (coded.codes > greatest)
+    refused = beyond & _refused(coded.codes, beyond, outside)
+    clipped = np.where(refused, coded.codes, coded.codes.clip(least, greatest))
+    return Coded(
+        clipped,
+        coded.faults | {Kind.OUTSIDE: refused},
+        coded.oddities | {Kind.OUTSIDE: beyond & ~refused},
+    )
 
 
-def _in_list(codes: Array, column: Category) -> Coded:
+def _refused(numbers: Array, beyond: Array, outside: Outside) -> Array:
+    """Which numbers would be an error if they are out of range."""
+    if outside != "clip few":
+        return np.full(len(numbers), outside == "refuse")
+    many = beyond.sum() > MAX_CLIPPED * np.isfinite(numbers).sum()
+    return np.full(len(numbers), many) | np.isin(numbers, list(NUMBER_CODES))
+
+
+def _in_list(codes: Array, column: Category, outside: Outside) -> Coded:
     """Words that the plan does not list are `other`, if there is such a category."""
     unlisted = {Kind.UNLISTED: codes == len(column.categories)}
-    return Coded(codes, {}, unlisted) if column.other else Coded(codes, unlisted)
+    many = unlisted[Kind.UNLISTED].sum() > MAX_UNREAD * np.isfinite(codes).sum()
+    is_wrong = not column.other or (many and outside == "clip few")
+    return Coded(codes, unlisted) if is_wrong else Coded(codes, {}, unlisted)
 
 
 def _code_numbers(cells: pd.Series) -> Coded:
