@@ -24,7 +24,7 @@ from predbayes.experiments.config import Settings
 from predbayes.experiments.world import make_world
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import GateBounds, log_density_ratio
-from predbayes.learning.local import binary_learner
+from predbayes.learning.local import teller_of
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 
@@ -81,7 +81,7 @@ def _shadows(
         of_other = said.gather(1, 1 - targets.unsqueeze(1)).squeeze(1)
         log_odds[index] = (of_class - of_other).double().numpy()
         gate = log_density_ratio(
-            binary_learner(learner), inputs[own], asked, bounds=GateBounds(), rng=rng
+            teller_of(learner), (inputs[own], targets[own]), asked, bounds=GateBounds(), rng=rng
         )
         gates[index] = gate[:NUM_PATIENTS].numpy()
     return members, log_odds, gates

@@ -397,6 +397,55 @@ class TestWorld:
         with pytest.raises(ExperimentError, match="there are 32 reference rows"):
             make_world(self.settings(config, "reference.num-labels=33"), 0)
 
+    def test_or_none(self, config):
+        reference = make_world(self.settings(config, "reference.num-labels=0"), 0).reference
+        assert len(reference.targets) == 0
+        assert reference.distillation == slice(0, 32)
+
+    def test_another_draw_labels_other_rows(self, config):
+        worlds = [
+            make_world(self.settings(config, "reference.num-labels=5", f"reference.draw={d}"), 0)
+            for d in range(3)
+        ]
+        labelled = torch.cat([world.reference.inputs[:5] for world in worlds])
+        assert len(labelled.unique(dim=0)) == 15
+        known = {tuple(row) for row in worlds[0].reference.inputs[:32].tolist()}
+        assert all(known == {tuple(r) for r in w.reference.inputs[:32].tolist()} for w in worlds)
+
+    def test_fewer_reference_rows_leave_the_sites_as_they_are(self, config):
+        all_rows = make_world(self.settings(config), 0)
+        few = make_world(self.settings(config, "reference.num-rows=7"), 0)
+        assert few.reference.distillation == slice(0, 7)
+        assert torch.equal(few.reference.inputs[:7], all_rows.reference.inputs[:7])
+        for name, (inputs, _) in few.sites.items():
+            assert torch.equal(inputs, all_rows.sites[name][0])
+
+    @pytest.mark.parametrize(
+        ("assignments", "message"),
+        [
+            (("reference.classes=half",), "has none"),
+            (("reference.population=bike",), "num-labels = 0"),
+        ],
+    )
+    def test_reference_rows_that_cannot_be_had_are_refused(self, config, assignments, message):
+        with pytest.raises(ExperimentError, match=message):
+            make_world(self.settings(config, *assignments), 0)
+
+    @pytest.mark.data
+    def test_reference_rows_of_another_population_have_its_inputs(self, tmp_path):
+        path = tmp_path / "other.toml"
+        path.write_text(
+            '[data]\nname = "mnist"\n[reference]\nnum-labels = 0\nnum-rows = 50\n[methods.beta]\n'
+        )
+        settings = self.settings(path, "reference.population=fashion-mnist")
+        inputs = make_world(settings, 0).reference.inputs[:50]
+        fashion = load("fashion-mnist", rng=generator(0)).train_inputs
+        assert all((fashion == row).flatten(1).all(1).any() for row in inputs[:3])
+        half = self.settings(path, "reference.classes=half", "reference.num-labels=50")
+        assert int(make_world(half, 0).reference.targets.max()) == 4
+        with pytest.raises(ExperimentError, match="other inputs"):
+            make_world(self.settings(path, "reference.population=wine"), 0)
+
     def test_sorted_sites_do_not_overlap_in_the_feature(self, config):
         world = make_world(self.settings(config), 0)
         low, high = (x[:, -1] for x, _ in world.sites.values())  # alcohol

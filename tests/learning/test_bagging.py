@@ -137,19 +137,21 @@ class TestBoosting:
         learner = (
             boosting() if task == "classes" else SklearnRegressor(REGRESSORS["gradient-boosting"]())
         )
-        teller = learner.binary()
-        assert teller.calibrated
-        assert teller.size == 5
+        teller = learner.teller()
+        assert teller.learner.calibrated
+        assert teller.learner.size == 5
         noise = torch.randn(2000, 2, generator=generator(0, "gate"))
         own, reference = noise[:1000] + torch.tensor([1.0, 0.0]), noise[1000:]
-        found = log_density_ratio(teller, own, reference, rng=generator(0))
+        found = log_density_ratio(teller, (own, own[:, 0]), reference, rng=generator(0))
         assert float((found - (reference[:, 0] - 0.5)).abs().mean()) < 0.5
-        alike = log_density_ratio(teller, noise[:1000], reference, rng=generator(0))
+        alike = log_density_ratio(
+            teller, (noise[:1000], noise[:1000, 0]), reference, rng=generator(0)
+        )
         assert float(alike.abs().mean()) < 0.1
 
     def test_a_gates_trees_are_those_of_the_regressor(self):
         regressor = REGRESSORS["gradient-boosting"]()
-        teller = SklearnRegressor(regressor).binary().estimator
+        teller = SklearnRegressor(regressor).teller().learner.estimator
         for key in ("learning_rate", "max_iter", "max_leaf_nodes", "l2_regularization"):
             assert teller.get_params()[key] == regressor.get_params()[key]
 

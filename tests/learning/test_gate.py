@@ -17,7 +17,8 @@ from predbayes.learning.local import (
     OptimizerSettings,
     SGDLearner,
     SGHMCLearner,
-    binary_learner,
+    Teller,
+    teller_of,
 )
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.gated import GatedPool
@@ -30,11 +31,16 @@ linear_model = pytest.importorskip("sklearn.linear_model")
 ensemble = pytest.importorskip("sklearn.ensemble")
 
 LOGISTIC = SklearnClassifier(linear_model.LogisticRegression(), 2, size=1)
+TELLER = Teller(LOGISTIC)
 
 
 def rows_at(mean, num, address):
     noise = torch.randn(num, 2, generator=generator(0, address))
     return noise + torch.tensor([mean, 0.0])
+
+
+def site_at(mean, num):
+    return rows_at(mean, num, "own"), torch.arange(num) % 3
 
 
 class Remembering:
@@ -50,64 +56,76 @@ class Remembering:
 
 class TestLogDensityRatio:
     def test_of_two_normals_is_the_known_one(self):
-        own, reference = rows_at(1.0, 4000, "own"), rows_at(0.0, 4000, "reference")
-        found = log_density_ratio(LOGISTIC, own, reference, rng=generator(0))
+        own, reference = site_at(1.0, 4000), rows_at(0.0, 4000, "reference")
+        found = log_density_ratio(TELLER, own, reference, rng=generator(0))
         known = reference[:, 0] - 0.5
+        assert float((found - known).abs().mean()) < 0.1
+
+    def test_by_class_it_is_the_known_one_too(self):
+        """Two classes at -1 and 1, which no single line of log odds describes."""
+        own = torch.cat([rows_at(-1.0, 2000, "a"), rows_at(1.0, 2000, "b")])
+        reference = rows_at(0.0, 4000, "reference")
+        three = SklearnClassifier(linear_model.LogisticRegression(), 3, size=1)
+        classes = (torch.arange(4000) >= 2000).long()
+        found = log_density_ratio(
+            Teller(three, by_class=True), (own, classes), reference, rng=generator(0)
+        )
+        known = reference[:, 0].double().cosh().log() - 0.5
         assert float((found - known).abs().mean()) < 0.1
 
     @pytest.mark.parametrize("learner", ["logistic", "network", "forest"])
     def test_is_one_everywhere_where_rows_are_alike(self, learner):
         learners = {
-            "logistic": LOGISTIC,
-            "network": binary_learner(
+            "logistic": TELLER,
+            "network": teller_of(
                 SGDLearner(Network.mlp(2, Softmax(3), hidden=(20,)), OptimizerSettings(lr=0.05))
             ),
-            "forest": SklearnClassifier(ensemble.RandomForestClassifier(20), 2, size=1),
+            "forest": Teller(SklearnClassifier(ensemble.RandomForestClassifier(20), 2, size=1)),
         }
-        own, reference = rows_at(0.0, 600, "own"), rows_at(0.0, 600, "reference")
+        own, reference = site_at(0.0, 600), rows_at(0.0, 600, "reference")
         found = log_density_ratio(learners[learner], own, reference, rng=generator(0))
         assert float(found.abs().mean()) < 0.1
 
     def test_rows_that_served_as_contrast_are_judged_by_the_other_half(self):
         learner = Remembering()
-        own, reference = rows_at(0.5, 100, "own"), rows_at(0.0, 80, "reference")
-        log_density_ratio(learner, own, reference, rng=generator(0))
+        own, reference = site_at(0.5, 100), rows_at(0.0, 80, "reference")
+        log_density_ratio(Teller(learner), own, reference, rng=generator(0))
         (first, _), (second, _) = learner.seen
         assert {tuple(row) for row in first.tolist()}.isdisjoint(map(tuple, second.tolist()))
         assert len(first) + len(second) == 180
 
     def test_a_model_that_learns_by_heart_says_no_more_of_contrast_rows_than_of_others(self):
         forest = SklearnClassifier(ensemble.RandomForestClassifier(50), 2, size=1)
-        own, inputs = rows_at(0.0, 400, "own"), rows_at(0.0, 800, "reference")
-        found = log_density_ratio(forest, own, inputs, num_contrast=400, rng=generator(0))
+        own, inputs = site_at(0.0, 400), rows_at(0.0, 800, "reference")
+        found = log_density_ratio(Teller(forest), own, inputs, num_contrast=400, rng=generator(0))
         assert abs(float(found[:400].mean() - found[400:].mean())) < 0.1
 
     def test_rows_after_the_contrast_rows_teach_nothing(self):
-        own, reference = rows_at(1.0, 200, "own"), rows_at(0.0, 300, "reference")
+        own, reference = site_at(1.0, 200), rows_at(0.0, 300, "reference")
         elsewhere = reference.clone()
         elsewhere[200:] = 50.0
         first, second = (
-            log_density_ratio(LOGISTIC, own, inputs, num_contrast=200, rng=generator(0))[:200]
+            log_density_ratio(TELLER, own, inputs, num_contrast=200, rng=generator(0))[:200]
             for inputs in (reference, elsewhere)
         )
         assert torch.equal(first, second)
 
     def test_mean_over_contrast_rows_is_at_most_one(self):
-        own, reference = rows_at(1.5, 300, "own"), rows_at(0.0, 300, "reference")
-        found = log_density_ratio(LOGISTIC, own, reference, rng=generator(0))
+        own, reference = site_at(1.5, 300), rows_at(0.0, 300, "reference")
+        found = log_density_ratio(TELLER, own, reference, rng=generator(0))
         assert float(found.exp().mean()) <= 1 + 1e-9
 
     @pytest.mark.parametrize(("num_own", "num_reference"), [(MIN_ROWS - 1, 100), (100, 5)])
     def test_few_rows_teach_nothing(self, num_own, num_reference):
-        own, reference = rows_at(3.0, num_own, "own"), rows_at(0.0, num_reference, "reference")
-        found = log_density_ratio(LOGISTIC, own, reference, rng=generator(0))
+        own, reference = site_at(3.0, num_own), rows_at(0.0, num_reference, "reference")
+        found = log_density_ratio(TELLER, own, reference, rng=generator(0))
         assert torch.equal(found, torch.zeros(num_reference, dtype=torch.float64))
 
     def test_a_learner_of_other_classes_is_refused(self):
         three = SklearnClassifier(linear_model.LogisticRegression(), 3, size=1)
-        own, reference = rows_at(0.0, 50, "own"), rows_at(0.0, 50, "reference")
+        own, reference = site_at(0.0, 50), rows_at(0.0, 50, "reference")
         with pytest.raises(TrainingError, match="two classes"):
-            log_density_ratio(three, own, reference, rng=generator(0))
+            log_density_ratio(Teller(three), own, reference, rng=generator(0))
 
 
 class TestBounds:
@@ -158,21 +176,34 @@ class TestBinary:
             SklearnRegressor(linear_model.BayesianRidge()),
         ]
 
-    def test_every_learner_has_a_counterpart_that_tells_two_classes_apart(self):
+    def test_every_learner_has_a_counterpart_that_tells_own_rows_apart(self):
         inputs = torch.cat([rows_at(-2.0, 60, "a"), rows_at(2.0, 60, "b")])
-        targets = (torch.arange(120) >= 60).long()
         for learner in self.learners():
-            fitted = binary_learner(learner).fit((inputs, targets), rng=generator(0))
+            teller = teller_of(learner)
+            classes = torch.arange(60) % 5 if teller.by_class else torch.zeros(60)
+            kinds = torch.cat([torch.zeros(60).long(), teller.kinds(classes)])
+            fitted = teller.learner.fit((inputs, kinds), rng=generator(0))
             predictive = fitted.predict(inputs)
             assert isinstance(predictive, Categorical)
-            assert predictive.log_probs.shape == (120, 2)
-            right = (predictive.log_probs.argmax(1) == targets).double().mean()
-            assert right > 0.9, learner
+            assert predictive.log_probs.shape == (120, 6 if teller.by_class else 2)
+            own = predictive.log_probs[:, 1:].logsumexp(1) > predictive.log_probs[:, 0]
+            assert (own == (kinds > 0)).double().mean() > 0.9, learner
+
+    def test_networks_for_classes_tell_them_apart_too(self):
+        assert [teller_of(learner).by_class for learner in self.learners()] == [True] + 6 * [False]
 
     @pytest.mark.parametrize("outputs", [[2.0], [1.0, 3.0], [1.0, 3.0, 100.0]])
     def test_log_odds_are_the_only_output_or_the_difference_of_the_first_two(self, outputs):
         found = LogOdds(len(outputs)).predictive(torch.tensor([[outputs]])).log_probs
         assert float(found[0, 1] - found[0, 0]) == pytest.approx(2.0)
+
+    def test_by_class_untrained_odds_of_own_rows_are_even(self):
+        found = LogOdds(2, by_class=True).predictive(torch.tensor([[[1.0, 3.0]]])).log_probs
+        assert found.shape == (1, 3)
+        against = [1.0 - math.log(2), 3.0 - math.log(2)]
+        assert (found[0, 1:] - found[0, 0]).tolist() == pytest.approx(against)
+        even = LogOdds(7, by_class=True).predictive(torch.zeros(1, 1, 7)).log_probs
+        assert float(even[0, 0].exp()) == pytest.approx(0.5)
 
     def test_who_has_none_is_told_what_to_do(self):
         with pytest.raises(TrainingError, match="give a learner for two classes as gate="):

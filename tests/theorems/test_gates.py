@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import log_density_ratio
+from predbayes.learning.local import Teller
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.pooling import PredictiveSum, gated
 from predbayes.seeding import generator
@@ -124,7 +125,7 @@ class TestWrongGates:
 class TestFewReferenceRows:
     def test_error_falls_with_the_root_of_their_number(self):
         sklearn = pytest.importorskip("sklearn.linear_model")
-        logistic = SklearnClassifier(sklearn.LogisticRegression(C=1e4), 2, size=1)
+        logistic = Teller(SklearnClassifier(sklearn.LogisticRegression(C=1e4), 2, size=1))
         at = torch.randn(2000, 1, generator=generator(0, "at"))
 
         def error(num):
@@ -134,7 +135,9 @@ class TestFewReferenceRows:
                 contrast = torch.randn(num, 1, generator=generator(repeat, "contrast"))
                 inputs = torch.cat([contrast, at])
                 rng = generator(repeat, "gate")
-                found = log_density_ratio(logistic, own, inputs, num_contrast=num, rng=rng)
+                found = log_density_ratio(
+                    logistic, (own, own[:, 0]), inputs, num_contrast=num, rng=rng
+                )
                 squares.append((found[num:] - (at[:, 0] - 0.5)).square().mean())
             return math.sqrt(float(torch.stack(squares).mean()))
 

@@ -73,14 +73,25 @@ class PartitionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSettings:
-    """The coordinator's rows: a random part of the training rows, some or all of them labelled."""
+    """The coordinator's rows: a random part of the training rows, some or all of them labelled.
+
+    ``num_rows`` of that part are used; sites have the same rows whatever it is. Another ``draw``
+    labels other rows of it. Reference rows that fit the sites badly are of half the ``classes``, or
+    of another dataset, ``population``, whose labels mean nothing.
+    """
 
     fraction: float = 0.2
     num_labels: int | None = None
+    num_rows: int | None = None
+    draw: int = 0
+    classes: Literal["all", "half"] = "all"
+    population: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
             raise ExperimentError(f"fraction must be between 0 and 1, not {self.fraction}")
+        if self.population and self.num_labels != 0:
+            raise ExperimentError("reference.population asks for reference.num-labels = 0")
 
 
 @dataclass(frozen=True, slots=True)

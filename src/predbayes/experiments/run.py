@@ -58,6 +58,7 @@ STUDENT_VERSION = 1
 # Settings that are younger than some records, with their defaults: so set, they change no key.
 _ADDED: dict[str, dict[str, Any]] = {
     "network": {"balanced": False},
+    "reference": {"num-rows": None, "draw": 0, "classes": "all", "population": ""},
     "sampler": {"min-steps": 0, "step-floor": 0.0},
     "optimizer": {"decay": "none"},
     "distillation": {"decay": "none"},

@@ -18,7 +18,7 @@ from predbayes.data import partition, registry
 from predbayes.data.dataset import Dataset
 from predbayes.errors import ExperimentError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.experiments.config import BY_CLASS, PartitionSettings, Settings
+from predbayes.experiments.config import BY_CLASS, PartitionSettings, ReferenceSettings, Settings
 from predbayes.seeding import generator
 
 VALIDATION_FRACTION = 0.2
@@ -49,25 +49,48 @@ def make_world(settings: Settings, seed: int) -> World:
     chosen, rest = order[:num_reference], order[num_reference:]
     return World(
         _sites(dataset, rest, settings.partition, seed),
-        _reference(dataset, chosen, settings.reference.num_labels, inputs),
+        _reference(dataset, chosen, settings.reference, inputs, generator(seed, "population")),
         targets,
         dataset,
     )
 
 
 def _reference(
-    dataset: Dataset, chosen: Tensor, num_labels: int | None, evaluate: Tensor
+    dataset: Dataset,
+    chosen: Tensor,
+    settings: ReferenceSettings,
+    evaluate: Tensor,
+    rng: torch.Generator,
 ) -> ReferenceRows:
-    if num_labels is not None and not 0 < num_labels <= len(chosen):
-        raise ExperimentError(
-            f"reference.num-labels is {num_labels}; there are {len(chosen)} reference rows"
-        )
-    labelled, unlabelled = chosen[:num_labels], chosen[len(chosen[:num_labels]) :]
+    if settings.classes == "half":
+        if dataset.num_classes is None:
+            raise ExperimentError(f"reference.classes: {_name(dataset)} has none")
+        chosen = chosen[dataset.train_targets[chosen] < dataset.num_classes / 2]
+    chosen = chosen[: _within("num-rows", settings.num_rows, chosen)]
+    num_labels = _within("num-labels", settings.num_labels, chosen)
+    chosen = chosen.roll(-settings.draw * num_labels)
+    labelled, unlabelled = chosen[:num_labels], chosen[num_labels:]
+    others = dataset.train_inputs[unlabelled]
+    if settings.population:
+        drawn = registry.load(settings.population, rng=rng).train_inputs
+        if drawn.shape[1:] != others.shape[1:]:
+            raise ExperimentError(
+                f"reference.population {settings.population!r} has other inputs than "
+                f"{_name(dataset)}"
+            )
+        others = drawn[torch.randperm(len(drawn), generator=rng)[: len(others)]]
     return ReferenceRows.of(
         (dataset.train_inputs[labelled], dataset.train_targets[labelled]),
-        unlabelled=dataset.train_inputs[unlabelled],
+        unlabelled=others,
         evaluate=evaluate,
     )
+
+
+def _within(name: str, wanted: int | None, rows: Tensor) -> int:
+    """How many reference rows to take: all, or as many as wanted, which must be there."""
+    if wanted is not None and not 0 <= wanted <= len(rows):
+        raise ExperimentError(f"reference.{name} is {wanted}; there are {len(rows)} reference rows")
+    return len(rows) if wanted is None else wanted
 
 
 def _sites(

@@ -47,6 +47,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.learning.bagging import inverse_temperature
 from predbayes.learning.likelihood import MIN_NOISE_VAR, LearnedNoise, Softmax
+from predbayes.learning.local import Teller
 from predbayes.learning.noise import ErrorVariance, learn_error, parts
 from predbayes.learning.training import Rows, gather
 from predbayes.optional import require
@@ -122,10 +123,10 @@ class SklearnClassifier:
         sharpness = inverse_temperature(probs, left_out, classes[labels], fitted.uniform)
         return replace(fitted, inverse_temperature=sharpness)
 
-    def binary(self) -> SklearnClassifier:
+    def teller(self) -> Teller:
         """Return the learner of a gate: half the members."""
-        least = 2 if self.calibrated else 1
-        return replace(self, num_classes=2, size=max(least, math.ceil(self.size / 2)))
+        size = max(2 if self.calibrated else 1, math.ceil(self.size / 2))
+        return Teller(replace(self, num_classes=2, size=size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +210,12 @@ class SklearnRegressor:
         error = learn_error(table, held_out, floor_var, rng)
         return FittedRegressor(members, error, floor_var, most_spread_var=float(spread_vars.max()))
 
-    def binary(self) -> SklearnClassifier:
+    def teller(self) -> Teller:
         """Return the learner of a gate: the estimator's counterpart for classes, half the size."""
         classifier, size = _counterpart(self.estimator), math.ceil(self.size / 2)
         # A gate must be right about its odds, which boosting is not by itself.
         calibrated = size > 1 and "Boosting" in _name(_last_step(classifier)[1])
-        return SklearnClassifier(classifier, 2, size, calibrated=calibrated)
+        return Teller(SklearnClassifier(classifier, 2, size, calibrated=calibrated))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ own and m contrast rows the odds of a classifier that does so are
 
     o(x) = n p_k(x) / (m p_ref(x)),        log r_k(x) = log o(x) - log n + log m
 
-No label of a reference row is needed, and none of the site's own: the gate knows inputs only. It is
-learnt apart from the site's model, which loses nothing by it.
+No label of a reference row is needed. A network for C classes learns C + 1: contrast rows, and own
+rows by class, whose odds are added up; what tells digits apart helps to tell whose they are. Other
+learners tell two classes apart. The gate is learnt apart from the site's model, which loses nothing
+by it.
 
     cross-fitted   own and contrast rows are dealt into two halves, each with a classifier of its
                    own; a row of one half is judged by the classifier of the other, every other row
@@ -37,7 +39,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.local import LocalLearner
+from predbayes.learning.local import Teller
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_weights
@@ -86,8 +88,8 @@ DEFAULT_BOUNDS = GateBounds()
 
 
 def log_density_ratio(
-    learner: LocalLearner,
-    own: Tensor,
+    teller: Teller,
+    own: tuple[Tensor, Tensor],
     reference: Tensor,
     *,
     num_contrast: int | None = None,
@@ -97,21 +99,23 @@ def log_density_ratio(
     """Return a site's gate on the reference inputs, (R,) in logarithms.
 
     Args:
-        learner: Fits two classes: 0 a contrast row, 1 an own one.
-        own: The site's inputs.
+        teller: Fits own rows against contrast rows.
+        own: The site's inputs and targets, of which classes alone are looked at.
         reference: The reference inputs.
         num_contrast: How many of the first reference inputs may be contrast rows; None is all.
         bounds: Of the log ratio.
         rng: The halves, and the learner's randomness.
     """
     available = len(reference) if num_contrast is None else num_contrast
-    if min(len(own), available) < MIN_ROWS:
+    own_inputs, targets = own
+    if min(len(own_inputs), available) < MIN_ROWS:
         return torch.zeros(len(reference), dtype=torch.float64)
     # More contrast rows than own ones cost time and teach little.
-    chosen = torch.randperm(available, generator=rng)[: max(len(own), _MIN_CONTRAST)]
-    mine = torch.randperm(len(own), generator=rng)
-    halves = [_Half(reference, chosen[part::2], own, mine[part::2]) for part in (0, 1)]
-    models = [half.fit(learner, rng=part) for half, part in zip(halves, split(rng, 2), strict=True)]
+    chosen = torch.randperm(available, generator=rng)[: max(len(own_inputs), _MIN_CONTRAST)]
+    mine = torch.randperm(len(own_inputs), generator=rng)
+    kinds = teller.kinds(targets)
+    halves = [_Half(reference, chosen[p::2], own_inputs, kinds, mine[p::2]) for p in (0, 1)]
+    models = [half.fit(teller, rng=part) for half, part in zip(halves, split(rng, 2), strict=True)]
     held_out = [model.judge(half) for model, half in zip(models, reversed(halves), strict=True)]
     everywhere = torch.stack([model.log_ratio(reference) for model in models]).mean(0)
     for half, (contrast, _) in zip(reversed(halves), held_out, strict=True):
@@ -127,6 +131,7 @@ class _Half:
     reference: Tensor
     contrast_rows: Tensor
     inputs: Tensor
+    kinds: Tensor
     own_rows: Tensor
 
     @property
@@ -137,10 +142,11 @@ class _Half:
     def own(self) -> Tensor:
         return self.inputs[self.own_rows]
 
-    def fit(self, learner: LocalLearner, *, rng: torch.Generator) -> _Judge:
+    def fit(self, teller: Teller, *, rng: torch.Generator) -> _Judge:
         contrast, own = self.contrast, self.own
-        model = learner.fit((torch.cat([contrast, own]), _kinds(contrast, own)), rng=rng)
-        return _Judge(model, math.log(len(own) / len(contrast)))
+        kinds = torch.cat([torch.zeros(len(contrast)).long(), self.kinds[self.own_rows]])
+        model = teller.learner.fit((torch.cat([contrast, own]), kinds), rng=rng)
+        return _Judge(model, math.log(len(own) / len(contrast)), teller.by_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +155,17 @@ class _Judge:
 
     model: Any
     log_odds: float
+    by_class: bool
 
     def log_ratio(self, inputs: Tensor) -> Tensor:
         predictive = self.model.predict(inputs)
-        if not isinstance(predictive, Categorical) or predictive.log_probs.shape[1] != 2:
+        if not isinstance(predictive, Categorical) or not self._suits(predictive):
             raise TrainingError("a gate's learner must predict two classes: contrast and own rows")
         log_probs = predictive.bounded(LOG_PROB_FLOOR).log_probs.double()
-        return log_probs[:, 1] - log_probs[:, 0] - self.log_odds
+        return log_probs[:, 1:].logsumexp(1) - log_probs[:, 0] - self.log_odds
+
+    def _suits(self, predictive: Categorical) -> bool:
+        return self.by_class or predictive.log_probs.shape[1] == 2
 
     def judge(self, half: _Half) -> tuple[Tensor, Tensor]:
         return self.log_ratio(half.contrast), self.log_ratio(half.own)
@@ -169,16 +179,11 @@ def _best_slope(contrast: Tensor, own: Tensor) -> float:
     base = PredictiveSum.of(_of_two_classes(math.log(len(own) / len(contrast)) * one))
     pool = base.with_component("judged", _of_two_classes(log_ratio))
     pool = pool.with_component("shift", _of_two_classes(one))
-    kinds = _kinds(contrast, own)
+    kinds = torch.cat([torch.zeros(len(contrast)), torch.ones(len(own))]).long()
     tuned = tune_weights(pool, kinds, components=("judged", "shift"), profiles=False)
     slope = tuned.weights["judged"]
     assert isinstance(slope, float)
     return max(slope, 0.0)
-
-
-def _kinds(contrast: Tensor, own: Tensor) -> Tensor:
-    """Class 0 for each contrast row, then 1 for each own one."""
-    return torch.cat([torch.zeros(len(contrast)), torch.ones(len(own))]).long()
 
 
 def _of_two_classes(log_odds: Tensor) -> Categorical:

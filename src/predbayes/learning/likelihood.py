@@ -5,7 +5,7 @@ network where the noise itself is learnt, gives the mean NLL of a batch, and tur
 weight samples into one predictive, the average over samples:
 
     softmax     p(y = c | x) = mean_m softmax(f_m(x))_c
-    log odds    the softmax of the first two outputs, or of (0, f_m(x)), for two classes
+    log odds    the softmax of two outputs, of (0, f_m(x)), or of (log C, f_m(x)), for a gate
     Gaussian    mean = mean_m f_m(x),   variance = var_m f_m(x) + mean_m noise_m(x)
 
 (Paper: alg:dBpredbayes, step 3.) For the Gaussian the two parts of the variance are kept apart:
@@ -140,13 +140,15 @@ class Softmax:
 
 @dataclass(frozen=True, slots=True)
 class LogOdds:
-    """Two classes, told apart by a network that was built for another task.
+    """Own rows told from contrast rows, class 0, by a network that was built for another task.
 
-    The first two outputs are the classes' logits, or an only output the log odds of class 1; others
-    are not read. So a gate can be learnt with any network (`predbayes.learning.gate`).
+    For two classes the first two outputs are the logits, or an only output the log odds of class 1;
+    others are not read. ``by_class`` each output is the logit of one of the classes 1 to C, and
+    class 0 has log C. So a gate can be learnt with any network (`predbayes.learning.gate`).
     """
 
     num_outputs: int = 1
+    by_class: bool = False
 
     @property
     def family(self) -> type[Categorical]:
@@ -158,16 +160,16 @@ class LogOdds:
         return net
 
     def check(self, targets: Tensor) -> None:
-        """Refuse what is neither 0 nor 1."""
-        Softmax(2).check(targets)
+        """Refuse what is none of the classes."""
+        self._softmax.check(targets)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy in nats."""
-        return Softmax(2).loss(_two_logits(outputs), targets)
+        return self._softmax.loss(self._logits(outputs), targets)
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
         """Return the teacher's probabilities."""
-        return Softmax(2).soft_targets(teacher)
+        return self._softmax.soft_targets(teacher)
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
         """Return the cross-entropy in nats."""
@@ -175,12 +177,18 @@ class LogOdds:
 
     def predictive(self, outputs: Tensor) -> Categorical:
         """Average the samples' probabilities, in log space."""
-        return Softmax(2).predictive(_two_logits(outputs))
+        return self._softmax.predictive(self._logits(outputs))
 
+    @property
+    def _softmax(self) -> Softmax:
+        return Softmax(1 + self.num_outputs if self.by_class else 2)
 
-def _two_logits(outputs: Tensor) -> Tensor:
-    several = outputs.shape[-1] > 1
-    return outputs[..., :2] if several else nn.functional.pad(outputs, (1, 0))
+    def _logits(self, outputs: Tensor) -> Tensor:
+        if not self.by_class and outputs.shape[-1] > 1:
+            return outputs[..., :2]
+        # Where nothing is learnt yet the odds are even, however many classes own rows have.
+        even = math.log(self.num_outputs) if self.by_class else 0.0
+        return nn.functional.pad(outputs, (1, 0), value=even)
 
 
 class _Regression(ABC):

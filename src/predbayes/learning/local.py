@@ -32,7 +32,7 @@ from predbayes.learning.training import (
 from predbayes.posterior.cyclical import SamplerSettings, enough_epochs
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.sghmc import SGHMC
-from predbayes.predictive.families import Predictive
+from predbayes.predictive.families import Categorical, Predictive
 from predbayes.seeding import isolated, split
 
 _PREDICT_ROWS = 200  # rows predicted at a time: few enough to stay in the cache
@@ -52,19 +52,34 @@ class LocalLearner(Protocol):
         """Learn from a site's rows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """A learner that tells a site's own rows from contrast rows, which are its class 0.
+
+    Own rows are class 1, or ``by_class``, where they have classes, class c of the task is 1 + c.
+    """
+
+    learner: Any
+    by_class: bool = False
+
+    def kinds(self, targets: Tensor) -> Tensor:
+        """Return the class of each own row, by its target."""
+        return 1 + targets if self.by_class else torch.ones(len(targets), dtype=torch.int64)
+
+
 @runtime_checkable
 class TellsApart(Protocol):
-    """A learner that has a counterpart for two classes."""
+    """A learner that has a counterpart for gates."""
 
-    def binary(self) -> Any:
-        """Return a learner of the same kind that tells class 1 from class 0."""
+    def teller(self) -> Teller:
+        """Return a learner of the same kind that tells own rows from contrast rows."""
 
 
-def binary_learner(learner: object) -> Any:
-    """Return the learner's counterpart that tells two classes apart."""
+def teller_of(learner: object) -> Teller:
+    """Return the learner's counterpart that tells own rows from contrast rows."""
     if isinstance(learner, TellsApart):
-        return learner.binary()
-    raise TrainingError(f"{type(learner).__name__} has no binary(), which gates are learnt with")
+        return learner.teller()
+    raise TrainingError(f"{type(learner).__name__} has no teller(), which gates are learnt with")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +114,14 @@ class Network:
         """A convolutional network with as many outputs as the likelihood reads."""
         return cls(partial(cnn, image_shape, likelihood.num_outputs), likelihood)
 
-    def binary(self) -> Network:
-        """The same network for two classes."""
-        return Network(self.build, LogOdds(self.likelihood.num_outputs))
+    def telling(self) -> Network:
+        """The same network, to tell own rows from contrast rows; by class, where it has classes."""
+        return Network(self.build, LogOdds(self.likelihood.num_outputs, self.has_classes))
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether it predicts classes."""
+        return self.likelihood.family is Categorical
 
     def create(self, rng: torch.Generator, start: WeightSamples | None = None) -> nn.Module:
         """A new module, the likelihood's own parameters included.
@@ -289,9 +309,10 @@ class SGHMCLearner:
         )
         return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
 
-    def binary(self) -> SGHMCLearner:
+    def teller(self) -> Teller:
         """Return the learner of a gate: one cycle, and half the steps."""
-        return replace(self, network=self.network.binary(), settings=self.settings.halved())
+        learner = replace(self, network=self.network.telling(), settings=self.settings.halved())
+        return Teller(learner, by_class=self.network.has_classes)
 
 
 def _groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -407,9 +428,10 @@ class SGDLearner:
         )
         return NetworkPredictor(self.network, WeightSamples.of(model), self.device)
 
-    def binary(self) -> SGDLearner:
+    def teller(self) -> Teller:
         """Return the learner of a gate: half the steps."""
-        return replace(self, network=self.network.binary(), settings=self.settings.halved())
+        learner = replace(self, network=self.network.telling(), settings=self.settings.halved())
+        return Teller(learner, by_class=self.network.has_classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +461,7 @@ class DeepEnsemble:
         samples = WeightSamples.concat([member.samples for member in members])
         return NetworkPredictor(self.network, samples, self.device)
 
-    def binary(self) -> DeepEnsemble:
+    def teller(self) -> Teller:
         """Return the learner of a gate."""
-        return replace(self, member=binary_learner(self.member))
+        member = teller_of(self.member)
+        return replace(member, learner=replace(self, member=member.learner))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from predbayes.learning.local import (
     NetworkLearner,
     NetworkPredictor,
     Predictor,
-    binary_learner,
+    Teller,
+    teller_of,
 )
 from predbayes.learning.training import Rows
 from predbayes.posterior.effective import effective_samples
@@ -53,10 +55,12 @@ class Shared:
             raise AttributeError(name)
         return getattr(self._learner, name)
 
-    def binary(self) -> Shared:
+    def teller(self) -> Teller:
         """The learner of a gate; its fits are kept in the same store."""
-        store = None if self._store is None else self._store.of("binary")
-        return Shared(binary_learner(self._learner), (), store)
+        teller = teller_of(self._learner)
+        part = "teller by class" if teller.by_class else "binary"
+        store = None if self._store is None else self._store.of(part)
+        return replace(teller, learner=Shared(teller.learner, (), store))
 
     def fit(self, rows: Rows, *, rng: torch.Generator, **options: Any) -> Any:
         """Learn from a site's rows, or remember having done so."""

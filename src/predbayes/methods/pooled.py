@@ -30,10 +30,11 @@ from predbayes.learning.gate import log_density_ratio
 from predbayes.learning.local import (
     LocalLearner,
     Predictor,
+    Teller,
     TellsApart,
-    binary_learner,
     check_targets,
     require_learner,
+    teller_of,
 )
 from predbayes.learning.training import Rows, count_rows, gather
 from predbayes.pools.auto import AutoPool
@@ -64,8 +65,8 @@ class Pooled:
         own: What the coordinator fits to the labelled rows, for a pool that takes such a model:
             ``"same"`` as the sites, a learner of its own, or ``"none"``.
         gate: What each site learns its gate with, for a pool that asks for gates: ``"same"``, the
-            learner's counterpart for two classes if it has one, a learner for two classes, or
-            ``"none"``.
+            learner's counterpart if it has one, a learner for two classes (0 a contrast row, 1 an
+            own one), or ``"none"``.
     """
 
     learner: LocalLearner
@@ -84,8 +85,8 @@ class Pooled:
                 raise TrainingError(f"{name} must be 'same', 'none' or a learner, not {given!r}")
             if not isinstance(given, str):
                 require_learner(given)
-        if isinstance(self.pool, GatedPool) and self._gate_learner is None:
-            why = f"{type(self.learner).__name__} has no binary(), which gates are learnt with"
+        if isinstance(self.pool, GatedPool) and self._teller is None:
+            why = f"{type(self.learner).__name__} has no teller(), which gates are learnt with"
             raise TrainingError(
                 f"{'the pool needs gates' if self.gate == 'none' else why}; give a learner for two "
                 "classes as gate="
@@ -136,21 +137,21 @@ class Pooled:
     ) -> Tensor | None:
         """The site's gate, if the pool asks for it."""
         asked = isinstance(self.pool, AsksForGates) and self.pool.gates
-        learner = self._gate_learner if asked else None
-        if learner is None:
+        teller = self._teller if asked else None
+        if teller is None:
             return None
-        own, _targets = gather(rows, rng=rng)
+        own = gather(rows, rng=rng)
         return log_density_ratio(
-            learner, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
+            teller, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
         )
 
     @property
-    def _gate_learner(self) -> LocalLearner | None:
+    def _teller(self) -> Teller | None:
         """What sites learn their gates with; None where their learner has no such counterpart."""
         if not isinstance(self.gate, str):
-            return self.gate
+            return Teller(self.gate)
         able = self.gate == "same" and isinstance(self.learner, TellsApart)
-        return binary_learner(self.learner) if able else None
+        return teller_of(self.learner) if able else None
 
     def _pool(self) -> Pool[Any]:
         pool: Pool[Any] = self.pool

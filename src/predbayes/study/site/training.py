@@ -28,7 +28,7 @@ import itertools
 import json
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,9 @@ from predbayes.learning.local import (
     LocalLearner,
     Predictor,
     SGHMCLearner,
+    Teller,
     TellsApart,
-    binary_learner,
+    teller_of,
 )
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
@@ -361,26 +362,25 @@ def fit_site(
 
 def _teller(
     plan: Plan, fitted: LocalLearner, device: str, allow_networks: Collection[str]
-) -> LocalLearner:
-    """The learner of the gate: that of the model for two classes, or if it has none the network."""
+) -> Teller:
+    """The learner of the gate: the model's counterpart, or if it has none that of the network."""
     if not isinstance(fitted, TellsApart):
         require_allowed(plan, allow_networks, IN_SITE_FILE)
         fitted = make_learner(plan, "network", device)
-    teller: LocalLearner = binary_learner(fitted)
-    return teller
+    return teller_of(fitted)
 
 
 def _gate(
-    kit: Kit, site: str, rows: SiteRows, teller: LocalLearner, checkpoint: Checkpoint | None
+    kit: Kit, site: str, rows: SiteRows, teller: Teller, checkpoint: Checkpoint | None
 ) -> Tensor:
     """The site's gate on the reference rows: all of them are contrast rows, roles are secret."""
     plan = kit.plan
     assert plan.gate is not None
-    if checkpoint is not None and isinstance(teller, SGHMCLearner):
-        teller = _Resumed(teller, checkpoint)
+    if checkpoint is not None and isinstance(teller.learner, SGHMCLearner):
+        teller = replace(teller, learner=_Resumed(teller.learner, checkpoint))
     return log_density_ratio(
         teller,
-        rows.inputs,
+        (rows.inputs, rows.targets),
         kit.inputs,
         bounds=GateBounds(plan.gate.floor, plan.gate.ceiling),
         # Of its own, so that a plan without a gate has the same model; by the rows, as bootstrap
