@@ -49,6 +49,7 @@ TABLES = {
     "Gate": "### `[gate]`",
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
+    "Measures": "### `[measures]`",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "SiteFile": "| key at the top |",

@@ -9,7 +9,14 @@ import torch
 
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.measures import MEASURES, STANDARD, row_measures, row_values
+from predbayes.predictive.measures import (
+    MEASURES,
+    STANDARD,
+    row_measures,
+    row_values,
+    whole_values,
+)
+from predbayes.predictive.risk import AT_THRESHOLD
 from predbayes.seeding import generator
 
 
@@ -27,6 +34,7 @@ METRICS = {
     "accuracy": metrics.accuracy,
     "brier": metrics.brier,
     "rmse": metrics.rmse,
+    "mae": lambda predictive, targets: float((predictive.mean - targets).double().abs().mean()),
     "crps": metrics.crps,
     "coverage_95": metrics.interval_coverage,
     "width_95": lambda predictive, _: metrics.interval_width(predictive),
@@ -47,6 +55,37 @@ def test_each_measure_is_the_metric_of_its_name(family):
 def test_every_measure_of_rows_is_of_some_family():
     names = {m.name for family in (Categorical, Gaussian) for m in row_measures(family)}
     assert names == METRICS.keys() == {m.name for m in MEASURES.values() if m.rows is not None}
+
+
+def test_the_explained_share_is_that_of_scikit_learn():
+    oracle = pytest.importorskip("sklearn.metrics")
+    predictive, targets = draw(Gaussian)
+    found = whole_values(predictive, targets)["r2"]
+    expected = oracle.r2_score(targets.double(), predictive.mean.double())
+    assert found.value == pytest.approx(expected, abs=1e-9)
+    assert found.low < found.value < found.high < 1
+
+
+def test_measures_of_all_rows_are_those_of_the_table():
+    for family in (Categorical, Gaussian):
+        found = whole_values(*draw(family))
+        whole = {m.name for m in MEASURES.values() if m.whole is not None and m.family is family}
+        assert found.keys() == whole
+        for name, figure in found.items():
+            least, greatest = MEASURES[name].bounds
+            assert least <= figure.low <= figure.value <= figure.high <= greatest
+
+
+def test_every_measure_says_what_adds_up_and_which_way_is_better():
+    assert {name for name, m in MEASURES.items() if not m.adds} == {"ece_null", "r2"}
+    assert set(AT_THRESHOLD) <= MEASURES.keys()
+    ways = {name: MEASURES[name].direction for name in ("nll", "auroc", "slope", "coverage_95")}
+    assert ways == {
+        "nll": "lower is better",
+        "auroc": "higher is better",
+        "slope": "1 is best",
+        "coverage_95": "0.95 is best",
+    }
 
 
 def test_values_keep_their_bounds():

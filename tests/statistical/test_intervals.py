@@ -16,7 +16,8 @@ import torch
 from predbayes.experiments.statistics import over_rows, summarise
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.measures import MEASURES, row_values
+from predbayes.predictive.measures import MEASURES, row_values, whole_values
+from predbayes.predictive.risk import AT_THRESHOLD, Risks
 from predbayes.seeding import generator
 from predbayes.study.result.scoring import mean_estimate, wilson
 
@@ -159,6 +160,48 @@ class TestOverRows:
 
         truth = float(draw(2_000_000).mean())
         found = [mean_estimate(draw(num_rows)) for _ in range(600 * times)]
+        assert_covers([(one.low, one.high) for one in found], truth)
+
+
+def stated(num_rows, rng, shift=-1.5, slope=0.8):
+    """Risks that are too extreme, of an event in about a quarter of rows."""
+    odds = shift + 1.3 * torch.randn(num_rows, generator=rng, dtype=torch.float64)
+    event = torch.rand(num_rows, generator=rng, dtype=torch.float64) < (slope * odds).sigmoid()
+    return Risks(odds, event)
+
+
+OF_RISKS = {
+    name: getattr(Risks, name)
+    for name in ("auroc", "average_precision", "slope", "intercept", "observed_expected")
+} | {name: lambda risks, name=name: getattr(risks.decision(0.2), name)() for name in AT_THRESHOLD}
+
+
+class TestRisks:
+    """AUROC and the like in reports and model cards; those of evaluations reach farther."""
+
+    @TIMES
+    @pytest.mark.parametrize("num_rows", [100, 400])
+    def test_a_figure_of_a_risk(self, num_rows, times):
+        rng = generator(0, "risks", num_rows)
+        everything = stated(1_000_000, rng)
+        truth = {name: figure(everything).value for name, figure in OF_RISKS.items()}
+        found = {name: [] for name in OF_RISKS}
+        for _ in range(300 * times):
+            risks = stated(num_rows, rng)
+            for name, figure in OF_RISKS.items():
+                one = figure(risks)
+                found[name].append((one.low, one.high))
+        for name, intervals in found.items():
+            # The sum of risks varies with the events, which the interval of O/E leaves out.
+            assert_covers(
+                intervals, truth[name], most=0.04 if name == "observed_expected" else 0.02
+            )
+
+    @TIMES
+    def test_an_explained_share(self, times):
+        rng = generator(0, "r2")
+        truth = whole_values(*regression(2_000_000, rng))["r2"].value
+        found = [whole_values(*regression(200, rng))["r2"] for _ in range(500 * times)]
         assert_covers([(one.low, one.high) for one in found], truth)
 
 

@@ -75,7 +75,7 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     plan = world.kit.plan
     assert result.pool.name == "gated mixture"
     assert result.pool.weights == {"gated": 1.0}
-    assert (result.format, result.num_scored, result.can_judge) == (3, 0, False)
+    assert (result.format, result.num_scored, result.can_judge) == (4, 0, False)
     assert all(0 < site.covered <= 1.01 for site in result.sites)
     assert study.verify(rebuild=True) == []
     for public in (True, False):
@@ -102,7 +102,7 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
 def test_without_gates_the_pool_is_the_mixture(tmp_path):
     world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150)
     _, _, result = finished(world)
-    assert (result.format, result.pool.name) == (2, "mixture")
+    assert (result.format, result.pool.name) == (4, "mixture")
 
 
 def test_a_site_that_turns_its_labels_is_named_and_kept_within_the_median(tmp_path):

@@ -204,6 +204,8 @@ def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     import json
 
     for name, value in fields.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = {str(place): one for place, one in enumerate(value, 1)}
         if isinstance(value, dict):
             yield from _lines(value, f"{prefix}{name}.")
         else:

@@ -52,12 +52,36 @@ class BinSums(Strict):
     confidence: tuple[Amount, ...]
 
 
+class Weighted(Strict):
+    """An estimate of a site and its precision, with which it enters a mean over sites."""
+
+    value: Number
+    weight: Amount
+
+
+class RiskSums(Strict):
+    """Events and other rows counted in bins of the risk of one class."""
+
+    edges: tuple[Amount, ...]  # between bins, in ascending order
+    events: tuple[RowCount, ...]
+    others: tuple[RowCount, ...]
+    expected: tuple[Amount, ...]  # sums of risks
+    slope: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
+    intercept: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
+
+
 class Evaluation(Strict):
     """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
 
     model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # digest of its weights
     metrics: Annotated[dict[str, Sums], Field(max_length=16)]
     bins: BinSums | None = None  # None where some bin has too few rows
+    # Of the event, or of each class; None where some count would be small. Left out then, so that
+    # old digests stay.
+    risks: Annotated[
+        tuple[RiskSums, ...] | None,
+        Field(max_length=20, exclude_if=lambda found: found is None),
+    ] = None
 
 
 class UploadInfo(Strict):

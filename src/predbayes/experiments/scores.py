@@ -7,7 +7,7 @@ from torch import Tensor
 
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Predictive
-from predbayes.predictive.measures import MEASURES, row_values
+from predbayes.predictive.measures import MEASURES, row_values, whole_values
 from predbayes.predictive.released import released_nll
 
 
@@ -24,6 +24,7 @@ def score(
     """
     rows = row_values(predictive, targets)
     scores = {name: MEASURES[name].value(values) for name, values in rows.items()}
+    scores |= {name: one.value for name, one in whole_values(predictive, targets).items()}
     if isinstance(predictive, Categorical):
         calibration = metrics.ece(predictive, targets, rng=rng, num_draws=50)
         scores |= {"ece": calibration.value, "ece_null": calibration.null}

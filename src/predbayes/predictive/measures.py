@@ -3,9 +3,11 @@
 Reports, evaluations at sites, adoptions, records of experiments and their tables all read this
 table. To add a measure is to add one entry.
 
-A measure is a mean of values by row, or a function of that mean, such as the root in an RMSE. So
-sums over the rows of several sites add up. A measure without ``rows`` is computed from all rows at
-once (`predbayes.predictive.metrics.ece`); it is named here so that tables and figures know it.
+Most measures are a mean of values by row, or a function of that mean, such as the root in an RMSE.
+So sums over the rows of several sites add up. Others are of all rows at once (``whole``), as the
+AUROC; ``adds`` says which statistics of them add up over sites. What has neither is computed where
+it is needed, as the ECE (`predbayes.predictive.metrics.ece`) and what depends on a threshold
+(`predbayes.predictive.risk.Decision`); it is named here so that tables and pages know it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from predbayes.predictive.metrics import (
     nll_rows,
     width_rows,
 )
+from predbayes.predictive.risk import Figure, Risks, macro
 
 _MAX_NLL = 1e6  # per row
 _MAX_LOG = 20.0  # of an interval's end over the mean
@@ -42,6 +45,7 @@ class TargetUnit:
     errors: Callable[[Gaussian, Tensor], Tensor]  # of the mean, by row and up to its sign, (B,)
     widths: Callable[[Gaussian, float], Tensor]  # of the central interval of a level, (B,)
     scale: float | None  # what a deviation of 1 is in it; None where the target was transformed
+    values: Callable[[Tensor], Tensor] = lambda targets: targets.double()  # of targets, (B,)
 
 
 STANDARD = TargetUnit(lambda p, targets: p.residuals(targets).double(), width_rows, 1.0)
@@ -56,6 +60,7 @@ class Measure:
     label: str  # what the head of a column says
     meaning: str  # what it is, and which way is better, for readers
     rows: Callable[[Any, Tensor, TargetUnit], Tensor] | None = None  # values by row, (B,)
+    whole: Callable[[Any, Tensor, TargetUnit], Figure | None] | None = None  # of all rows at once
     after: Callable[[Tensor], Tensor] = lambda mean: mean  # what is done to the mean of the rows
     family: type[Predictive] | None = None  # whose predictives it scores; None is every family
     unit: Literal["nats per row", "share", "target", ""] = ""  # a share of rows; the target's unit
@@ -64,6 +69,16 @@ class Measure:
     least_rows: int = 2  # that an interval needs
     needs_scale: bool = False  # undefined where the target was transformed
     headline: bool = False  # stands at the top of a report
+    compared: bool = True  # stands in tables that compare predictors
+    adds: str = "sums of its values and of their squares"  # over sites; empty: nothing does
+    later: bool = False  # evaluations of earlier versions are without it
+
+    @property
+    def direction(self) -> str:
+        """Which way is better, in words."""
+        if math.isinf(self.aim):
+            return "higher is better" if self.aim > 0 else "lower is better"
+        return f"{self.aim:g} is best"
 
     @property
     def is_share(self) -> bool:
@@ -105,6 +120,33 @@ def _crps_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tenso
     return unit.scale * crps_rows(predictive, targets)
 
 
+def _mae_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor:
+    return unit.errors(predictive, targets).abs()
+
+
+def _r2(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Figure | None:
+    """The interval is Student's of the logarithm of what is not explained, by its influences."""
+    errors = unit.errors(predictive, targets).square()
+    values = unit.values(targets)
+    spread = (values - values.mean()).square()
+    if len(targets) < 3 or not float(spread.sum()) > 0 or not float(errors.sum()) > 0:
+        return None
+    left = float(errors.sum() / spread.sum())
+    influence = errors / errors.mean() - spread / spread.mean()
+    reach = _t_quantile(len(targets)) * float(influence.std()) / math.sqrt(len(targets))
+    factor = math.exp(min(reach, _MAX_LOG))
+    return Figure(1 - left, 1 - left * factor, 1 - left / factor)
+
+
+def _of_event(
+    figure: Callable[[Risks], Figure | None],
+) -> Callable[[Categorical, Tensor, TargetUnit], Figure | None]:
+    return lambda predictive, targets, _: macro(predictive, targets, figure)
+
+
+_BINS = "events and other rows, counted in bins of the risk"
+_MACRO = "Of several classes: the mean over classes, each against the others."
+
 _TABLE = (
     Measure(
         "nll",
@@ -140,12 +182,98 @@ _TABLE = (
         "expected calibration error, the mean gap between stated confidence and share of right "
         "answers. It is never exactly 0, because groups are small.",
         family=Categorical,
+        adds="rows, right answers and confidences, summed in bins of the confidence",
     ),
     Measure(
         "ece_null",
         "ECE if calibrated",
         "the ECE that a perfectly calibrated model would show on as many rows.",
         family=Categorical,
+        adds="",
+    ),
+    Measure(
+        "auroc",
+        "AUROC",
+        "area under the ROC curve: how often a row with the event has a higher risk than one "
+        f"without, 50 % being chance and 100 % perfect. Higher is better. {_MACRO}",
+        whole=_of_event(Risks.auroc),
+        family=Categorical,
+        aim=math.inf,
+        bounds=(0.0, 1.0),
+        headline=True,
+        adds=_BINS,
+    ),
+    Measure(
+        "average_precision",
+        "Average precision",
+        "share of events among rows of at least some risk, averaged over events; chance gives the "
+        f"share of events. Higher is better. {_MACRO}",
+        whole=_of_event(Risks.average_precision),
+        family=Categorical,
+        aim=math.inf,
+        bounds=(0.0, 1.0),
+        compared=False,
+        adds=_BINS,
+    ),
+    Measure(
+        "slope",
+        "Calibration slope",
+        "how log odds of the event grow with stated ones. It should be 1; below 1 high risks are "
+        f"too high and low ones too low. {_MACRO}",
+        whole=_of_event(Risks.slope),
+        family=Categorical,
+        aim=1.0,
+        bounds=(-LARGEST, LARGEST),
+        compared=False,
+        adds="slopes of sites, weighted by their precision, and these weights",
+    ),
+    Measure(
+        "intercept",
+        "Calibration intercept",
+        "by how much stated log odds are too low on average. It should be 0; below 0 risks are too "
+        f"high. {_MACRO}",
+        whole=_of_event(Risks.intercept),
+        family=Categorical,
+        aim=0.0,
+        bounds=(-LARGEST, LARGEST),
+        compared=False,
+        adds="intercepts of sites, weighted by their precision, and these weights",
+    ),
+    Measure(
+        "observed_expected",
+        "Observed / expected",
+        "events over the sum of stated risks. It should be 1; below 1 risks are too high on "
+        f"average. {_MACRO}",
+        whole=_of_event(Risks.observed_expected),
+        family=Categorical,
+        aim=1.0,
+        compared=False,
+        adds=f"{_BINS}, and sums of risks",
+    ),
+    *(
+        Measure(
+            name,
+            label,
+            f"{meaning} Higher is better.",
+            family=Categorical,
+            unit="share" if name != "net_benefit" else "",
+            aim=math.inf,
+            bounds=(-LARGEST, 1.0) if name == "net_benefit" else (0.0, 1.0),
+            compared=False,
+            adds=_BINS,
+        )
+        for name, label, meaning in (
+            ("sensitivity", "Sensitivity", "share of events whose risk is at least the threshold."),
+            ("specificity", "Specificity", "share of other rows whose risk is below it."),
+            ("ppv", "PPV", "share of events among rows whose risk is at least the threshold."),
+            ("npv", "NPV", "share of other rows among those whose risk is below it."),
+            (
+                "net_benefit",
+                "Net benefit",
+                "per row, events treated less other rows treated, these weighed by the odds of the "
+                "threshold; treating nobody has 0.",
+            ),
+        )
     ),
     Measure(
         "rmse",
@@ -157,6 +285,26 @@ _TABLE = (
         family=Gaussian,
         unit="target",
         headline=True,
+    ),
+    Measure(
+        "mae",
+        "MAE",
+        "mean absolute error of the predicted mean. Lower is better.",
+        _mae_rows,
+        family=Gaussian,
+        unit="target",
+        later=True,
+    ),
+    Measure(
+        "r2",
+        "R²",
+        "share of the variance of true values that predicted means explain: 1 is all, 0 is no more "
+        "than their mean does, and it can be negative. Higher is better.",
+        whole=_r2,
+        family=Gaussian,
+        aim=math.inf,
+        bounds=(-LARGEST, 1.0),
+        adds="",  # the spread of the target would have to leave a site
     ),
     Measure(
         "coverage_95",
@@ -201,6 +349,18 @@ def row_measures(family: type[Predictive], unit: TargetUnit = STANDARD) -> list[
         and measure.family in (None, family)
         and not (measure.needs_scale and unit.scale is None)
     ]
+
+
+def whole_values(
+    predictive: Predictive, targets: Tensor, unit: TargetUnit = STANDARD
+) -> dict[str, Figure]:
+    """Return the measures of all rows at once that these rows define, by name."""
+    found = {
+        measure.name: measure.whole(predictive, targets, unit)
+        for measure in _TABLE
+        if measure.whole is not None and measure.family in (None, type(predictive))
+    }
+    return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def row_values(

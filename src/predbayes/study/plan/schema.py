@@ -9,6 +9,7 @@
     [gate]        whether they also say how dense their rows lie at each reference row
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
+    [measures]    which class is the event, and from which risks on something would be done
     [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
                   the coordinator's keys
 
@@ -254,6 +255,22 @@ class Rules(Section):
     # in those of the median site; None only in plans frozen before there was a limit: none
 
 
+def _thresholds(values: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(0 < value < 1 for value in values) or list(values) != sorted(set(values)):
+        raise ValueError("must be risks between 0 and 1, the least first")
+    return values
+
+
+class Measures(Section):
+    """What is asked of a classification's risks beside the measures that every study has."""
+
+    event: str = ""  # of two classes the one whose risk is told; empty: the second
+    # Risks from which on somebody would do something.
+    thresholds: Annotated[
+        tuple[Finite, ...], Field(strict=False, max_length=10), AfterValidator(_thresholds)
+    ] = ()
+
+
 class Limits(Section):
     """What a plan may ask of a site's computer; these hold where nobody states others."""
 
@@ -327,6 +344,8 @@ class Plan(Section):
     gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
     pool: Pool = Pool()
     rules: Rules = Rules()
+    # Left out where there is none, so that older versions read the plan.
+    measures: Annotated[Measures | None, Field(exclude_if=lambda stated: stated is None)] = None
     frozen: Frozen | None = None
 
     @model_validator(mode="after")
@@ -340,6 +359,8 @@ class Plan(Section):
             )
         if name != "network" and self.upload.kind == "weights":
             raise ValueError(f"with learner {name!r} sites can only send predictions")
+        if self.measures is not None:
+            _require_measurable(self.measures, self.target)
         if self.frozen is not None:
             _require_frozen(self)
             if self.upload.encrypt and self.coordinator is None:
@@ -370,6 +391,20 @@ class Plan(Section):
     def learner_or(self, choice: str | None) -> str:
         """Return what a site fits, of its choice or, without one, of the plan's."""
         return choice or ("network" if self.learner.name == "any" else self.learner.name)
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Risks from which on somebody would do something."""
+        return () if self.measures is None else self.measures.thresholds
+
+    @property
+    def event_indices(self) -> tuple[int, ...]:
+        """The classes whose risk is told: of two the event, of more each against the others."""
+        classes = self.target.classes or ()
+        if len(classes) != 2:
+            return tuple(range(len(classes)))
+        event = "" if self.measures is None else self.measures.event
+        return (classes.index(event) if event else 1,)
 
     @property
     def reference_file(self) -> str:
@@ -459,6 +494,15 @@ def decode(kind: type[S], text: str, name: str, whole: str) -> S:
         problems = "; ".join(_readable(problem, kind, whole) for problem in error.errors())
         # Names of columns may have line breaks; an error is one line.
         raise PlanError(" ".join(f"{name}: {problems}".split())) from error
+
+
+def _require_measurable(measures: Measures, target: Target) -> None:
+    """Events and thresholds are for classes."""
+    if measures.thresholds and target.task != "classification":
+        raise ValueError("measures.thresholds are risks, which only a classification has")
+    classes = target.classes or ()
+    if measures.event and (len(classes) != 2 or measures.event not in classes):
+        raise ValueError("measures.event must be one of the two classes of the target")
 
 
 def _require_frozen(plan: Plan) -> None:

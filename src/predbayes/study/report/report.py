@@ -29,7 +29,7 @@ from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
 from predbayes.study.report.unlabelled import opening, trusted
 from predbayes.study.result.evaluation import FEWEST_TO_POOL
-from predbayes.study.result.schema import Estimate, Result, Scores, SiteResult
+from predbayes.study.result.schema import AtSites, ClassRisk, Estimate, Result, Scores, SiteResult
 from predbayes.study.tables.coding import target_units
 from predbayes.study.wording import counted, decimals, plain
 
@@ -143,9 +143,18 @@ def without_sites(result: Result) -> Result:
     at_sites = result.at_sites
     if at_sites is not None:
         # Not its bins: perhaps one site alone sent some, and a bin may have few wrong answers.
-        bare = at_sites.model_copy(update={"sites": (), "bins": ()})
+        bare = at_sites.model_copy(
+            update={"sites": (), "bins": (), "risks": _public_risks(at_sites)}
+        )
         at_sites = bare if at_sites.public else None
     return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
+
+
+def _public_risks(found: AtSites) -> tuple[ClassRisk, ...]:
+    """What sites found of risks together, without its bins; nothing if few sites counted."""
+    if sum(bool(site.risks) for site in found.sites) < FEWEST_TO_POOL:
+        return ()
+    return tuple(risk.model_copy(update={"bins": ()}) for risk in found.risks)
 
 
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:

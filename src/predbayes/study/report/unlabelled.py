@@ -59,12 +59,15 @@ def _of_classes(found: AtSites) -> str:
         f"{_percent(metrics['accuracy'].value)} of cases are right; NLL "
         f"{plain(metrics['nll'].value, 3)}."
     )
-    if not found.bins:
+    groups = [(bin.accuracy, bin.null_low, bin.null_high) for bin in found.bins]
+    for risk in found.risks[: len(found.risks) == 1]:
+        groups = [(bin.observed, bin.null_low, bin.null_high) for bin in risk.bins]
+    if not groups:
         return f"{words} No reliability diagram came with them, so calibration is not judged."
-    inside = sum(bin.null_low <= bin.accuracy <= bin.null_high for bin in found.bins)
+    inside = sum(low <= seen <= high for seen, low, high in groups)
     return (
-        f"{words} Of {counted(len(found.bins), 'group')} of about equal confidence {inside} are "
-        "right as often as chance would let a calibrated model be."
+        f"{words} Of {counted(len(groups), 'group')} of about equal probability {inside} are as "
+        "often so as chance would let them be if the model were calibrated."
     )
 
 

@@ -56,7 +56,7 @@ from predbayes.pools.pool import Contribution, Pool, PoolState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
 from predbayes.predictive.folds import folds, in_row_order
-from predbayes.predictive.metrics import nll
+from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS
 from predbayes.seeding import generator
@@ -69,6 +69,7 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
     Coverage,
+    Estimate,
     PoolResult,
     Reliability,
     Result,
@@ -78,6 +79,9 @@ from predbayes.study.result.schema import (
 )
 from predbayes.study.result.scoring import (
     calibration,
+    class_shares,
+    mean_estimate,
+    risks,
     row_values,
     score,
     verdict,
@@ -464,7 +468,6 @@ class _Report:
         cautions = self.screened.cautions()
         can_judge, words = verdict(plan, len(targets), shown, cautions)
         result = Result(
-            format=2 if plan.gate is None else 3,
             number=heading.number,
             finished=heading.finished,
             study=plan.name,
@@ -482,6 +485,9 @@ class _Report:
             mixture=self._score(self.held_out.mixture),
             server_only=None if self.own is None else self._score(self.own[rows]),
             student=self._student(predicted),
+            paid=self._paid(),
+            class_shares=class_shares(plan, targets),
+            risks=risks(plan, predicted, targets, rng=run.rng("risks")),
             reliability=shown if isinstance(shown, Reliability) else None,
             coverage=shown if isinstance(shown, Coverage) else None,
             bytes_in=sum(site.accepted.num_bytes for site in self.sites),
@@ -492,6 +498,14 @@ class _Report:
 
     def _score(self, predictive: Predictive) -> Scores | None:
         return score(self.run.plan, predictive, self.run.scored_targets)
+
+    def _paid(self) -> Estimate | None:
+        """What sites gained over the coordinator's labels alone, in nats per row."""
+        targets, own = self.run.scored_targets, self.own
+        if own is None or not len(targets):
+            return None
+        alone, model = nll_rows(own[self.run.scored_rows], targets), self.held_out.student
+        return mean_estimate(alone - nll_rows(model, targets))
 
     def _scored_on(self) -> Any:
         if not len(self.run.scored_targets):

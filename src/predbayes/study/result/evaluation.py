@@ -6,7 +6,8 @@ squares: the sums of several sites add up to those of all their rows, and carry 
 
     mean = S1 / n,   mean +- t sqrt((S2 / n - mean^2) / (n - 1)),
 
-and for shares Wilson's, which needs no squares. A reliability diagram is sums by bins likewise.
+and for shares Wilson's, which needs no squares. A reliability diagram of several classes is sums by
+bins likewise, and so is what is told of risks (`predbayes.study.result.risksums`).
 
 Whoever has the model and knows people by their columns can ask which of them these sums are sums
 of. Six digits over five rows answered: who, and each one's outcome. So what leaves is little
@@ -36,6 +37,7 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.risksums import check_risks, pooled_risks, risk_sums, site_risks
 from predbayes.study.result.schema import AtSites, Bin, Estimate, Scores, SiteScores
 from predbayes.study.result.scoring import TAILS, measures_of, row_values, wilson
 
@@ -64,10 +66,13 @@ def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> E
     predictive = alike(plan, predictive, targets)
     values = row_values(plan, predictive, targets)
     metrics = {name: _sums(MEASURES[name], rows) for name, rows in sorted(values.items())}
-    bins = None
+    bins = risks = None
     if isinstance(predictive, Categorical):
-        bins = _bin_sums(predictive, targets, plan.rules.min_cell)
-    return Evaluation(model=model, metrics=metrics, bins=bins)
+        risks = risk_sums(plan, predictive, targets)
+        # Of two classes the risk says it all, and two diagrams of the same rows say more than one.
+        if plan.num_outputs > 2:
+            bins = _bin_sums(predictive, targets, plan.rules.min_cell)
+    return Evaluation(model=model, metrics=metrics, bins=bins, risks=risks)
 
 
 def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
@@ -113,7 +118,7 @@ def evaluation_upload(
         )
     evaluation = sum_up(plan, predictive, targets, model)
     if unit > 1:
-        evaluation = evaluation.model_copy(update={"bins": None})
+        evaluation = evaluation.model_copy(update={"bins": None, "risks": None})
     info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
     return Upload(info, {}).named(site).for_plan(plan.digest())
 
@@ -127,7 +132,8 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     if num_rows < fewest_rows(plan):
         raise UploadError(f"it is of fewer rows than {fewest_rows(plan)}, the least there may be")
     measures = {measure.name: measure for measure in measures_of(plan)}
-    if evaluation.metrics.keys() != measures.keys():
+    known = {name for name, measure in measures.items() if not measure.later}
+    if not known <= evaluation.metrics.keys() <= measures.keys():
         raise UploadError(f"its metrics are not {', '.join(sorted(measures))}")
     for name, sums in evaluation.metrics.items():
         if not _possible(plan, measures[name], sums, num_rows):
@@ -139,6 +145,8 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
             )
     if evaluation.bins is not None:
         _check_bins(plan, evaluation.bins, evaluation.metrics, num_rows)
+    if evaluation.risks is not None:
+        check_risks(plan, evaluation.risks, num_rows)
 
 
 def scores_of(num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
@@ -156,13 +164,19 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         return None
     num_rows = sum(num for num, _ in found.values())
     pooled = _added([evaluation.metrics for _, evaluation in found.values()])
+    told = [evaluation.risks for _, evaluation in found.values() if evaluation.risks]
     return AtSites(
         sites=tuple(
-            SiteScores(site=site, scores=scores_of(num, evaluation.metrics))
+            SiteScores(
+                site=site,
+                scores=scores_of(num, evaluation.metrics),
+                risks=site_risks(plan, evaluation.risks) if evaluation.risks else (),
+            )
             for site, (num, evaluation) in sorted(found.items())
         ),
         pooled=scores_of(num_rows, pooled),
         bins=_bins([evaluation.bins for _, evaluation in found.values() if evaluation.bins]),
+        risks=pooled_risks(plan, told),
         public=len(found) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
     )
 
@@ -249,6 +263,7 @@ def _added(summed: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
             squares=math.fsum(metrics[name].squares or 0.0 for metrics in summed),
         )
         for name in summed[0]
+        if all(name in metrics for metrics in summed)  # earlier versions have fewer
     }
 
 

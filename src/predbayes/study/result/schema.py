@@ -24,6 +24,8 @@ class Estimate(Section):
     value: Finite
     low: Finite
     high: Finite
+    # How far it may be from what the rows themselves would give; None where it is of the rows.
+    error: Annotated[Finite | None, Field(exclude_if=lambda error: error is None)] = None
 
 
 class Scores(Section):
@@ -105,6 +107,40 @@ class Reliability(Section):
     bins: tuple[Bin, ...]
 
 
+class RiskBin(Section):
+    """One group of rows of about the same risk."""
+
+    count: int
+    risk: Finite  # mean of what was stated
+    observed: Finite  # share of events
+    null_low: Finite  # where that lies in 95 % of cases if every risk is right
+    null_high: Finite
+
+
+class AtThreshold(Section):
+    """What it would do to treat all rows of at least some risk."""
+
+    threshold: Finite
+    metrics: dict[str, Estimate]  # those that are defined
+    treat_all: Finite  # the net benefit of treating everybody; of treating nobody it is 0
+
+
+class ClassRisk(Section):
+    """How well the risk of one class is told, against all others."""
+
+    name: str  # of the class
+    num_rows: int
+    num_bins: Annotated[int | None, Field(exclude_if=lambda num: num is None)] = None  # if counted
+    prevalence: Estimate  # share of events
+    metrics: dict[str, Estimate]  # those of `predbayes.predictive.risk` that are defined
+    bins: tuple[RiskBin, ...] = ()  # that have rows
+    at: tuple[AtThreshold, ...] = ()  # the plan's thresholds
+    curve: tuple[tuple[Finite, Finite, Finite], ...] = ()  # threshold, net benefit, treating all
+
+
+Risks = Annotated[tuple[ClassRisk, ...], Field(exclude_if=lambda risks: not risks)]
+
+
 class Level(Section):
     """How many targets lie in the central interval of one level."""
 
@@ -136,6 +172,7 @@ class SiteScores(Section):
 
     site: str
     scores: Scores  # on rows of the site that its own model was not trained on
+    risks: Risks = ()  # from counts
 
 
 class AtSites(Section):
@@ -144,14 +181,16 @@ class AtSites(Section):
     sites: tuple[SiteScores, ...]  # in the order of their names
     pooled: Scores  # of all their rows
     bins: tuple[Bin, ...]  # that have rows, over the sites that sent them
+    risks: Risks = ()  # likewise
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 
 class Result(Section):
     """A numbered result of a study."""
 
-    # 1 has no `cautions`, `agreed_rows` and `counted_rows`; 3, of plans with gates, has `covered`.
-    format: Literal[1, 2, 3] = 2
+    # 1 has no `cautions`, `agreed_rows` and `counted_rows`; 3, of plans with gates, has `covered`;
+    # 4 has `risks`, `class_shares` and `paid`.
+    format: Literal[1, 2, 3, 4] = 4
     number: int
     finished: str  # ISO 8601, UTC
     study: str
@@ -169,6 +208,11 @@ class Result(Section):
     mixture: Scores | None
     server_only: Scores | None  # the coordinator's own model of the labelled rows, alone
     student: StudentResult
+    # NLL of the coordinator's labels alone minus the model's, row by row: positive if sites helped.
+    paid: Annotated[Estimate | None, Field(exclude_if=lambda paid: paid is None)] = None
+    # Of the scored rows, by class.
+    class_shares: Annotated[tuple[Finite, ...], Field(exclude_if=lambda shares: not shares)] = ()
+    risks: Risks = ()  # of the model: the event's, or each class's
     reliability: Reliability | None = None
     coverage: Coverage | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation

@@ -11,7 +11,7 @@ right, and that of a PIT histogram each decile's count.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import scipy  # whose parts load when they are used
 import torch
@@ -22,9 +22,21 @@ from predbayes.predictive import measures, metrics
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.measures import LARGEST, MEASURES, Measure, TargetUnit
 from predbayes.predictive.metrics import DIAGRAM_BINS
+from predbayes.predictive.risk import Figure
+from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import describe
-from predbayes.study.result.schema import Bin, Coverage, Estimate, Level, Reliability, Scores
+from predbayes.study.result.schema import (
+    AtThreshold,
+    Bin,
+    ClassRisk,
+    Coverage,
+    Estimate,
+    Level,
+    Reliability,
+    RiskBin,
+    Scores,
+)
 from predbayes.study.tables.coding import target_units, untransform
 
 TAILS = (0.025, 0.975)  # of an interval of 95 %
@@ -50,7 +62,7 @@ def target_unit(plan: Plan) -> TargetUnit:
         return _tellable(described["high"] - described["low"])
 
     scale = target_units(plan)[1] if plan.target.transform == "none" else None
-    return TargetUnit(errors, widths, scale)
+    return TargetUnit(errors, widths, scale, lambda y: _tellable(untransform(plan, y.double())))
 
 
 def _tellable(values: Tensor) -> Tensor:
@@ -85,7 +97,97 @@ def score(plan: Plan, predictive: Predictive, targets: Tensor) -> Scores | None:
     for name, rows in row_values(plan, predictive, targets).items():
         measure = MEASURES[name]
         estimates[name] = _share(rows) if measure.is_share else _estimate(rows, measure)
+    for name, figure in measures.whole_values(predictive, targets, target_unit(plan)).items():
+        if MEASURES[name].compared:
+            estimates[name] = estimate_of(figure)
     return Scores(num_rows=len(targets), metrics=estimates)
+
+
+OF_RISK = ("auroc", "average_precision", "slope", "intercept", "observed_expected")
+"""The measures of one class's risk, by name."""
+
+_CURVE = tuple(step / 100 for step in range(1, 100))
+
+
+def risks(
+    plan: Plan, predictive: Predictive, targets: Tensor, *, rng: torch.Generator
+) -> tuple[ClassRisk, ...]:
+    """Tell how well risks are told: the event's of two classes, or each class's of more.
+
+    A diagram and a decision curve are of an event alone.
+    """
+    if not isinstance(predictive, Categorical) or not len(targets):
+        return ()
+    classes, indices = plan.target.classes or (), plan.event_indices
+    return tuple(
+        _class_risk(
+            classes[index],
+            RowRisks.of(predictive, targets, index),
+            plan.thresholds,
+            rng if len(indices) == 1 else None,
+        )
+        for index in indices
+    )
+
+
+def _class_risk(
+    name: str, rows: RowRisks, thresholds: Sequence[float], rng: torch.Generator | None
+) -> ClassRisk:
+    """The risks of a class; with a generator, a diagram and a decision curve as well."""
+    found = {of: getattr(rows, of)() for of in OF_RISK}
+    curve = [] if rng is None else [rows.decision(threshold) for threshold in _CURVE]
+    return ClassRisk(
+        name=name,
+        num_rows=rows.num_rows,
+        prevalence=estimate_of(rows.prevalence()),
+        metrics={of: estimate_of(figure) for of, figure in found.items() if figure is not None},
+        bins=() if rng is None else _risk_bins(rows, rng),
+        at=tuple(
+            at_threshold(t, rows.decision(t).figures(), rows.decision(t).treat_all())
+            for t in thresholds
+        ),
+        curve=tuple((d.threshold, d.net_benefit().value, d.treat_all()) for d in curve),
+    )
+
+
+def class_shares(plan: Plan, targets: Tensor) -> tuple[float, ...]:
+    """Return the share of rows of each class; nothing of a regression or without rows."""
+    if not plan.classification or not len(targets):
+        return ()
+    counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
+    return tuple((counts.double() / len(targets)).tolist())
+
+
+def at_threshold(threshold: float, figures: Mapping[str, Figure], treat_all: float) -> AtThreshold:
+    """Return the figures of one threshold as a result keeps them."""
+    metrics = {name: estimate_of(figure) for name, figure in figures.items()}
+    return AtThreshold(threshold=threshold, metrics=metrics, treat_all=treat_all)
+
+
+def estimate_of(figure: Figure) -> Estimate:
+    """Return a figure as a result keeps it; an error of nothing is none."""
+    found = finite_estimate(figure.value, figure.low, figure.high)
+    return found.model_copy(update={"error": figure.error}) if figure.error else found
+
+
+def _risk_bins(rows: RowRisks, rng: torch.Generator) -> tuple[RiskBin, ...]:
+    """Stated risk against the share of events in bins, with the band of right risks."""
+    place = metrics.bin_of(rows.risk, DIAGRAM_BINS)
+    count, stated, events = (
+        torch.bincount(place, weights.double(), DIAGRAM_BINS)
+        for weights in (torch.ones_like(rows.risk), rows.risk, rows.event)
+    )
+    low, high = _band(rows.risk, place, count, rng)
+    return tuple(
+        RiskBin(
+            count=int(count[k]),
+            risk=float(stated[k] / count[k]),
+            observed=float(events[k] / count[k]),
+            null_low=low[k],
+            null_high=high[k],
+        )
+        for k in count.nonzero()[:, 0].tolist()
+    )
 
 
 def calibration(
@@ -183,10 +285,17 @@ def _null_band(
 ) -> tuple[list[float], list[float]]:
     """Accuracy of each bin when labels are drawn from the predictive itself, in 95 % of draws."""
     confidence = metrics.confidences(predictive).clamp_max(1.0)
-    hits = torch.bernoulli(confidence.expand(_NUM_DRAWS, -1), generator=rng)
+    return _band(confidence, metrics.bin_of(confidence, DIAGRAM_BINS), torch.tensor(count), rng)
+
+
+def _band(
+    stated: Tensor, place: Tensor, count: Tensor, rng: torch.Generator
+) -> tuple[list[float], list[float]]:
+    """Shares by bin, in 95 % of draws, when each row is a hit as often as is stated."""
+    hits = torch.bernoulli(stated.expand(_NUM_DRAWS, -1), generator=rng)
     sums = torch.zeros(_NUM_DRAWS, DIAGRAM_BINS, dtype=torch.float64)
-    sums.index_add_(1, metrics.bin_of(confidence, DIAGRAM_BINS), hits)
-    means = sums / torch.tensor(count).clamp_min(1)
+    sums.index_add_(1, place, hits)
+    means = sums / count.clamp_min(1)
     low, high = torch.quantile(means, torch.tensor(TAILS, dtype=torch.float64), dim=0)
     return low.tolist(), high.tolist()
 

@@ -1,0 +1,193 @@
+"""Risks at sites: what leaves has no small count, adds up, and tells nearly what the rows would."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.errors import UploadError
+from predbayes.exchange.header import RiskSums, Weighted
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.risk import Risks
+from predbayes.seeding import generator
+from predbayes.study.plan.schema import Plan
+from predbayes.study.report.report import without_sites
+from predbayes.study.result.evaluation import (
+    alike,
+    at_sites,
+    check_evaluation,
+    evaluation_upload,
+    sum_up,
+)
+from predbayes.study.result.risksums import risk_sums, site_risks
+from predbayes.study.result.scoring import OF_RISK, class_shares, risks, score
+from tests.study.samples import classification_plan, classification_result
+
+MODEL = "a" * 64
+TEXT = """
+format = 1
+name = "risks"
+target = {{ name = "outcome", task = "classification", classes = {classes} }}
+reference = {{}}
+[columns]
+x = {{ type = "number" }}
+[measures]
+thresholds = [0.1, 0.3]
+"""
+TWO = Plan.loads(TEXT.format(classes='["no", "yes"]'))
+THREE = Plan.loads(TEXT.format(classes='["a", "b", "c"]'))
+
+
+def draw(plan, num_rows, seed=0):
+    rng = generator(seed, "risks")
+    logits = torch.randn(num_rows, plan.num_outputs, generator=rng).double()
+    logits[:, 0] += 1
+    predictive = Categorical(logits.log_softmax(-1))
+    return predictive, torch.multinomial(predictive.moments(), 1, generator=rng)[:, 0]
+
+
+@pytest.mark.parametrize("plan", [TWO, THREE])
+class TestSums:
+    def test_no_count_is_small_and_all_add_up(self, plan):
+        for seed in range(10):
+            for one in sum_up(plan, *draw(plan, 400, seed), MODEL).risks:
+                assert min(*one.events, *one.others) >= 5
+                assert sum(one.events) + sum(one.others) == 400
+
+    def test_what_they_tell_is_within_its_error_of_what_rows_tell(self, plan):
+        predictive, targets = draw(plan, 600)
+        told = site_risks(plan, risk_sums(plan, predictive, targets))
+        exact = risks(plan, predictive, targets, rng=generator(0, "exact"))
+        assert [one.name for one in told] == [one.name for one in exact]
+        for found, rows in zip(told, exact, strict=True):
+            assert found.prevalence == rows.prevalence
+            assert found.metrics.keys() == rows.metrics.keys() == set(OF_RISK)
+            for name, estimate in found.metrics.items():
+                assert abs(estimate.value - rows.metrics[name].value) <= estimate.error + 1e-9
+            for here, there in zip(found.at, rows.at, strict=True):
+                assert here.treat_all == pytest.approx(there.treat_all)
+                for name, estimate in here.metrics.items():
+                    off = abs(estimate.value - there.metrics[name].value)
+                    assert off <= (estimate.error or 0) + 1e-9
+
+    def test_sites_add_up(self, plan):
+        parts = [draw(plan, size, seed) for seed, size in enumerate((150, 300, 450))]
+        infos = [
+            evaluation_upload(plan, f"S{k}", *part, MODEL).info for k, part in enumerate(parts)
+        ]
+        for info in infos:
+            check_evaluation(plan, info)
+        pooled = at_sites(plan, infos).risks
+        targets = torch.cat([y for _, y in parts])
+        log_probs = torch.cat([alike(plan, p, y).log_probs for p, y in parts])
+        for index, one in zip(plan.event_indices, pooled, strict=True):
+            rows = Risks.of(Categorical(log_probs), targets, index)
+            assert one.num_rows == 900
+            for name in ("auroc", "average_precision", "observed_expected"):
+                found = one.metrics[name]
+                assert abs(found.value - getattr(rows, name)().value) <= found.error + 1e-9
+            assert sum(b.count for b in one.bins) == 900
+        assert len(at_sites(plan, infos).sites[0].risks) == len(plan.event_indices)
+
+    def test_of_few_rows_nothing_is_told(self, plan):
+        assert sum_up(plan, *draw(plan, 99), MODEL).risks is None
+        predictive, _ = draw(plan, 200)
+        rare = torch.zeros(200, dtype=torch.long)
+        rare[:4] = 1
+        assert sum_up(plan, predictive, rare, MODEL).risks is None
+        assert (
+            evaluation_upload(plan, "S", *draw(plan, 200), MODEL, unit=10).info.evaluation.risks
+            is None
+        )
+
+
+def test_two_classes_have_one_diagram_and_three_two():
+    assert sum_up(TWO, *draw(TWO, 400), MODEL).bins is None
+    infos = [evaluation_upload(TWO, f"S{k}", *draw(TWO, 400, k), MODEL).info for k in range(3)]
+    assert at_sites(TWO, infos).bins == ()
+    assert len(at_sites(TWO, infos).risks[0].bins) >= 5
+
+
+def changed(**parts):
+    info = evaluation_upload(TWO, "S", *draw(TWO, 400), MODEL).info
+    one = info.evaluation.risks[0].model_copy(update=parts)
+    evaluation = info.evaluation.model_copy(update={"risks": (one,)})
+    return info.model_copy(update={"evaluation": evaluation})
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({"edges": (0.1,)}, "not those of the plan"),
+        ({"edges": (0.123,), "events": (60, 60), "others": (140, 140), "expected": (9.0, 60.0)},
+         "other edges than the plan allows"),
+        ({"edges": (0.3, 0.1), "events": (60,) * 3, "others": (70,) * 3, "expected": (9.0,) * 3},
+         "other edges"),
+        ({"edges": (0.3,), "events": (4, 116), "others": (140, 140), "expected": (9.0, 60.0)},
+         "a count below 5"),
+        ({"edges": (0.3,), "events": (60, 60), "others": (140, 141), "expected": (9.0, 90.0)},
+         "do not add up"),
+        ({"edges": (0.3,), "events": (60, 60), "others": (140, 140), "expected": (90.0, 90.0)},
+         "sums of risks are not of their bins"),
+        ({"edges": (0.3,), "events": (60, 60), "others": (140, 140), "expected": (9.123, 90.0)},
+         "more than 3 digits"),
+        ({"slope": Weighted(value=1.001, weight=3.0)}, "slope or intercept"),
+        ({"slope": Weighted(value=1e6, weight=3.0)}, "slope or intercept"),
+    ],
+)  # fmt: skip
+def test_counts_that_no_honest_site_sends_are_refused(parts, why):
+    check_evaluation(TWO, changed())
+    with pytest.raises(UploadError, match=why):
+        check_evaluation(TWO, changed(**parts))
+
+
+def test_classes_that_do_not_add_up_are_refused():
+    info = evaluation_upload(THREE, "S", *draw(THREE, 400), MODEL).info
+    twice = (info.evaluation.risks[0],) * 3
+    evaluation = info.evaluation.model_copy(update={"risks": twice})
+    with pytest.raises(UploadError, match="do not add up"):
+        check_evaluation(THREE, info.model_copy(update={"evaluation": evaluation}))
+    one = info.evaluation.model_copy(update={"risks": twice[:1]})
+    with pytest.raises(UploadError, match="not those of the plan"):
+        check_evaluation(THREE, info.model_copy(update={"evaluation": one}))
+
+
+@pytest.mark.parametrize(("num_counted", "told"), [(2, 0), (3, 10)])
+def test_the_public_sees_risks_of_three_sites_or_none(num_counted, told):
+    plan = classification_plan()
+    sizes = [600] * num_counted + [40] * (4 - num_counted)
+    infos = [
+        evaluation_upload(plan, f"S{k}", *draw(plan, n, k), MODEL).info for k, n in enumerate(sizes)
+    ]
+    found = at_sites(plan, infos).model_copy(update={"public": True})
+    assert len(found.risks) == 10
+    result = classification_result(plan).model_copy(update={"at_sites": found})
+    shown = without_sites(result).at_sites.risks
+    assert len(shown) == told
+    assert not any(risk.bins for risk in shown)
+
+
+class TestPlan:
+    def test_thresholds_and_event_are_left_out_of_a_digest_without_them(self):
+        bare = Plan.loads(TEXT.format(classes='["no", "yes"]').partition("[measures]")[0])
+        assert "measures" not in bare.model_dump_json(exclude_defaults=True)
+        assert bare.digest() != TWO.digest()
+
+    def test_the_event_is_the_second_of_two_classes_unless_the_plan_says(self):
+        assert TWO.event_indices == (1,)
+        first = TWO.model_copy(update={"measures": TWO.measures.model_copy(update={"event": "no"})})
+        assert first.event_indices == (0,)
+        assert THREE.event_indices == (0, 1, 2)
+
+    def test_shares_of_classes(self):
+        assert class_shares(TWO, torch.tensor([0, 1, 1, 1])) == (0.25, 0.75)
+        assert class_shares(TWO, torch.zeros(0)) == ()
+
+    def test_scores_have_what_is_compared(self):
+        found = score(TWO, *draw(TWO, 60)).metrics
+        assert [*found] == ["nll", "accuracy", "brier", "auroc"]
+
+
+def test_names_that_the_format_does_not_know():
+    with pytest.raises(ValueError, match="Extra inputs"):
+        RiskSums.model_validate({"canary": 1})
