@@ -267,6 +267,15 @@ class TestBegin:
         assert again.out.startswith("Zeta was admitted with this key before\n")
         assert study.state().keys["Zeta"] == key.hex
 
+    def test_admit_says_if_the_key_names_another_site(self, predbayes, study, tmp_path):
+        key = SigningKey.generate().public
+        key.save(path := tmp_path / "zeta.pub", "Zeta")
+        done = predbayes("study", "admit", "Zta", path)
+        assert "zeta.pub says that it is the key of Zeta; if Zta is mistyped" in done.out
+        done = predbayes("study", "admit", "Zeta", path)
+        assert "says that" not in done.out
+        assert "Zta" not in study.state().keys
+
 
 class TestAdd:
     def test_each_file_is_a_line_and_the_good_ones_are_in(self, predbayes, world, study, tmp_path):

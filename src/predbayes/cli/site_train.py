@@ -42,7 +42,7 @@ def key_command(
     require_site_name(name)
     key = SigningKey.generate()
     key.save(out / f"{name}.key", new_passphrase() if passphrase else None)
-    key.public.save(out / f"{name}.pub")
+    key.public.save(out / f"{name}.pub", name)
     AuditLog.at(out).note("key", site=name, key=key.public.fingerprint)
     say(f"{out / f'{name}.key'}: keep it here; whoever has it can sign for {name}")
     say(f"{out / f'{name}.pub'}: for the coordinator")

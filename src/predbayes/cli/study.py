@@ -79,13 +79,19 @@ def admit(
     study: Folder = _DEFAULT,
 ) -> None:
     """Record a site's key and agreed rows; again replaces them."""
+    from predbayes.exchange.keyfiles import owner_of
     from predbayes.exchange.signing import PublicKey
 
-    public = PublicKey.load(key)
+    public, owner = PublicKey.load(key), owner_of(key)
     new = predbayes.study.Study(study).admit(name, public, rows)
     agreed = "" if rows is None else f", {rows:,} rows agreed"
     known = "is admitted" if new else "was admitted with this key before"
     say(f"{name} {known}{agreed}")
+    if owner not in ("", name):
+        say(
+            f"{key.name} says that it is the key of {owner}; if {name} is mistyped, admit the key "
+            "under the right name, before anything of it is in"
+        )
     say(f"compare by telephone: {public.fingerprint}")
 
 

@@ -1,7 +1,8 @@
 """Files of keys: PEM for what stays with its owner, a few lines of text for what is handed out.
 
     NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten
-    NAME.pub   one line for each public key, "predbayes-KIND HEX"
+    NAME.pub   one line for each public key, "predbayes-KIND HEX"; then perhaps "# NAME", whose they
+               are, as their owner says
 
 A private file may be under a passphrase (`predbayes.exchange.passphrase`); whoever reads it says
 where the passphrase comes from.
@@ -65,9 +66,10 @@ def read_private(path: Path, count: int, passphrase: Passphrase = stored_passphr
         raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
 
 
-def write_public(path: Path, keys: Mapping[str, str]) -> None:
-    """Write public keys by kind, to be handed out."""
+def write_public(path: Path, keys: Mapping[str, str], owner: str = "") -> None:
+    """Write public keys by kind, to be handed out, and whose they are."""
     lines = [f"predbayes-{kind} {key}\n" for kind, key in keys.items()]
+    lines += [f"# {owner}\n"] if owner else []
     try:
         path.write_bytes("".join(lines).encode())
     except OSError as error:
@@ -76,7 +78,7 @@ def write_public(path: Path, keys: Mapping[str, str]) -> None:
 
 def read_public(path: Path, kinds: Sequence[str]) -> list[str]:
     """Read the public keys of these kinds, in this order; any other file is refused."""
-    text = _read(path).decode("ascii", errors="replace").strip()
+    text = "\n".join(line for line in _lines(path) if not line.startswith("#"))
     if "PRIVATE KEY" in text:
         raise KeyFileError(
             f"{path.name} is a private key, which stays with its owner; give the file .pub"
@@ -86,6 +88,15 @@ def read_public(path: Path, kinds: Sequence[str]) -> list[str]:
     if len(keys) < len(found) or [kind for kind, _ in keys] != list(kinds):
         raise KeyFileError(f"{path.name} is not a public key of predbayes for this use")
     return [key for _, key in keys]
+
+
+def owner_of(path: Path) -> str:
+    """Return whose a file of public keys says that it is; empty if it does not say."""
+    return next((line[1:].strip() for line in _lines(path) if line.startswith("#")), "")
+
+
+def _lines(path: Path) -> list[str]:
+    return _read(path).decode("utf-8", errors="replace").strip().splitlines()
 
 
 def _read(path: Path) -> bytes:

@@ -112,9 +112,9 @@ class PublicKey:
             return False
         return True
 
-    def save(self, path: Path) -> None:
-        """Write the one line that goes to the coordinator."""
-        write_public(path, dict.fromkeys(_KINDS, self.hex))
+    def save(self, path: Path, owner: str = "") -> None:
+        """Write what goes to the coordinator: the key, and whose it is."""
+        write_public(path, dict.fromkeys(_KINDS, self.hex), owner)
 
     @classmethod
     def load(cls, path: Path) -> PublicKey:

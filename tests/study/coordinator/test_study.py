@@ -209,7 +209,40 @@ class TestKeys:
         assert study.add(path) is not None
 
     def test_two_sites_cannot_have_one_key(self, world, study):
+        study.add(world.file("Alpha"))
         with pytest.raises(StudyError, match="the key of Alpha"):
+            study.admit("Zeta", world.key("Alpha").public)
+
+    def test_a_key_under_a_mistyped_name_moves_to_the_right_one(self, world):
+        study = world.begin("mistyped", sites=())
+        key = world.key("Alpha").public
+        for wrong in ("Alhpa", "ALPHA"):
+            study.admit(wrong, key, rows=105)
+        assert study.admit("Alpha", key)
+        assert study.state().keys == {"Alpha": key.hex}
+        assert study.state().agreed == {}
+        assert study.add(world.file("Alpha")) is not None
+        assert not study.verify()
+
+    def test_a_key_file_under_another_sites_name_is_not_lost(self, world):
+        study = world.begin("crossed", sites=())
+        study.admit("Alpha", world.key("Beta").public)
+        study.admit("Alpha", world.key("Alpha").public)
+        assert study.admit("Beta", world.key("Beta").public)
+        assert study.add(world.file("Beta")) is not None
+        assert study.add(world.file("Alpha")) is not None
+
+    def test_a_key_that_was_replaced_stays_so_for_its_site(self, world):
+        study = world.begin("replaced", sites=("Alpha",))
+        study.admit("Alpha", SigningKey.generate().public)
+        with pytest.raises(StudyError, match="Alpha needs a new key"):
+            study.admit("Alpha", world.key("Alpha").public)
+
+    def test_a_key_of_which_something_was_in_moves_nowhere(self, world):
+        study = world.begin("moved", sites=("Alpha",))
+        study.add(world.file("Alpha"))
+        study.withdraw("Alpha")
+        with pytest.raises(StudyError, match="Zeta needs a new key"):
             study.admit("Zeta", world.key("Alpha").public)
 
     @pytest.mark.parametrize("name", ["", " x", "../x", "a\nb", "a/b", "x" * 65, "\x1b[31m"])

@@ -9,7 +9,8 @@
     finish    a numbered result: of which uploads, and its files
 
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
-replaced or withdrawn is never taken again: nobody can put an old upload back.
+replaced or withdrawn is never taken again for that site: nobody can put an old upload back. A key
+of which nothing was taken in yet may move to another name, for names are mistyped.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class State:
     evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
     # site and model
     replaced: set[str] = field(default_factory=set)  # evaluations that count no more
-    retired: set[str] = field(default_factory=set)  # keys that were in use
+    retired: dict[str, str] = field(default_factory=dict)  # site by key that was in use
+    spent: set[str] = field(default_factory=set)  # keys of which something was taken in
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
     deleted: dict[str, str] = field(default_factory=dict)  # when, by digest of what still counts
     results: list[FinishedResult] = field(default_factory=list)
@@ -136,12 +138,15 @@ class State:
             case _Admitted(site=site, key=key, rows=rows):
                 if self.keys.get(site) != key:
                     self._retire(site)
+                self._move(key)
                 self.keys[site] = key
                 if rows is not None:
                     self.agreed[site] = rows
             case AcceptedUpload() as accepted:
+                self.spent.add(accepted.key)
                 self.uploads[accepted.site] = accepted
             case AcceptedEvaluation() as accepted:
+                self.spent.add(accepted.key)
                 self._forget(accepted.site, accepted.model)
                 self.evaluations[accepted.site, accepted.model] = accepted
             case _Withdrawn(site=site, digest=digest):
@@ -180,7 +185,13 @@ class State:
 
     def _retire(self, site: str) -> None:
         if site in self.keys:
-            self.retired.add(self.keys.pop(site))
+            self.retired[self.keys.pop(site)] = site
+
+    def _move(self, key: str) -> None:
+        """Take a key from the name that it was admitted under by mistake, if it was."""
+        for site in [name for name, known in self.keys.items() if known == key]:
+            del self.keys[site]
+            self.agreed.pop(site, None)
 
     def _forget(self, site: str, model: str) -> None:
         before = self.evaluations.pop((site, model), None)

@@ -80,7 +80,8 @@ class Step:
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key and the rows agreed with it; False if that is all known already."""
         require_site_name(site)
-        self._require_one_spelling(site)
+        owner = next((name for name, k in self.state.keys.items() if k == key.hex), site)
+        self._require_one_spelling(site, owner)
         _require_countable(site, rows)
         same_rows = rows is None or rows == self.state.agreed.get(site)
         if self.state.keys.get(site) == key.hex and same_rows:
@@ -90,18 +91,20 @@ class Step:
                 f"{site} is in, with {self.state.uploads[site].num_rows:,} rows; rows are agreed "
                 "before a site sends: withdraw its upload first"
             )
-        if key.hex in self.state.retired:
+        if self.state.retired.get(key.hex) == site or (
+            key.hex in self.state.retired and key.hex in self.state.spent
+        ):
             raise StudyError(f"{site} needs a new key: this one was in use before")
-        owner = next((name for name, k in self.state.keys.items() if k == key.hex), site)
-        if owner != site:
+        if owner != site and key.hex in self.state.spent:
             raise StudyError(f"this is the key of {owner}; each site has a key of its own")
         agreed = {} if rows is None else {"rows": rows}
         self.record("admit", {"site": site, "key": key.hex, **agreed})
         return True
 
-    def _require_one_spelling(self, site: str) -> None:
+    def _require_one_spelling(self, site: str, owner: str) -> None:
         """Refuse a name that people or a file system would take for another site's."""
-        for name in {*self.state.keys, *self.state.uploads, *self.state.withdrawn.values()}:
+        sent = {*self.state.uploads, *self.state.withdrawn.values()}
+        for name in {*self.state.keys} - {owner} | sent:
             if name != site and folded_name(name) == folded_name(site):
                 raise StudyError(f"{site} is too like {name}, which is in the study: one name each")
 

@@ -136,7 +136,7 @@ class SiteFile(Section):
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
     audit: str = ""  # path of the audit log, relative to this file; empty is beside it
     officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the
-    # line of the officer's .pub; then approvals without that key do not count
+    # first line of the officer's .pub; then approvals without that key do not count
     allow_networks: Names = ()  # code of others that may run here, if a plan names it
     policy: Annotated[
         Annotated[str, Tag("path")] | Annotated[Policy, Tag("section")],
