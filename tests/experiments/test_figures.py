@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from predbayes.errors import ExperimentError, MissingPackageError
-from predbayes.experiments.figures import lines, pool_bins, reliability_diagrams
+from predbayes.experiments.figures import (
+    lines,
+    pool_bins,
+    reliability_diagrams,
+    side_by_side,
+)
 from predbayes.experiments.records import Record
 
 X = "partition.heterogeneity"
@@ -45,6 +50,20 @@ class TestLines:
             ("fashion", "ECE"),
         ]
         assert [len(a.containers) for a in figure.axes] == [2, 2, 2, 2]
+
+    def test_panels_of_several_experiments_share_a_legend(self, records, tmp_path):
+        first = [r for r in records if r.cell["data.name"] == "mnist"]
+        second = [r for r in first if r.method == "beta"]
+        figure = side_by_side(
+            {"first": (first, X), "second": (second, X)},
+            "nll",
+            tmp_path / "f.png",
+            ["fedavg", "beta"],
+        )
+        assert [axes.get_title() for axes in figure.axes] == ["first", "second"]
+        assert [len(axes.containers) for axes in figure.axes] == [2, 1]
+        (legend,) = figure.legends
+        assert sorted(text.get_text() for text in legend.get_texts()) == ["beta", "fedavg"]
 
     def test_points_are_means_in_the_order_of_the_axis(self, records, tmp_path):
         axes = lines(records, ["nll"], X, tmp_path / "f.png").axes[0]

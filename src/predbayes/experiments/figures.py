@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ class Panel:
 
     group: str  # label of what these cells share
     metric: str
+    x: str  # the axis shown
     values: Mapping[str, Mapping[Any, Summary]]  # by method, then by value of the axis
 
 
@@ -80,15 +81,40 @@ def lines(
     panels = [panel for metric in metrics for panel in _panels(scored(records, metric), metric, x)]
     if not panels:
         raise ExperimentError("no metric was named to draw")
-    groups = unique(panel.group for panel in panels)
-    drawn = unique(record.method for record in latest(records))
-    num_rows, num_columns, place = _arrange(groups, list(metrics))
+    return _draw(panels, unique(record.method for record in latest(records)), out)
+
+
+def side_by_side(
+    parts: Mapping[str, tuple[Iterable[Record], str]],
+    metric: str,
+    out: Path,
+    methods: Sequence[str],
+) -> Figure:
+    """Draw one metric of several experiments: a panel for each, with one legend.
+
+    Args:
+        parts: By title, the records of a panel and the axis that it is drawn against.
+        metric: A name among the records' scores.
+        out: Where to write it; the suffix decides the format.
+        methods: Which ones, in this order; a panel has those that its records have.
+    """
+    _require_format(out)
+    panels = []
+    for title, (records, x) in parts.items():
+        chosen = [record for record in records if record.method in methods]
+        for panel in _panels(scored(chosen, metric), metric, x):
+            panels.append(replace(panel, group=title))
+    return _draw(panels, methods, out)
+
+
+def _draw(panels: Sequence[Panel], methods: Sequence[str], out: Path) -> Figure:
+    metrics = unique(panel.metric for panel in panels)
+    num_rows, num_columns, place = _arrange(unique(panel.group for panel in panels), metrics)
     figure = _new_figure(2.6 * num_columns + 0.3, 2.2 * num_rows)
     grid = figure.add_gridspec(num_rows, num_columns)
     for panel in panels:
         row, column = place(panel)
-        axes = figure.add_subplot(grid[row, column])
-        _draw_panel(axes, panel, drawn, x)
+        _draw_panel(figure.add_subplot(grid[row, column]), panel, methods)
     _legend(figure, num_columns)
     _save(figure, out)
     return figure
@@ -191,7 +217,7 @@ def _panels(records: Sequence[Record], metric: str, x: str) -> list[Panel]:
             method: {value: summarise(scores) for value, scores in by_x.items()}
             for method, by_x in by_method.items()
         }
-        panels.append(Panel(group, metric, summaries))
+        panels.append(Panel(group, metric, x, summaries))
     return panels
 
 
@@ -211,7 +237,7 @@ def _arrange(groups: list[str], metrics: list[str]) -> tuple[int, int, Any]:
     return len(rows), len(columns), place
 
 
-def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> None:
+def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str]) -> None:
     positions = _positions([value for by_x in panel.values.values() for value in by_x])
     for method, by_x in panel.values.items():
         style = methods.index(method)
@@ -238,7 +264,7 @@ def _draw_panel(axes: Axes, panel: Panel, methods: Sequence[str], x: str) -> Non
         _scale(axes, means)
     _ticks(axes, positions)
     title = fill(panel.group, 36, break_on_hyphens=False) if panel.group != cell_label({}) else ""
-    name = "dataset" if x == DATASET else x.rpartition(".")[2].replace("_", " ")
+    name = "dataset" if panel.x == DATASET else panel.x.rpartition(".")[2].replace("_", " ")
     _plain(axes, name, metric_name(panel.metric), title)
 
 
