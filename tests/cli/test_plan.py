@@ -91,9 +91,14 @@ class TestCheck:
     def test_warnings_are_shown_and_pass(self, folder):
         new()
         result = run("check", "plan.toml")
+        assert "error: reference: fill in source, licence, legal_basis" in result.output
+        assert str(result.exception) == "plan.toml has 1 error"
+        fill_in(folder / "plan.toml")
+        result = run("check", "plan.toml")
         assert result.exit_code == 0, result.output
-        assert "warning: reference: fill in source, licence, legal_basis" in result.output
-        assert "plan.toml: no errors, 1 warning; one site sends about 5 kB" in result.output
+        assert "warning: unit: is empty for" in result.output
+        assert "warning: description: is empty" in result.output
+        assert "plan.toml: no errors, 2 warnings; one site sends about 5 kB" in result.output
         assert "next: predbayes plan freeze plan.toml --out KIT" in result.output
 
     def test_every_error_is_shown_and_fails(self, folder):
@@ -103,7 +108,7 @@ class TestCheck:
         path.write_text(text.replace('own = "network"', 'own = "netwrk"'))
         result = run("check", "plan.toml")
         assert isinstance(result.exception, PlanError)
-        assert str(result.exception) == "plan.toml has 2 errors"
+        assert str(result.exception) == "plan.toml has 3 errors"
         assert "error: reference: the counts add up to 405 rows" in result.output
         assert "did you mean 'network'?" in result.output
 

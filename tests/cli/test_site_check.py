@@ -11,6 +11,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+import predbayes
 from predbayes.cli.site_check import check_command
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.study.kit.kit import Kit
@@ -58,6 +59,14 @@ def edit(path, old, new):
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
+
+
+class TestSoftware:
+    def test_another_version_than_the_plans_is_a_warning(self, kit, folder, monkeypatch):
+        suggested(kit)
+        assert "which all parties use" not in said(run(kit))
+        monkeypatch.setattr(predbayes, "__version__", "9.9")
+        assert "warning: this is predbayes 9.9, and the plan was frozen with" in said(run(kit))
 
 
 class TestWalk:

@@ -113,7 +113,7 @@ def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str
 def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path, least: int) -> SiteCheck:
     """Add what the site's policy says of the plan, its code and its reference rows."""
     from predbayes.study.plan.networks import network_problem
-    from predbayes.study.plan.software import software_digest, software_problem
+    from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.overlap import near_findings
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.tables.coding import encode
@@ -132,8 +132,8 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path, least:
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]
     findings.sort(key=lambda finding: finding.severity)
     software = software_problem(plan)
-    if software and software_digest() and plan.frozen and plan.frozen.software:
-        findings.append(warning(software))  # not the plan's, as far as anybody can tell
+    if is_another_software(plan):
+        findings.append(warning(software))
         software = ""
     summary = (*checked.summary, *filter(None, (told, software)))
     return replace(checked, findings=tuple(findings), summary=summary)

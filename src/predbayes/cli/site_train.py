@@ -145,6 +145,7 @@ def train_command(
 ) -> None:
     """Train once and write the upload; continue if it was stopped."""
     from predbayes.progress import at, listening
+    from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.release import Approvals
     from predbayes.study.site.training import SiteRows, Training
     from predbayes.study.store.files import RUN_LOCK, locked
@@ -162,6 +163,8 @@ def train_command(
             loaded, own.name, read_key(own), approvals, out, name, device, own.allow_networks
         )
         say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
+        if is_another_software(plan):
+            say(f"warning: {software_problem(plan)}")
         out.mkdir(parents=True, exist_ok=True)
         # A Flower node may be at work in the same folder, and holds the same lock.
         with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):

@@ -11,7 +11,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.kit.review import check
+from predbayes.study.kit.review import UnsoundPlanError, check, require_sound
 from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import num_parameters, upload_bytes
@@ -25,9 +25,10 @@ def tables(**sections):
     whole = {
         "format": 1,
         "name": "ward",
+        "description": "who is seen first",
         "target": {"name": "outcome", "task": "classification", "classes": ["ill", "well"]},
         "columns": {
-            "pulse": {"type": "number", "range": [0, 200]},
+            "pulse": {"type": "number", "unit": "1/min", "range": [0, 200]},
             "ward": {"type": "category", "categories": ["a", "b"]},
         },
         "reference": {
@@ -41,13 +42,18 @@ def tables(**sections):
         },
     }
     return {
-        name: whole.get(name, {}) | sections[name] if name in sections else whole[name]
+        name: _changed(whole.get(name, {}), sections[name]) if name in sections else whole[name]
         for name in {**whole, **sections}
     }
 
 
+def _changed(before, after):
+    return before | after if isinstance(after, dict) else after
+
+
 def regression(**target):
-    return {"name": "stay", "task": "regression", "classes": None, **target}
+    given = {"unit": "days", "transform": "log"}
+    return {"name": "stay", "task": "regression", "classes": None, **given, **target}
 
 
 @pytest.fixture
@@ -78,9 +84,9 @@ def edit(folder):
 
 @pytest.fixture
 def said(folder):
-    def advice(severity, freezing=False, **sections):
+    def advice(severity, **sections):
         plan = Plan.model_validate(tables(**sections))
-        found = check(plan, folder, freezing=freezing, today=TODAY)
+        found = check(plan, folder, today=TODAY)
         assert all("\n" not in one.text for one in found)
         return [one.text for one in found if one.severity == severity]
 
@@ -89,7 +95,7 @@ def said(folder):
 
 def test_a_good_plan_needs_no_advice(folder):
     plan = Plan.model_validate(tables())
-    assert check(plan, folder, freezing=True) == []
+    assert check(plan, folder) == []
 
 
 def test_everything_is_said_at_once_errors_first(folder):
@@ -103,15 +109,31 @@ def test_everything_is_said_at_once_errors_first(folder):
     )
     found = check(plan, folder, today=TODAY)
     severities = [one.severity for one in found]
-    assert severities == ["error"] * 4 + ["warning"] * 2
+    assert severities == ["error"] * 5 + ["warning"]
 
 
 class TestProvenance:
-    def test_what_is_empty_is_a_warning_until_sites_hold_the_rows(self, said):
+    def test_what_is_empty_is_an_error_of_check_and_of_freeze(self, said, folder):
         reference = {"source": "", "legal_basis": " "}
-        for severity, freezing in (("warning", False), ("error", True)):
-            (text,) = said(severity, freezing, reference=reference)
-            assert "fill in source, legal_basis before you freeze the plan" in text
+        (text,) = said("error", reference=reference)
+        assert "fill in source, legal_basis: sites will hold these rows" in text
+        with pytest.raises(UnsoundPlanError) as refused:
+            require_sound(Plan.model_validate(tables(reference=reference)), folder)
+        assert [one.text for one in refused.value.errors] == [text]
+
+    def test_what_readers_would_have_to_guess_is_a_warning(self, said):
+        (text,) = said("warning", columns={"pulse": {"type": "number", "range": [0, 200]}})
+        assert text.startswith("unit: is empty for pulse; sites must know")
+        plan = tables() | {"description": " "}
+        (text,) = said("warning", description=plan["description"])
+        assert "the model card prints it as its intended use" in text
+
+    def test_a_positive_skewed_target_wants_its_logarithm(self, said, edit):
+        (text,) = said("warning", target=regression(transform="none"))
+        assert "'stay' is positive and skewed" in text
+        assert not said("warning", target=regression())
+        edit(stay=lambda frame: 40 + frame["stay"])
+        assert not said("warning", target=regression(transform="none"))
 
 
 class TestReferenceFile:

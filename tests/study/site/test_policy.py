@@ -237,6 +237,16 @@ class TestSoftware:
         assert problem in told
         assert bool(of(software="refuse").problems(self.frozen(world, stated))) == bool(problem)
 
+    @pytest.mark.parametrize(("stated", "here"), [("", ""), ("a" * 64, "a" * 64), ("a" * 64, "")])
+    def test_the_version_is_compared_whatever_is_known_of_files(
+        self, world, monkeypatch, stated, here
+    ):
+        monkeypatch.setattr(software, "software_digest", lambda: here)
+        assert not software.is_another_software(self.frozen(world, stated))
+        plan = changed(world.kit.plan, "frozen", software=stated, version="0.0.9")
+        assert software.is_another_software(plan)
+        assert "the plan was frozen with 0.0.9" in software.software_problem(plan)
+
     def test_of_a_wheel_it_covers_every_file_and_not_what_is_compiled(self, monkeypatch, tmp_path):
         package, info = tmp_path / "predbayes", tmp_path / "predbayes-0.1.dist-info"
         (package / "__pycache__").mkdir(parents=True)

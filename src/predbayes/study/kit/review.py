@@ -18,9 +18,15 @@ from torch import Tensor
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.networks import Installed, require_agreed
-from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Plan
+from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
-from predbayes.study.tables.coding import code_targets, examine, read_frame, target_problems
+from predbayes.study.tables.coding import (
+    code_targets,
+    examine,
+    read_frame,
+    target_problems,
+    target_units,
+)
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable
 
@@ -34,6 +40,9 @@ MIN_ROWS_OF_CLASS = 5
 
 MAX_WORDS = 50
 """Each category is an input of the network, and a small site has hardly a row of each."""
+
+MAX_LISTED = 8
+"""Names in one finding."""
 
 LARGE_BYTES = 100_000_000
 """A file that no mailbox takes: somebody has to carry it."""
@@ -51,7 +60,6 @@ def check(
     plan: Plan,
     folder: Path,
     *,
-    freezing: bool = False,
     network: FrozenNetwork | None = None,
     today: datetime.date | None = None,
 ) -> list[Finding]:
@@ -60,12 +68,12 @@ def check(
     Args:
         plan: A draft, or a frozen plan, of which no labels are looked for.
         folder: Where it lies: the path of the reference rows is relative to it.
-        freezing: Whether sites will hold it next; then source, licence and legal basis must be in.
         network: What freezing found of a network of the consortium's own; nothing is imported.
         today: For the deadline; the present day.
     """
     findings = [
-        *_provenance(plan, freezing),
+        *_provenance(plan),
+        *_purpose(plan),
         *_module(plan),
         *_sizes(plan, network),
         *map(error, limit_problems(plan, Limits(), "predbayes itself", network=network)),
@@ -89,7 +97,7 @@ def require_sound(plan: Plan, folder: Path, network: FrozenNetwork | None = None
     """Refuse to freeze a plan that has errors."""
     if plan.frozen is not None:
         raise PlanError("the plan is frozen already; freeze the draft")
-    if errors := errors_of(check(plan, folder, freezing=True, network=network)):
+    if errors := errors_of(check(plan, folder, network=network)):
         raise UnsoundPlanError(errors)
 
 
@@ -108,7 +116,7 @@ def _module(plan: Plan) -> Iterator[Finding]:
     )
 
 
-def _provenance(plan: Plan, freezing: bool) -> Iterator[Finding]:
+def _provenance(plan: Plan) -> Iterator[Finding]:
     reference = plan.reference
     needed = {
         "source": reference.source,
@@ -117,10 +125,28 @@ def _provenance(plan: Plan, freezing: bool) -> Iterator[Finding]:
     }
     empty = [name for name, text in needed.items() if not text.strip()]
     if empty:
-        advise = error if freezing else warning
-        yield advise(
-            f"reference: fill in {', '.join(empty)} before you freeze the plan: sites will hold "
-            "these rows and must know why they may"
+        yield error(
+            f"reference: fill in {', '.join(empty)}: sites will hold these rows and must know why "
+            "they may"
+        )
+
+
+def _purpose(plan: Plan) -> Iterator[Finding]:
+    """What a draft leaves for its readers to guess; of a frozen plan it is too late."""
+    if plan.frozen is not None:
+        return
+    if not plan.description.strip():
+        yield warning(
+            "description: is empty; say what the model is for: the model card prints it as its "
+            "intended use"
+        )
+    named = {**plan.columns, plan.target.name: plan.column(plan.target.name)}
+    bare = [name for name, c in named.items() if isinstance(c, Number) and not c.unit.strip()]
+    if bare:
+        more = f" and {len(bare) - MAX_LISTED} more" if len(bare) > MAX_LISTED else ""
+        yield warning(
+            f"unit: is empty for {', '.join(bare[:MAX_LISTED])}{more}; sites must know in what "
+            'they give each number. Write unit = "1" for one that has none'
         )
 
 
@@ -306,3 +332,11 @@ def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
 def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     if bool((targets == targets[0]).all()):
         yield error(f"target: {plan.target.name!r} is the same in every reference row")
+    centre, scale = target_units(plan)
+    values = centre + scale * targets
+    is_positive = plan.target.transform == "none" and bool((values > 0).all())
+    if is_positive and float(values.mean()) < 1.96 * float(values.std()):
+        yield warning(
+            f"target: {plan.target.name!r} is positive and skewed, so that intervals of many rows "
+            'would begin below 0; transform = "log" is for such targets'
+        )

@@ -1,9 +1,9 @@
 """The software that a plan was frozen with: the digest of the files of predbayes.
 
-A frozen plan has it, so that a site can tell whether the wheel it was given is the one that the
-plan is of. It covers every file in the package's folder, whether the wheel's RECORD lists it or
-not, but for caches that Python compares with their sources. An installation from the sources
-(`pip install -e`, PYTHONPATH) is no wheel's: then there is no digest, and that is said.
+A frozen plan has it, and the version, so that a site can tell whether the wheel it was given is the
+one that the plan is of. It covers every file in the package's folder, whether the wheel's RECORD
+lists it or not, but for caches that Python compares with their sources. An installation from the
+sources (`pip install -e`, PYTHONPATH) is no wheel's: then there is no digest, and that is said.
 
 It does not cover what runs beside the package: `.pth` files and `sitecustomize`, which Python runs
 at its start, other packages, Python itself, nor a cache with a forged time of its source.
@@ -41,8 +41,22 @@ def _counts(path: Path) -> bool:
     return path.parent.name != "__pycache__" or (path.suffix == ".pyc" and is_unchecked(path))
 
 
+def is_another_software(plan: Plan) -> bool:
+    """Return whether predbayes here is known not to be the plan's: of its version, or its files."""
+    if plan.frozen is None:
+        return False
+    stated, here = plan.frozen.software, software_digest()
+    is_other = bool(stated and here) and stated != here
+    return is_other or plan.frozen.version != predbayes.__version__
+
+
 def software_problem(plan: Plan) -> str:
     """Say why it is not known that predbayes here is the plan's; empty if it is."""
+    if plan.frozen is not None and plan.frozen.version != predbayes.__version__:
+        return (
+            f"this is predbayes {predbayes.__version__}, and the plan was frozen with "
+            f"{plan.frozen.version}, which all parties use: install that version"
+        )
     stated, here = plan.frozen.software if plan.frozen else "", software_digest()
     if not stated:
         return "frozen.software of the plan is empty: nobody can tell which predbayes it is of"
