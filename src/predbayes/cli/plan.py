@@ -28,7 +28,7 @@ PlanFile = Annotated[
 @app.command("new")
 def new_plan(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="The reference rows: a CSV or Parquet file.")
+        Path, typer.Argument(metavar="DATA", help="The reference rows: CSV or Parquet.")
     ],
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The plan to write.")] = Path(
@@ -50,7 +50,7 @@ def new_plan(
     """Draft a plan from a table; you fill in what no table can tell."""
     from predbayes.study.kit.draft import Unlabelled, draft, study_name
     from predbayes.study.plan.text import dump
-    from predbayes.study.tables.coding import read_frame
+    from predbayes.study.tables.form import read_reference
 
     if out.exists():
         raise PlanError(f"{out} exists already; choose another name with --out")
@@ -58,7 +58,7 @@ def new_plan(
     told = tuple(word.strip() for word in classes.split(",") if word.strip())
     unlabelled = Unlabelled(told, centre, scale)
     drafted = draft(
-        read_frame(data),
+        read_reference(data),
         name=name,
         target=target,
         file=_relative(data, out),

@@ -59,6 +59,7 @@ from predbayes.study.plan.schema import (
 from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
+from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.textfile import from_csv, to_csv
 from predbayes.study.wording import six_digits
 
@@ -216,7 +217,7 @@ def freeze(
     network = freeze_network(draft)
     require_sound(draft, plan_path.parent, network)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-    frame = read_frame(plan_path.parent / draft.reference.file)
+    frame = read_reference(plan_path.parent / draft.reference.file)
     roles = _deal(draft, frame, salt)
     plan = _scaled(draft, frame, roles)
     labelled, evaluate = (

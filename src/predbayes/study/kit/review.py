@@ -23,10 +23,10 @@ from predbayes.study.plan.sizes import limit_problems, upload_bytes
 from predbayes.study.tables.coding import (
     code_targets,
     examine,
-    read_frame,
     target_problems,
     target_units,
 )
+from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable
 
@@ -259,7 +259,7 @@ def _table(plan: Plan, folder: Path) -> Iterator[Finding]:
         yield error("reference: file is empty; say where the reference rows are")
         return
     try:
-        frame = read_frame(folder / file)
+        frame = read_reference(folder / file)
     except (DataError, MissingPackageError) as refused:
         yield error(f"reference: {refused}")
         return

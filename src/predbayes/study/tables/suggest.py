@@ -13,11 +13,8 @@ own; notes go to a screen and name none but codes for missing that are known bef
 
 from __future__ import annotations
 
-import codecs
-import csv
 import difflib
 import heapq
-import io
 import itertools
 import math
 import re
@@ -32,13 +29,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from predbayes.errors import DataError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments, toml_value
-from predbayes.study.tables.mapping import SUFFIXES, key_of, read_raw, to_number
+from predbayes.study.tables.form import sniff
+from predbayes.study.tables.mapping import key_of, read_raw, to_number
 from predbayes.study.tables.problem import least_cell
 from predbayes.study.tables.sitefile import FileForm, SiteColumn, SiteFile
-from predbayes.study.tables.textfile import DELIMITERS
 from predbayes.study.tables.vocabulary import (
     MISSING_WORDS,
     NUMBER_CODES,
@@ -60,7 +56,6 @@ _FITS = 0.5  # share of values that must fit a column of a similar name
 _FITS_ALONE = 0.95  # and of one whose name says nothing
 _GAIN = 0.3  # by which a factor must improve the fit
 _WORD_LIKENESS = 0.75
-_SAMPLE_LINES = 200
 _MAX_WORD = 30  # letters of a word that may be a code; longer ones are somebody's remarks
 _MAX_NAMED = 10
 _CODE_WORDS = frozenset({"9", "99", "999", "-1", "-9", "-99", "-999"})  # in columns of words
@@ -152,58 +147,6 @@ def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
     text = _write(plan, name, form, codes, pairs)
     SiteFile.loads(text)  # what is handed out can be read
     return Suggestion(text, tuple(notes))
-
-
-# The file
-
-
-def sniff(path: Path) -> FileForm:
-    """Find out how a table is written, by its bytes; a Parquet file says so itself."""
-    if path.suffix.lower() not in SUFFIXES:
-        return FileForm()
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    encoding = _encoding(content)
-    text = content.decode(encoding, "replace").removeprefix("\ufeff")
-    best = max(DELIMITERS, key=lambda mark: _regularity(text, mark))
-    rows = _sample(text, best)
-    cells = [cell.strip() for row in rows[1:] for cell in row]
-    with_comma = sum(bool(re.fullmatch(r"[+-]?\d+,\d+", cell)) for cell in cells)
-    with_point = sum(bool(re.fullmatch(r"[+-]?\d+\.\d+", cell)) for cell in cells)
-    decimal = "," if with_comma > with_point else "."
-    return FileForm(delimiter=best, decimal=decimal, encoding=encoding)  # type: ignore[arg-type]
-
-
-def _encoding(content: bytes) -> str:
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    for encoding in ("utf-8", "cp1252"):
-        try:
-            content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return encoding
-    return "latin-1"  # which reads any byte
-
-
-def _sample(text: str, delimiter: str) -> list[list[str]]:
-    lines = io.StringIO(text, newline="")
-    try:
-        rows = csv.reader(lines, delimiter=delimiter)
-        return [row for row, _ in zip(rows, range(_SAMPLE_LINES), strict=False) if row]
-    except csv.Error:
-        return []
-
-
-def _regularity(text: str, delimiter: str) -> tuple[float, int]:
-    """Share of lines as wide as the first, and that width; one column is no table."""
-    rows = _sample(text, delimiter)
-    width = len(rows[0]) if rows else 0
-    if width < 2:
-        return 0.0, width
-    return sum(len(row) == width for row in rows) / len(rows), width
 
 
 def common_codes(cells: Iterable[Cells], min_cell: int) -> tuple[str, ...]:

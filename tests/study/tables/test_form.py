@@ -1,0 +1,61 @@
+"""Reference rows as spreadsheet programs write them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from predbayes.errors import DataError
+from predbayes.study.kit.draft import draft
+from predbayes.study.kit.kit import Kit, freeze
+from predbayes.study.plan.text import dump
+from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.form import read_reference
+
+ROWS = pd.DataFrame(
+    {
+        "Größe": [f"{150 + row}.{row % 7}" for row in range(60)],
+        "Station": ["süd", "nord", "ost"] * 20,
+        "krank": ["ja", "nein"] * 30,
+    }
+)
+
+
+def german(path, encoding="cp1252", sep=";"):
+    table = ROWS.assign(Größe=ROWS["Größe"].str.replace(".", ","))
+    table.to_csv(path, sep=sep, index=False, encoding=encoding, lineterminator="\r\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "sep"),
+    [("r.csv", "cp1252", ";"), ("r.txt", "utf-16", "\t"), ("r.csv", "utf-8", ",")],
+)
+def test_whatever_a_sites_reader_reads(tmp_path, name, encoding, sep):
+    read = read_reference(german(tmp_path / name, encoding, sep))
+    assert read.reset_index(drop=True).equals(ROWS.astype(object))
+
+
+def test_plain_tables_stay_as_they_were(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text('a,b\n1.5,"1,5;x"\n,\n 2.50 ,y\n')
+    assert read_reference(path).equals(read_frame(path))
+
+
+def test_a_number_that_could_be_two_is_refused(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("a;b\n1,5;x\n1.500;y\n2,5;z\n")
+    with pytest.raises(DataError, match="a: some numbers have a decimal comma, others a point"):
+        read_reference(path)
+
+
+def test_from_a_german_file_to_a_kit(tmp_path):
+    path = german(tmp_path / "rows.csv")
+    plan = draft(read_reference(path), name="p", target="krank", file="rows.csv").plan
+    told = {"source": "a", "licence": "b", "legal_basis": "c"}
+    plan = plan.model_copy(update={"reference": plan.reference.model_copy(update=told)})
+    (tmp_path / "plan.toml").write_text(dump(plan))
+    kit = freeze(tmp_path / "plan.toml", tmp_path / "kit")
+    assert Kit.load(tmp_path / "kit").inputs.equal(kit.inputs)
+    assert kit.plan.columns["Größe"].centre == pytest.approx(179.8, abs=0.5)
+    assert kit.plan.columns["Station"].categories == ("nord", "ost", "süd")
