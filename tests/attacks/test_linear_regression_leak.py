@@ -80,9 +80,10 @@ def test_linear_regression_sends_one_variance(regression):
     ("task", "learner"),
     [
         *(("regression", n) for n in ("network", "linear-regression", "random-forest")),
-        *(("regression", n) for n in ("gaussian-process", "gradient-boosting")),
+        *(("regression", n) for n in ("gaussian-process", "gradient-boosting", "small-network")),
         *(("classification", n) for n in ("network", "logistic-regression", "random-forest")),
         *(("classification", n) for n in ("gaussian-process", "gradient-boosting")),
+        ("classification", "small-network"),
     ],
 )
 def test_no_named_learners_upload_tells_column_means(task, learner, request):

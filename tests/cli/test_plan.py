@@ -105,7 +105,7 @@ class TestCheck:
         new()
         path = folder / "plan.toml"
         text = path.read_text().replace("unlabelled = 0", "unlabelled = 5")
-        path.write_text(text.replace('own = "network"', 'own = "netwrk"'))
+        path.write_text(text.replace('own = "auto"', 'own = "netwrk"'))
         result = run("check", "plan.toml")
         assert isinstance(result.exception, PlanError)
         assert str(result.exception) == "plan.toml has 3 errors"

@@ -163,6 +163,8 @@ def _site(site_file: Path, again: str) -> SiteFile:
 
 def _asked(kit: Kit) -> Iterator[str]:
     """Return what the plan asks of the site, in a few lines."""
+    from predbayes.learning.choice import MOST_ROWS
+    from predbayes.learning.named import AUTO
     from predbayes.study.plan.models import sampler_settings
     from predbayes.study.plan.sizes import upload_bytes
 
@@ -174,7 +176,12 @@ def _asked(kit: Kit) -> Iterator[str]:
     if learner == "network":
         learner = f"the plan's network, {epochs}, or more often if they are few"
     elif learner == "any":
-        learner = f"a model of your choice: {', '.join(plan.learner_names)}"
+        learner = f"a model of your choice: auto, {', '.join(plan.learner_names)}"
+    elif learner == AUTO:
+        learner = (
+            f"what serves your rows best of {', '.join(plan.tried)}: each is tried five times on "
+            f"at most {MOST_ROWS:,} of them"
+        )
     size = bytes_readable(upload_bytes(plan), places=0)
     release = "after somebody here approves it" if plan.upload.release == "manual" else "at once"
     asked = {

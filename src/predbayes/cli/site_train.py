@@ -229,6 +229,8 @@ def held_back(path: Path, site: Path) -> str:
 
 
 def _say(trained: Trained, site: Path) -> None:
+    if trained.choice is not None:
+        say(f"learner: {trained.choice.sentence()}")
     if trained.again:
         say("this was trained before; nothing was trained again")
     say(f"read and sign: {trained.egress}")

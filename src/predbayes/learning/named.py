@@ -61,5 +61,20 @@ REGRESSORS: dict[str, Callable[[], Any]] = {
     "gaussian-process": partial(_process, "Regressor"),
 }
 
+AUTO = "auto"
+"""The name under which a site chooses a learner by cross-validation."""
+
+MAX_BOOSTED = 10
+"""Most classes for which boosting is tried, as it grows trees for each of them."""
+
+
+def tried_by_auto(num_classes: int | None) -> tuple[str, ...]:
+    """Return the learners that `auto` chooses from, simplest first; numbers have no classes."""
+    if num_classes is None:
+        return ("linear-regression", "gradient-boosting", "small-network")
+    boosting = ("gradient-boosting",) if num_classes <= MAX_BOOSTED else ()
+    return ("logistic-regression", *boosting, "small-network")
+
+
 CALIBRATED = frozenset({"gradient-boosting"})
 """Classifiers that are surer than they are right, and get a temperature on out-of-bag rows."""

@@ -27,7 +27,7 @@ from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.draft import Unlabelled, draft
 from predbayes.study.kit.kit import freeze
-from predbayes.study.plan.schema import Number, Plan, Section
+from predbayes.study.plan.schema import Learner, Number, Plan, Pool, Section
 from predbayes.study.plan.text import dump
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel
@@ -148,6 +148,8 @@ def _plan(reference: pd.DataFrame, *, labels: bool) -> Plan:
         # What a pixel may be is known better than from the rows at hand.
         columns={name: Number(type="number", range=(0.0, 16.0)) for name in _PIXELS},
         reference=rows,
+        learner=Learner(),  # a network: these are pictures, and no table
+        pool=Pool(),
         rules=_with(drafted.rules, quorum=3),
     )
 

@@ -95,3 +95,21 @@ def test_scores_are_not_flattered_by_the_labels_that_screened_the_sites(tmp_path
         torch.testing.assert_close(held_out.pooled.log_probs, held_out.mixture.log_probs)
     assert sum(once) / math.sqrt(2) < -2.5
     assert sum(nested) / math.sqrt(2) > -1.5
+
+
+def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path, monkeypatch):
+    """What comes of `auto` is what comes of the name that it chose, and the result says which."""
+    quick = replace(module.DISTILLATION, num_epochs=1, min_steps=1)
+    monkeypatch.setattr(module, "DISTILLATION", quick)
+    results = {}
+    for own in ("auto", "logistic-regression"):
+        world = make_world(tmp_path / own, own=own)
+        study = world.begin(sites=SITES[:3])
+        for name in SITES[:3]:
+            study.add(world.file(name))
+        results[own] = study.finish()[1]
+    chosen, named = results["auto"], results["logistic-regression"]
+    assert chosen.pool.own == "logistic-regression"
+    assert "own" not in named.pool.model_dump()
+    assert chosen.pool.weights == named.pool.weights
+    assert chosen.server_only == named.server_only

@@ -1,6 +1,7 @@
 """A site's part: the same rows give the same upload, and only what the plan names leaves."""
 
 import dataclasses
+import json
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
+from predbayes.study.site.policy import SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import (
     EGRESS_FILE,
@@ -24,6 +26,7 @@ from predbayes.study.site.training import (
     split_rows,
 )
 from predbayes.study.tables.coding import encode
+from predbayes.study.tables.sitefile import Policy
 from tests.study.world import make_world
 
 HOLDOUT = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.25\nname = 'any'\n"
@@ -78,6 +81,55 @@ class TestRows:
         one = training(world, tmp_path / "one").run(rows)
         two = training(world, tmp_path / "two").run(other)
         assert one.upload.digest() == two.upload.digest()
+
+
+@pytest.fixture(scope="module")
+def auto(tmp_path_factory):
+    """A plan whose learner is that of `plan new`, with few steps."""
+    return make_world(tmp_path_factory.mktemp("auto"), learner=HOLDOUT.replace("'any'", "'auto'"))
+
+
+class TestChosenLearner:
+    def test_rows_choose_and_page_upload_and_record_say_what(self, auto, tmp_path):
+        rows = SiteRows.of(auto.kit.plan, frame(120))
+        trained = training(auto, tmp_path / "out", learner="auto").run(rows)
+        assert trained.choice is not None
+        assert trained.choice.name in auto.kit.plan.tried
+        assert set(trained.choice.losses) == set(auto.kit.plan.tried)
+        assert trained.choice.num_rows == 90  # those held out have no part in it
+        assert trained.upload.info.learner == trained.choice.name
+        assert f"({trained.choice.name}, chosen by the site’s rows" in trained.egress.read_text()
+        kept = json.loads((tmp_path / "out" / "home" / "choice.json").read_bytes())
+        assert kept["losses"] == trained.choice.losses
+
+    def test_it_is_what_the_site_would_send_by_that_name(self, auto, world, tmp_path):
+        rows = SiteRows.of(auto.kit.plan, frame(120))
+        chosen = training(auto, tmp_path / "out", learner="auto").run(rows)
+        named = training(world, tmp_path / "named", learner=chosen.choice.name).run(rows)
+        sent = (one.upload.arrays["log_probs"] for one in (chosen, named))
+        assert torch.equal(*sent)
+
+    def test_training_again_chooses_nothing(self, auto, tmp_path, monkeypatch):
+        rows = SiteRows.of(auto.kit.plan, frame(120))
+        first = training(auto, tmp_path / "out", learner="auto").run(rows)
+        first.path.unlink()
+        (tmp_path / "out" / HELD_BACK).unlink(missing_ok=True)
+        monkeypatch.setattr("predbayes.study.site.training.choose_at_site", None)
+        again = training(auto, tmp_path / "out", learner="auto").run(rows)
+        assert not again.again
+        assert again.choice == first.choice
+        assert again.upload.digest() == first.upload.digest()
+
+    def test_the_policy_bounds_the_choice(self, auto, tmp_path):
+        policy = SitePolicy((("policy.toml", Policy(learners=("small-network", "random-forest"))),))
+        site = Training(
+            auto.kit, "Alpha", auto.key("Alpha"), Approvals(tmp_path, policy=policy),
+            tmp_path / "out", "auto",
+        )  # fmt: skip
+        trained = site.run(SiteRows.of(auto.kit.plan, frame(120)))
+        assert trained.upload.info.learner == "small-network"
+        none = SitePolicy((("policy.toml", Policy(learners=("random-forest",))),))
+        assert any("learner 'auto' is not among" in p for p in none.problems(auto.kit.plan))
 
 
 class TestTraining:

@@ -23,13 +23,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from predbayes.errors import PlanError, TextError, no_such
+from predbayes.learning.named import AUTO
 from predbayes.study.plan.schema import (
     MAX_WEIGHT,
     Category,
     Gate,
+    Learner,
     Missing,
     Number,
     Plan,
+    Pool,
     Reference,
     Rules,
     Target,
@@ -59,6 +62,9 @@ MIN_TOLD = 50
 
 GATE: Gate | None = Gate()
 """What a new plan asks sites for."""
+
+LEARNER = AUTO
+"""What sites fit by a new plan, and the coordinator to the labelled rows."""
 
 _MAX_CODES = 2  # whole numbers that are a code and no quantity
 _MAX_NUMBER_CLASSES = 10
@@ -183,7 +189,9 @@ def draft(
         target=goal,
         columns=columns,
         reference=reference,
+        learner=Learner(name=LEARNER),
         gate=GATE,
+        pool=Pool(own=LEARNER),
         rules=rules,
     )
     return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
+from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
@@ -227,8 +228,8 @@ def _rules(plan: Plan, today: datetime.date) -> Iterator[Finding]:
         yield error(f"rules: the deadline {deadline} has passed")
     if plan.rules.quorum < 2:
         yield warning("rules: with a quorum of 1 the result may be one site's model, open to all")
-    if plan.pool.own not in ("none", *plan.learner_names):
-        known = [*plan.learner_names, "none"]
+    if plan.pool.own not in ("none", AUTO, *plan.learner_names):
+        known = [AUTO, *plan.learner_names, "none"]
         yield error(f"pool: {no_such('own learner', plan.pool.own, known)}")
     if plan.learner.holdout == 0:
         yield (warning if plan.learner.holdout_reason else error)(

@@ -1,6 +1,7 @@
 """The models that a plan names: the network that comes back, and what may be fitted at a site.
 
     network               the plan's network, sampled by cyclical SGHMC
+    small-network         one hidden layer of 16, sampled likewise
     logistic-regression   linear, for classes
     linear-regression     Bayesian ridge, for numbers
     gradient-boosting     100 small trees, a bag of them, calibrated on out-of-bag rows
@@ -8,6 +9,8 @@
     gaussian-process      with learnt length scale and noise
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
                           package; built without arguments
+    auto                  a linear model, boosting or the small network: which, cross-validation
+                          says (`choose_learner`)
 
 A plan prescribes one of them, or leaves the choice to the sites (`any`). Sites that do not fit the
 network can only send predictions; all others need scikit-learn. The last is a site's own choice, in
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,6 +31,7 @@ import torch
 from predbayes.errors import PlanError, no_such
 from predbayes.exchange.header import Spec
 from predbayes.exchange.upload import spec_of
+from predbayes.learning.choice import Choice, choose
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
@@ -36,6 +41,9 @@ from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
 from predbayes.study.plan.networks import Build, Installed, require_agreed
 from predbayes.study.plan.schema import FrozenNetwork, Plan, count_parameters
+
+SMALL = (16,)
+"""Hidden layers of the small network."""
 
 
 def student_network(plan: Plan) -> Network:
@@ -96,10 +104,27 @@ def standard_prior(plan: Plan) -> Predictive | None:
     return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))
 
 
+def choose_learner(
+    plan: Plan,
+    rows: tuple[torch.Tensor, torch.Tensor],
+    *,
+    allowed: Collection[str] = (),
+    device: str = "cpu",
+    rng: torch.Generator,
+) -> Choice:
+    """Find what `auto` is for some rows; `allowed` are names that a site's policy has, or all."""
+    names = [name for name in plan.tried if not allowed or name in allowed]
+    learners = {name: make_learner(plan, name, device) for name in names}
+    return choose(learners, rows, rng=rng)
+
+
 def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     """Build a learner by name, for the plan's task."""
     if name == "network":
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
+    if name == "small-network":
+        small = Network.mlp(plan.num_inputs, _likelihood(plan), SMALL)
+        return SGHMCLearner(small, sampler_settings(plan), device)
     known = CLASSIFIERS if plan.classification else REGRESSORS
     if ":" in name:
         estimator = _load(name)()
@@ -115,13 +140,16 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     return SklearnRegressor(estimator, discreet=True)
 
 
+def _likelihood(plan: Plan, *, per_input: bool = False) -> Likelihood:
+    """How outputs of a network are read."""
+    if plan.classification:
+        return Softmax(plan.num_outputs)
+    return LearnedNoise(per_input=per_input)
+
+
 def _network(plan: Plan, *, per_input: bool, build: Build | None = None) -> Network:
     """The plan's network; one of the consortium's own is imported, unless `build` is given."""
-    likelihood: Likelihood
-    if plan.classification:
-        likelihood = Softmax(plan.num_outputs)
-    else:
-        likelihood = LearnedNoise(per_input=per_input)
+    likelihood = _likelihood(plan, per_input=per_input)
     if build is None:
         build = _agreed(plan) if plan.model.module else partial(mlp, hidden=plan.model.hidden)
     return Network(partial(build, plan.num_inputs, likelihood.num_outputs), likelihood)

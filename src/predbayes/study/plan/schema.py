@@ -37,7 +37,7 @@ from predbayes.errors import KeyFileError, PlanError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
-from predbayes.learning.named import CLASSIFIERS, REGRESSORS
+from predbayes.learning.named import AUTO, CLASSIFIERS, REGRESSORS, tried_by_auto
 
 
 def _finite(value: float) -> float:
@@ -201,7 +201,7 @@ class Model(Section):
 class Learner(Section):
     """What a site fits: the plan's network, another model by its name, or one of its choice."""
 
-    name: str = "network"  # or a name of `learner_names`, or "any"
+    name: str = "network"  # or a name of `learner_names`, "auto", or "any"
     preset: Literal["paper", "tuned"] = "tuned"  # of the network's sampler
     num_epochs: Annotated[int, Field(gt=0)] | None = None  # as the preset has it
     min_steps: Count = 1000  # small sites pass over their rows more often
@@ -353,7 +353,7 @@ class Plan(Section):
         if self.target.name in self.columns:
             raise ValueError(f"the target {self.target.name!r} is also one of the columns")
         name = self.learner.name
-        if name not in (known := ("any", *self.learner_names)):
+        if name not in (known := ("any", AUTO, *self.learner_names)):
             raise ValueError(
                 f"learner.name: {no_such(f'learner for a {self.target.task}', name, known)}"
             )
@@ -386,7 +386,13 @@ class Plan(Section):
     @property
     def learner_names(self) -> tuple[str, ...]:
         """The models of the plan's task that can be named: in it, or by a site that may choose."""
-        return ("network", *(CLASSIFIERS if self.classification else REGRESSORS))
+        named = CLASSIFIERS if self.classification else REGRESSORS
+        return ("network", "small-network", *named)
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """The models that `auto` chooses from, simplest first."""
+        return tried_by_auto(self.num_outputs if self.classification else None)
 
     def learner_or(self, choice: str | None) -> str:
         """Return what a site fits, of its choice or, without one, of the plan's."""

@@ -15,6 +15,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from predbayes.learning.choice import MOST_ROWS
+from predbayes.learning.named import AUTO
 from predbayes.posterior.cyclical import enough_epochs
 from predbayes.study.plan.models import sampler_settings
 from predbayes.study.plan.schema import FrozenNetwork, Limits, Plan
@@ -57,6 +59,15 @@ def num_steps(plan: Plan, num_rows: int = 1) -> int:
     return steps if plan.gate is None else 2 * steps  # a gate costs about one more fit
 
 
+def steps_of(plan: Plan, learner: str, num_rows: int) -> int:
+    """Count the steps of a learner's sampler, if it has one; `auto` also tries it on five parts."""
+    if learner in ("network", "small-network"):
+        return num_steps(plan, num_rows)
+    if learner == AUTO:
+        return 5 * num_steps(plan, min(num_rows, MOST_ROWS)) + num_steps(plan, num_rows)
+    return 0
+
+
 def training_bytes(plan: Plan, learner: str, num_rows: int, network: FrozenNetwork | None) -> int:
     """Return the least memory in bytes that a site needs to train."""
     sent = upload_bytes(plan, network)
@@ -87,7 +98,7 @@ def limit_problems(
         num_rows: Rows to train on, if they are known.
         network: What freezing found of a network of the consortium's own.
     """
-    steps = num_steps(plan, num_rows) if learner == "network" else 0
+    steps = steps_of(plan, learner, num_rows)
     memory = training_bytes(plan, learner, num_rows, network) / _GIGABYTE
     if steps > limits.max_steps:
         yield (

@@ -47,6 +47,7 @@ from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
+from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
@@ -61,7 +62,13 @@ from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.plan.models import make_learner, site_network, standard_prior, student_network
+from predbayes.study.plan.models import (
+    choose_learner,
+    make_learner,
+    site_network,
+    standard_prior,
+    student_network,
+)
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
@@ -333,13 +340,28 @@ class _Run:
         reference, name = self.reference, self.plan.pool.own
         if name == "none" or len(reference.targets) < MIN_LABELS:
             return None
-        learner = make_learner(self.plan, name, self.device)
         try:
+            learner = make_learner(self.plan, self.own_learner, self.device)
             return cross_fitted(
                 learner, reference.inputs, reference.targets, rng=self.rng("own model")
             )
         except TrainingError:
             return None  # labels of one class only, for instance
+
+    @cached_property
+    def own_learner(self) -> str:
+        """The name of the coordinator's own model; `auto` is what serves the labelled rows best.
+
+        All of them choose one of three once: that they are then predicted by it as if they had not
+        chosen flatters it by less than they can tell.
+        """
+        reference, name = self.reference, self.plan.pool.own
+        if name != AUTO:
+            return name
+        rows = reference.inputs[reference.labelled], reference.targets
+        return choose_learner(
+            self.plan, rows, device=self.device, rng=self.rng("own model", "choice")
+        ).name
 
     def finish(
         self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
@@ -568,6 +590,7 @@ class _Report:
             ),
             curve=self._curve(),
             num_labels=len(self.run.reference.targets),
+            own="" if self.own is None or plan.pool.own != AUTO else self.run.own_learner,
         )
 
     def _curve(self) -> tuple[tuple[float, float], ...]:

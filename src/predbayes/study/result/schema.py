@@ -87,6 +87,9 @@ class PoolResult(Section):
     candidates: tuple[CandidateResult, ...] = Field(alias="rungs")  # its name in format 1
     curve: tuple[tuple[Finite, Finite], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
     num_labels: int
+    # What `auto` chose for the coordinator; left out where the plan says, so that older versions
+    # read the result.
+    own: Annotated[str, Field(exclude_if=lambda chosen: not chosen)] = ""
 
 
 class Bin(Section):

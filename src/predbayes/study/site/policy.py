@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from predbayes.errors import DataError, PlanError
+from predbayes.learning.named import AUTO
 from predbayes.study.plan.schema import Plan, decode, read_text
 from predbayes.study.plan.software import software_problem
 from predbayes.study.tables.problem import least_cell
@@ -124,6 +125,11 @@ class SitePolicy:
         """Return whether somebody must approve the plan before the site trains."""
         return self.asks_release(plan) or any(policy.approval for _, policy in self.holding)
 
+    def learners(self, plan: Plan) -> tuple[str, ...]:
+        """Return the learners of `auto` that all policies allow, simplest first."""
+        lists = [policy.learners for _, policy in self.holding if policy.learners]
+        return tuple(name for name in plan.tried if all(name in names for names in lists))
+
     @property
     def max_hours(self) -> float:
         """How long one training may take."""
@@ -175,9 +181,10 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
         yield _below("rules.min_cell", rules.min_cell, "min_cell", policy.min_cell, where)
     if learning.holdout < policy.min_holdout:
         yield _below("learner.holdout", learning.holdout, "min_holdout", policy.min_holdout, where)
-    if chosen == "network" and learning.preset not in policy.presets:
+    if chosen in ("network", "small-network", AUTO) and learning.preset not in policy.presets:
         yield f"learner.preset = {learning.preset!r} of the plan is not among presets of {where}"
-    if chosen and policy.learners and chosen not in policy.learners:
+    fitted = plan.tried if chosen == AUTO else (chosen,)
+    if chosen and policy.learners and not {*fitted} & {*policy.learners}:
         yield f"learner {chosen!r} is not among learners = {list(policy.learners)} of {where}"
     if kind == "weights" and (policy.max_sureness < 1 or policy.min_std > 0):
         yield (

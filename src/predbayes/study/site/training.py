@@ -1,6 +1,7 @@
 """What a site does: fit a model to its rows, and make the one file that it sends.
 
     rows      encoded as the plan says; a share of them is held out and never trained on
+    choose    with the learner `auto`: which of a few serves the rows best, by cross-validation
     fit       the plan's network, or with uploads of predictions any learner
     gate      if the plan asks for it: how dense the site's rows lie at each reference row, learnt
               by the learner's counterpart for two classes (`predbayes.learning.gate`)
@@ -17,7 +18,8 @@ In a folder of the site's choice:
     NAME.safetensors    the signed upload, the one file that leaves; NAME.sealed if it is encrypted
     held-back.safetensors   in its place until it is approved, where the plan asks for that
     egress.html         what leaves, on one page for whoever approves it
-    home/               stays: predictions of the site's own model on its held-out rows
+    home/               stays: predictions of the site's own model on its held-out rows, and how a
+                        learner was chosen
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
+from predbayes.learning.choice import Choice
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.local import (
     LocalLearner,
@@ -53,12 +56,13 @@ from predbayes.learning.local import (
     TellsApart,
     teller_of,
 )
+from predbayes.learning.named import AUTO
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
 from predbayes.progress import Callback, Event, listening
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
-from predbayes.study.plan.models import make_learner, upload_dtype
+from predbayes.study.plan.models import choose_learner, make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
@@ -74,6 +78,7 @@ HOME = "home"
 HOLDOUT_FILE = "holdout.safetensors"
 HELD_BACK = "held-back.safetensors"
 EGRESS_FILE = "egress.html"
+CHOICE_FILE = "choice.json"
 _CHECKPOINT = "checkpoint.safetensors"
 _CHECKPOINTS = "checkpoint*.safetensors"  # of the model, and of each fit of the gate
 _LEAST_ROWS = 2
@@ -131,8 +136,10 @@ def make_upload(
     The learner is one, or a name that `predbayes.study.plan.models` knows; without it the plan's.
     A network of the consortium's own is imported only if it is allowed by its name.
     """
-    fitted = learner or kit.plan.learner_or(None)
-    return fit_site(kit, site, SiteRows(*rows), fitted, allow_networks=allow_networks)[0]
+    own, fitted = SiteRows(*rows), learner or kit.plan.learner_or(None)
+    if fitted == AUTO:
+        fitted = choose_at_site(kit.plan, site, own).name
+    return fit_site(kit, site, own, fitted, allow_networks=allow_networks)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,7 @@ class Trained:
     egress: Path
     released: bool
     again: bool  # whether it was there already
+    choice: Choice | None = None  # of the learner, if it was left to the site's rows
 
     def facts(self) -> dict[str, str | bool]:
         """Return what the site's audit log is told."""
@@ -183,7 +191,7 @@ class Training:
                     self.kit,
                     self.site,
                     rows,
-                    self.learner,
+                    self._settled(rows, identity),
                     checkpoint=checkpoint,
                     device=self.device,
                     allow_networks=self.allow_networks,
@@ -199,7 +207,21 @@ class Training:
             write_bytes(home / "trained.json", marker.encode())
             for path in home.glob(_CHECKPOINTS):
                 remove(path)
-        return self._release(upload, rows, again=again)
+        choice = _read_choice(home / CHOICE_FILE, identity) if self.learner == AUTO else None
+        return self._release(upload, rows, choice, again=again)
+
+    def _settled(self, rows: SiteRows, identity: str) -> str:
+        """The learner's name; if the rows are to choose it, what they chose is kept."""
+        if self.learner != AUTO:
+            return self.learner
+        path, plan = self.out / HOME / CHOICE_FILE, self.kit.plan
+        choice = _read_choice(path, identity)
+        if choice is None:
+            allowed = self.approvals.policy.learners(plan)
+            choice = choose_at_site(plan, self.site, rows, allowed, self.device)
+            kept = {"identity": identity, **dataclasses.asdict(choice)}
+            write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode())
+        return choice.name
 
     def _require_policy(self, rows: SiteRows) -> None:
         """Refuse what the site's policy forbids, its own patients among reference rows as well."""
@@ -249,7 +271,9 @@ class Training:
     def _signed(self) -> Path:
         return self.out / f"{self.site}.safetensors"
 
-    def _release(self, upload: Upload, rows: SiteRows, *, again: bool) -> Trained:
+    def _release(
+        self, upload: Upload, rows: SiteRows, choice: Choice | None, *, again: bool
+    ) -> Trained:
         plan = self.kit.plan
         released = self.approvals.may_leave(plan, upload)
         key = self.key if released else None
@@ -261,7 +285,7 @@ class Training:
             num_trained=len(trained),
             num_held_out=len(held_out),
             num_dropped=rows.num_dropped,
-            learner=self.learner,
+            learner=f"{choice.name}, chosen by the site’s rows" if choice else self.learner,
             unit=self.approvals.policy.bounds.rows_unit,
         )
         page = render_egress(
@@ -277,7 +301,7 @@ class Training:
             released=released,
         )
         write_bytes(self.out / EGRESS_FILE, page.encode())
-        return Trained(upload, path, self.out / EGRESS_FILE, released, again)
+        return Trained(upload, path, self.out / EGRESS_FILE, released, again, choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +341,29 @@ def require_learner(plan: Plan, name: str) -> None:
         raise TrainingError(
             f"the plan asks every site for the learner {plan.learner.name!r}; leave --learner out"
         )
+
+
+def choose_at_site(
+    plan: Plan, site: str, rows: SiteRows, allowed: Collection[str] = (), device: str = "cpu"
+) -> Choice:
+    """Choose what `auto` is for a site's rows; those held out have no part in it."""
+    kept = SiteRows(*rows[split_rows(plan, site, len(rows.targets))[0]])
+    rng = generator(plan.seed, "choice", site, kept.digest())
+    with threads(plan.learner.threads):
+        return choose_learner(
+            plan, (kept.inputs, kept.targets), allowed=allowed, device=device, rng=rng
+        )
+
+
+def _read_choice(path: Path, identity: str) -> Choice | None:
+    """What an earlier run with the same plan and rows chose, if that is there whole."""
+    try:
+        kept = json.loads(path.read_bytes())
+        if kept.pop("identity") != identity:
+            return None
+        return Choice(str(kept["name"]), dict(kept["losses"]), int(kept["num_rows"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def fit_site(
