@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import predbayes
 from predbayes.cli.site_check import check_command
-from predbayes.errors import DataError, PredbayesError, StudyError
+from predbayes.errors import DataError, PredbayesError
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.networks import Installed
 from predbayes.study.plan.schema import FrozenNetwork
@@ -67,6 +67,35 @@ class TestSoftware:
         assert "which all parties use" not in said(run(kit))
         monkeypatch.setattr(predbayes, "__version__", "9.9")
         assert "warning: this is predbayes 9.9, and the plan was frozen with" in said(run(kit))
+
+
+class TestComplete:
+    def test_what_somebody_wrote_stays_and_the_rest_is_added(self, kit, folder):
+        path = folder / "site.toml"
+        mine = (
+            'format = 1\nname = "Waldheim"  # ours\n\n[columns]\n'
+            '# by hand\nage = { column = "Alter (Jahre)", missing = ["0"] }\n'
+        )
+        path.write_text(mine)
+        result = run(kit, "--suggest")
+        assert result.exit_code == 0, said(result)
+        assert "completed site.toml: what was there is as it was" in result.output
+        added = path.read_text()
+        assert set(mine.splitlines()) <= set(added.splitlines())
+        own = SiteFile.load(path)
+        assert own.file.delimiter == ";"
+        assert own.columns["age"].missing == ("0",)
+        assert own.columns["chol"].factor == 38.67
+        assert own.target.column == "KHK"
+        run(kit, "--suggest")
+        assert path.read_text() == added  # nothing is added twice
+
+    def test_a_table_that_fits_says_what_train_will_need(self, kit, folder):
+        messy_patients().to_csv(folder / FILE, index=False)
+        result = run(kit)
+        assert "fits the plan" in result.output
+        assert "train needs site.toml and a key as well" in result.output
+        assert "--suggest --name NAME; predbayes site key NAME" in result.output
 
 
 class TestWalk:
@@ -180,7 +209,7 @@ class TestRefusals:
     def test_nothing_is_overwritten(self, kit, folder):
         (folder / "site.toml").write_text("mine")
         result = run(kit, "--suggest", "--name", SITE)
-        assert isinstance(result.exception, StudyError)
+        assert isinstance(result.exception, PredbayesError)
         assert (folder / "site.toml").read_text() == "mine"
 
     def test_a_draft_needs_the_sites_name(self, kit, folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -347,9 +348,16 @@ class TestAgreedRows:
 
 
 class TestWithdraw:
-    def test_the_bytes_go_and_results_are_spoken_of(self, predbayes, world, study):
+    def test_it_asks_the_bytes_go_and_results_are_spoken_of(
+        self, predbayes, world, study, monkeypatch
+    ):
         digest = study.add(world.file("Alpha")).digest
-        done = predbayes("study", "withdraw", "Alpha")
+        monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+        assert "nothing was done; --yes" in predbayes("study", "withdraw", "Alpha").err
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        assert predbayes("study", "withdraw", "Alpha").code == 2
+        assert "Alpha" in study.state().uploads
+        done = predbayes("study", "withdraw", "Alpha", "--yes")
         assert done.code == 0
         assert digest[:12] in done.out
         assert not list((study.folder / "uploads").iterdir())

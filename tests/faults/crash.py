@@ -381,7 +381,7 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
         "receipt": ("receipt", SITES[0], "--out", f"{root / 'trial'}/site.receipt"),
         "delete": ("delete", SITES[1], "--out", str(root / "trial")),
         "finish": ("finish",),
-        "withdraw": ("withdraw", SITES[1]),
+        "withdraw": ("withdraw", SITES[1], "--yes"),
     }
     num_uploads = {"admit": 0, "add": 2, "receipt": 1, "delete": 2, "finish": 3}
     scenes = {}

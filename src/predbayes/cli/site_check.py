@@ -68,6 +68,9 @@ def check_command(
                 _tell(checked, data, show_values=show_values)
                 if site_file.exists():
                     _show_next(loaded, f"train {arguments} --out out", site_file)
+                else:
+                    say(f"train needs {site_file} and a key as well, with your name in the study:")
+                    say(f"next: {again} --suggest --name NAME; predbayes site key NAME")
         finally:
             read_out(loaded)
 
@@ -95,16 +98,20 @@ def _show_next(kit: Kit, train: str, site_file: Path) -> None:
 
 def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
     from predbayes.exchange.strict import require_site_name
-    from predbayes.study.tables.suggest import suggest
+    from predbayes.files import write_bytes
+    from predbayes.study.plan.schema import read_text
+    from predbayes.study.tables.suggest import complete, suggest
 
     if site_file.exists():
-        raise StudyError(f"{site_file} exists already; rename it to have a new one drafted")
-    if name is None:
-        raise StudyError("say which site this is: --name NAME, as the study knows it")
-    require_site_name(name)
-    drafted = suggest(plan, data, name)
-    site_file.write_bytes(drafted.sitefile_text.encode())
-    say(f"wrote {site_file}: a draft; look at")
+        drafted = complete(plan, data, read_text(site_file))
+        say(f"completed {site_file}: what was there is as it was; look at")
+    else:
+        if name is None:
+            raise StudyError("say which site this is: --name NAME, as the study knows it")
+        require_site_name(name)
+        drafted = suggest(plan, data, name)
+        say(f"wrote {site_file}: a draft; look at")
+    write_bytes(site_file, drafted.sitefile_text.encode())
     for note in drafted.notes:
         say(f"  - {note}")
     say(f"next: edit it, then {again}")

@@ -161,12 +161,27 @@ def delete(
 @app.command("withdraw")
 def withdraw(
     name: Annotated[str, typer.Argument(help="The site that withdraws.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     study: Folder = _DEFAULT,
 ) -> None:
     """Delete a site's upload; only its digest stays in the ledger."""
-    digest = predbayes.study.Study(study).withdraw(name)
+    opened = predbayes.study.Study(study)
+    if not yes and (sent := opened.state().sent_by(name)):
+        what = f"{counted(len(sent), 'file')} of {name}"
+        _ask(f"delete {what} for good, and never take its key again?")
+    digest = opened.withdraw(name)
     say(f"{name} has withdrawn; the bytes of its upload {digest[:12]} are deleted")
     say("earlier results contain it: tell everybody who has them, then run predbayes study finish")
+
+
+def _ask(question: str) -> None:
+    """Go on after a yes; where nobody answers, `--yes` is one."""
+    try:
+        if typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        say("", err=True)
+    raise StudyError("nothing was done; --yes does it without asking")
 
 
 @app.command("status")

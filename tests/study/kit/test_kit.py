@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import typer
 
+from predbayes.cli.app import app
 from predbayes.errors import PlanError
 from predbayes.study.kit import kit as kit_module
 from predbayes.study.kit.kit import FILES, Kit, Labels, freeze, inputs_digest
@@ -181,6 +184,12 @@ class TestKit:
         kit, _ = frozen(folder)
         assert kit.fingerprint == kit.plan.fingerprint
         assert kit.fingerprint in (kit.folder / "FINGERPRINT.txt").read_text()
+        commands = re.findall(
+            r"^    predbayes (\w+ \w+)", (kit.folder / "README.txt").read_text(), re.M
+        )
+        assert {"site key", "site check", "site train"} <= set(commands)
+        known = typer.main.get_command(app).commands
+        assert all(b in known[a].commands for a, b in map(str.split, commands))
 
 
 class TestLoad:

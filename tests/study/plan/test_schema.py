@@ -186,6 +186,7 @@ class TestToml:
                 "deadline",
                 "encrypt",
                 "max_weight",
+                "min_rows",  # at its default, so that the text of older plans stays
                 "num_epochs",
                 "retention_days",
             }

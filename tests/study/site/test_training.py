@@ -48,6 +48,13 @@ def training(world, out, *, site="Alpha", learner="logistic-regression"):
     return Training(world.kit, site, world.key(site), Approvals(out.parent), out, learner)
 
 
+def test_a_site_of_few_rows_does_not_take_part(world, tmp_path):
+    few, enough = (SiteRows.of(world.kit.plan, frame(num)) for num in (12, 13))
+    with pytest.raises(DataError, match=r"9 rows to train on are fewer than min_rows = 10"):
+        training(world, tmp_path / "out").run(few)
+    assert training(world, tmp_path / "out").run(enough).upload.info.num_rows == 10
+
+
 class TestRows:
     def test_rows_without_a_target_are_left_out_and_counted(self, world):
         table = frame()

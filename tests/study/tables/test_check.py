@@ -154,8 +154,9 @@ class TestErrors:
         assert "age: no column in the file 'Age'; did you mean 'age'?" in texts(checked.errors)
 
     def test_too_few_rows(self, check):
-        checked = check(rows(1))
-        assert "outcome: known in 1 row, too few to train on" in texts(checked.errors)
+        [text] = texts(check(rows(11)).errors)
+        assert text.startswith("outcome: known in 11 rows; with fewer than min_rows = 10")
+        assert not check(rows(12)).errors
 
 
 class TestWarnings:

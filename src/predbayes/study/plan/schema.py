@@ -248,6 +248,7 @@ class Rules(Section):
     quorum: Annotated[int, Field(gt=0)] = 2
     deadline: datetime.date | None = None
     min_cell: Annotated[int, Field(gt=0)] = 5  # smaller counts are not sent
+    min_rows: Annotated[int, Field(ge=2)] = 10  # with fewer to train on a site does not take part
     min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
     screening: Literal["report", "leave-out"] = "report"
     retention_days: Annotated[int, Field(gt=0)] | None = None  # then uploads are to be deleted

@@ -33,6 +33,10 @@ _QUIET = {
 """Keys that are noise where they are empty."""
 
 
+_LATER = {"rules.min_rows"}
+"""Keys that came later, shown only where they are not at their default: texts of plans stay."""
+
+
 def dump(plan: Plan) -> str:
     """Return the text of a plan, with comments."""
     header = _COMMENTS["draft" if plan.frozen is None else "frozen"]
@@ -60,6 +64,9 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     if name == "target" and values["task"] == "classification":
         del values["unit"], values["transform"]  # a class has neither
     values.pop("network", None)  # which is a section of its own
+    for key, told in type(section).model_fields.items():
+        if f"{name}.{key}" in _LATER and values[key] == told.default:
+            del values[key]
     return {k: v for k, v in values.items() if v or f"{name}.{k}" not in _QUIET}
 
 

@@ -226,6 +226,11 @@ class Training:
     def _require_policy(self, rows: SiteRows) -> None:
         """Refuse what the site's policy forbids, its own patients among reference rows as well."""
         plan, policy = self.kit.plan, self.approvals.policy
+        if (num_rows := len(self._trained_on(rows)[1])) < plan.rules.min_rows:
+            raise DataError(
+                f"{num_rows} rows to train on are fewer than min_rows = {plan.rules.min_rows} of "
+                "the plan: too few to take part"
+            )
         policy.require(plan, self.learner, len(self._trained_on(rows)[1]))
         least = policy.least_cell(plan)
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):

@@ -43,8 +43,6 @@ MIN_TRAIN_ROWS = 50
 MIN_HELD_OUT = 30
 """With fewer the comparison of models at the site has intervals too wide to choose by."""
 
-LEAST_ROWS = 2
-
 MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
 
@@ -301,9 +299,11 @@ def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
 
 def _sizes(plan: Plan, num_rows: int, least: int) -> Iterator[Finding]:
     num_held_out = int(plan.learner.holdout * num_rows)
-    if num_rows - num_held_out < LEAST_ROWS:
-        known = stepped(num_rows, "row", least)
-        yield error(f"{plan.target.name}: known in {known}, too few to train on")
+    if num_rows - num_held_out < plan.rules.min_rows:
+        yield error(
+            f"{plan.target.name}: known in {stepped(num_rows, 'row', least)}; with fewer than "
+            f"min_rows = {plan.rules.min_rows} of the plan to train on a site does not take part"
+        )
     elif num_rows - num_held_out < MIN_TRAIN_ROWS:
         yield warning(
             f"{counted(num_rows - num_held_out, 'row')} to train on: with fewer than "

@@ -27,8 +27,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import tomlkit
 from numpy.typing import NDArray
 
+from predbayes.errors import PlanError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments, toml_value
 from predbayes.study.tables.form import sniff
@@ -159,16 +161,60 @@ def common_codes(cells: Iterable[Cells], min_cell: int) -> tuple[str, ...]:
     return tuple(sorted(text for text, count in rows.items() if count >= min_cell))
 
 
+def complete(plan: Plan, path: Path, text: str) -> Suggestion:
+    """Add to a site's file what it does not say yet; all that somebody wrote stays as it is."""
+    own, document = SiteFile.loads(text), tomlkit.parse(text)
+    form = own.file if "file" in document else sniff(path)
+    settled = [*own.columns, *([plan.target.name] if "target" in document else [])]
+    taken = {own.entry(plan, name).column for name in settled if name in plan.names}
+    cells = [c for c in Cells.of_all(read_raw(form, path), form.decimal) if c.name not in taken]
+    open_ends = [name for name in plan.names if name not in settled]
+    pairs = assign(plan, cells, open_ends)
+    entries = {name: _written(name, proposal) for name, proposal in pairs.items()}
+    if "file" not in document:
+        document["file"] = _table(form.model_dump())
+    if "missing" not in document:
+        codes = common_codes(cells, least_cell(plan))
+        document["missing"] = _table({"codes": codes})
+    columns = document.setdefault("columns", tomlkit.table())
+    for name, entry in entries.items():
+        if name == plan.target.name:
+            document["target"] = _table(entry)
+        elif entry:
+            columns.add(name, tomlkit.parse(assignments({name: entry})[0])[name])
+    added = tomlkit.dumps(document)
+    _require_kept(own, SiteFile.loads(added))
+    notes = [f"{who}: {check}" for who in open_ends for check in _checks(pairs, who, plan)]
+    return Suggestion(added, tuple(notes))
+
+
+def _table(values: Mapping[str, Any]) -> Any:
+    """A section, written as in a draft."""
+    table = tomlkit.table()
+    for key, value in tomlkit.parse("\n".join(assignments(values))).items():
+        table.add(key, value)
+    return table
+
+
+def _require_kept(before: SiteFile, after: SiteFile) -> None:
+    """Refuse to write a file that lost something on the way."""
+    same = {name: after.columns.get(name) for name in before.columns} == before.columns
+    if not same or before.target not in (after.target, SiteColumn()) or before.name != after.name:
+        raise PlanError("this site.toml cannot be completed; rename it to have a new one drafted")
+
+
 # Which column is which
 
 
 Pair = tuple[str, str]  # names of the plan's and of the site's column
 
 
-def assign(plan: Plan, cells: Sequence[Cells]) -> dict[str, Proposal]:
-    """Return the site's column for each of the plan's, and for the target, if there is one."""
+def assign(
+    plan: Plan, cells: Sequence[Cells], names: Sequence[str] | None = None
+) -> dict[str, Proposal]:
+    """Return the site's column for each of the plan's, its target included; or for these alone."""
     columns = {column.name: column for column in cells}
-    pairs = list(itertools.product(plan.names, columns))
+    pairs = list(itertools.product(plan.names if names is None else names, columns))
 
     @cache
     def offer(pair: Pair) -> Proposal:
