@@ -7,6 +7,9 @@ import math
 import random
 from typing import Any
 
+import torch
+
+from predbayes.predictive.families import Categorical
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import (
     Bin,
@@ -22,6 +25,7 @@ from predbayes.study.result.schema import (
     SiteResult,
     StudentResult,
 )
+from predbayes.study.result.scoring import calibration, class_shares, risks, score
 
 HOSPITALS = ("Amsterdam", "Bergen", "Coimbra", "Dresden", "Espoo")
 JUDGED = "Calibrated: its ECE of 0.021 is what a calibrated model of so many rows would show."
@@ -110,6 +114,65 @@ def regression_plan() -> Plan:
     )
 
 
+def event_plan() -> Plan:
+    """Two classes, of which the second is rare, and two thresholds."""
+    plan = regression_plan().model_dump()
+    target = {"name": "readmitted", "task": "classification", "classes": ("no", "yes")}
+    return Plan.model_validate(
+        {
+            **plan,
+            "name": "Readmission",
+            "description": "Tells at discharge who will be back within 30 days, to call them.",
+            "target": target,
+            "upload": {"kind": "predictions"},
+            "measures": {"thresholds": (0.1, 0.2)},
+        }
+    )
+
+
+def event_result(
+    plan: Plan,
+    names: tuple[str, ...] = HOSPITALS,
+    *,
+    can_judge: bool = True,
+    poisoned: bool = False,
+) -> Result:
+    """A result of `event_plan`, whose figures are of rows that were drawn."""
+    num_rows = 800 if can_judge else 48
+    rng = torch.Generator().manual_seed(3)
+    odds = -2 + 1.1 * torch.randn(num_rows, generator=rng).double()
+    targets = torch.bernoulli((0.8 * odds).sigmoid(), generator=rng).long()
+
+    def predicted(noise: float) -> Categorical:
+        said = odds + noise * torch.randn(num_rows, generator=rng).double()
+        return Categorical(torch.stack([torch.zeros_like(said), said], 1).log_softmax(1))
+
+    def scored(noise: float) -> Scores:
+        found = score(plan, predicted(noise), targets)
+        assert found is not None
+        return found
+
+    draw = random.Random(2)
+    sites = tuple(_site(draw, name, scored(0.8), class_rows=(900.0, 120.0)) for name in names)
+    student = predicted(0.0)
+    shown = calibration(student, targets, rng=rng)
+    return Result.model_validate(
+        {
+            **_common(plan, sites, can_judge, num_rows),
+            "sites": (*sites[:-1], _poisoned(sites[-1])) if poisoned else sites,
+            "pool": _pool(plan, ("beta", "temperature", "own and mixture")),
+            "pooled": scored(0.1),
+            "mixture": scored(0.3),
+            "server_only": scored(0.7),
+            "student": _student(scored(0.0)),
+            "paid": _estimate(0.031, 0.012),
+            "class_shares": class_shares(plan, targets),
+            "risks": risks(plan, student, targets, rng=rng),
+            "reliability": shown,
+        }
+    )
+
+
 def classification_result(
     plan: Plan,
     names: tuple[str, ...] = HOSPITALS,
@@ -138,6 +201,8 @@ def classification_result(
             "mixture": _class_scores(0.412, 0.921, num_rows),
             "server_only": _class_scores(0.436, 0.874, num_rows),
             "student": _student(_class_scores(0.203, 0.943, num_rows)),
+            "paid": _estimate(0.233, 0.04),
+            "class_shares": (0.19, *[0.09] * 9),
             "reliability": _reliability(draw, num_rows),
         }
     )
@@ -171,6 +236,7 @@ def regression_result(
             "mixture": _number_scores(0.838, 2.55, num_rows),
             "server_only": _number_scores(0.902, 2.77, num_rows),
             "student": _student(_number_scores(0.752, 2.44, num_rows)),
+            "paid": _estimate(0.15, 0.04),
             "coverage": _coverage(draw, num_rows),
         }
     )
@@ -192,6 +258,9 @@ def without_labels(result: Result) -> Result:
             "mixture": None,
             "server_only": None,
             "student": result.student.model_copy(update={"scores": None}),
+            "paid": None,
+            "class_shares": (),
+            "risks": (),
             "reliability": None,
             "coverage": None,
             "pool": result.pool.model_copy(update={"candidates": (), "curve": (), "num_labels": 0}),
@@ -298,6 +367,7 @@ def _class_scores(nll: float, accuracy: float, num_rows: int) -> Scores:
             "nll": _estimate(nll, 1.2 * nll / math.sqrt(num_rows) + 0.02),
             "accuracy": _estimate(accuracy, 0.6 / math.sqrt(num_rows)),
             "brier": _estimate(1.6 * (1 - accuracy), 0.5 / math.sqrt(num_rows)),
+            "auroc": _estimate(1 - 0.3 * (1 - accuracy), 0.2 / math.sqrt(num_rows)),
         },
     )
 
@@ -308,6 +378,8 @@ def _number_scores(nll: float, rmse: float, num_rows: int) -> Scores:
         metrics={
             "nll": _estimate(nll, 1.1 / math.sqrt(num_rows)),
             "rmse": _estimate(rmse, 3 / math.sqrt(num_rows)),
+            "mae": _estimate(0.8 * rmse, 2.5 / math.sqrt(num_rows)),
+            "r2": _estimate(1 - rmse * rmse / 17, 1.5 / math.sqrt(num_rows)),
             "crps": _estimate(0.55 * rmse, 1.5 / math.sqrt(num_rows)),
             "coverage_95": _estimate(0.948 - 0.004 * rmse, 0.4 / math.sqrt(num_rows)),
             "width_95": _estimate(3.9 * rmse, 2 / math.sqrt(num_rows)),

@@ -60,7 +60,8 @@ class Measure:
     label: str  # what the head of a column says
     meaning: str  # what it is, and which way is better, for readers
     rows: Callable[[Any, Tensor, TargetUnit], Tensor] | None = None  # values by row, (B,)
-    whole: Callable[[Any, Tensor, TargetUnit], Figure | None] | None = None  # of all rows at once
+    # Of all rows at once; of several classes the mean over classes, each against the others.
+    whole: Callable[[Any, Tensor, TargetUnit], Figure | None] | None = None
     after: Callable[[Tensor], Tensor] = lambda mean: mean  # what is done to the mean of the rows
     family: type[Predictive] | None = None  # whose predictives it scores; None is every family
     unit: Literal["nats per row", "share", "target", ""] = ""  # a share of rows; the target's unit
@@ -72,6 +73,11 @@ class Measure:
     compared: bool = True  # stands in tables that compare predictors
     adds: str = "sums of its values and of their squares"  # over sites; empty: nothing does
     later: bool = False  # evaluations of earlier versions are without it
+
+    @property
+    def leads(self) -> bool:
+        """True if it stands before others at the top of a report."""
+        return self.name == "auroc"
 
     @property
     def direction(self) -> str:
@@ -145,7 +151,6 @@ def _of_event(
 
 
 _BINS = "events and other rows, counted in bins of the risk"
-_MACRO = "Of several classes: the mean over classes, each against the others."
 
 _TABLE = (
     Measure(
@@ -195,7 +200,7 @@ _TABLE = (
         "auroc",
         "AUROC",
         "area under the ROC curve: how often a row with the event has a higher risk than one "
-        f"without, 50 % being chance and 100 % perfect. Higher is better. {_MACRO}",
+        "without, 50 % being chance and 100 % perfect. Higher is better.",
         whole=_of_event(Risks.auroc),
         family=Categorical,
         aim=math.inf,
@@ -207,7 +212,7 @@ _TABLE = (
         "average_precision",
         "Average precision",
         "share of events among rows of at least some risk, averaged over events; chance gives the "
-        f"share of events. Higher is better. {_MACRO}",
+        "share of events. Higher is better.",
         whole=_of_event(Risks.average_precision),
         family=Categorical,
         aim=math.inf,
@@ -219,7 +224,7 @@ _TABLE = (
         "slope",
         "Calibration slope",
         "how log odds of the event grow with stated ones. It should be 1; below 1 high risks are "
-        f"too high and low ones too low. {_MACRO}",
+        "too high and low ones too low.",
         whole=_of_event(Risks.slope),
         family=Categorical,
         aim=1.0,
@@ -231,7 +236,7 @@ _TABLE = (
         "intercept",
         "Calibration intercept",
         "by how much stated log odds are too low on average. It should be 0; below 0 risks are too "
-        f"high. {_MACRO}",
+        "high.",
         whole=_of_event(Risks.intercept),
         family=Categorical,
         aim=0.0,
@@ -243,7 +248,7 @@ _TABLE = (
         "observed_expected",
         "Observed / expected",
         "events over the sum of stated risks. It should be 1; below 1 risks are too high on "
-        f"average. {_MACRO}",
+        "average.",
         whole=_of_event(Risks.observed_expected),
         family=Categorical,
         aim=1.0,

@@ -9,9 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 
 from predbayes.errors import MissingPackageError, StudyError
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
+from predbayes.study.report.clinical import risk_words, useful_range
 from predbayes.study.report.report import (
     MOST_SITES,
     column_groups,
@@ -25,6 +29,7 @@ from predbayes.study.report.report import (
 )
 from predbayes.study.report.unlabelled import trusted
 from predbayes.study.result.schema import Estimate, Finding, Result, Scores
+from predbayes.study.result.scoring import risks
 from predbayes.study.wording import bytes_readable, plain
 from tests.study.samples import (
     HARMFUL,
@@ -32,6 +37,8 @@ from tests.study.samples import (
     UNJUDGED,
     classification_plan,
     classification_result,
+    event_plan,
+    event_result,
     regression_plan,
     regression_result,
     without_labels,
@@ -90,6 +97,11 @@ def regression(**more) -> tuple[Plan, Result]:
     return plan, regression_result(plan, **more)
 
 
+def of_event(**more) -> tuple[Plan, Result]:
+    plan = event_plan()
+    return plan, event_result(plan, **more)
+
+
 def pages(plan: Plan, result: Result) -> list[str]:
     """The report, the public report, the card."""
     return [
@@ -102,6 +114,8 @@ def pages(plan: Plan, result: Result) -> list[str]:
 STUDIES = {
     "classification": lambda: classification(poisoned=True),
     "regression": lambda: regression(poisoned=True),
+    "event": lambda: of_event(poisoned=True),
+    "few labels, event": lambda: of_event(can_judge=False),
     "few labels": lambda: classification(can_judge=False),
     "few labels, regression": lambda: regression(can_judge=False),
     "hundred sites": lambda: classification(names=MANY),
@@ -194,7 +208,7 @@ def mentions(text: str, estimate: Estimate, percent: bool = False) -> bool:
     )
 
 
-@pytest.mark.parametrize("make", [classification, regression])
+@pytest.mark.parametrize("make", [classification, regression, of_event])
 def test_every_figure_is_in_the_report(make):
     plan, result = make(poisoned=True)
     text = Page(render_report(plan, result, public=False)).text
@@ -270,17 +284,113 @@ def test_where_rows_are_too_few_it_says_so_and_greys_the_figures_out():
 
 
 @pytest.mark.parametrize(
-    ("control", "words"),
-    [(0.9, "Working together paid"), (0.05, "did not pay"), (0.2, "not clear")],
+    ("paid", "words"),
+    [(0.09, "Working together paid"), (-0.05, "did not pay"), (0.02, "not clear")],
 )
-def test_the_control_without_sites_is_named_first(control, words):
+def test_the_control_without_sites_is_named_first_by_the_paired_difference(paid, words):
     plan, result = classification()
-    nll = Estimate(value=control, low=control - 0.03, high=control + 0.03)
-    metrics = {**result.server_only.metrics, "nll": nll}
-    server_only = result.server_only.model_copy(update={"metrics": metrics})
-    changed = result.model_copy(update={"server_only": server_only})
+    difference = Estimate(value=paid, low=paid - 0.03, high=paid + 0.03)
+    changed = result.model_copy(update={"paid": difference})
     for public in (True, False):
-        assert words in Page(render_report(plan, changed, public=public)).text
+        text = Page(render_report(plan, changed, public=public)).text
+        assert words in text
+        assert f"is {plain(paid, 3)} nats per row" in text
+    old = result.model_copy(update={"paid": None})
+    assert "Working together" not in Page(render_report(plan, old, public=True)).text
+
+
+class TestTheTop:
+    def test_begins_with_the_base_rate_and_who_is_told_apart(self):
+        plan, result = of_event()
+        (risk,) = result.risks
+        share, area = (
+            " ".join(with_interval(one, percent=True))
+            for one in (risk.prevalence, risk.metrics["auroc"])
+        )
+        text = Page(render_report(plan, result, public=True)).text
+        assert f"“yes” is the answer in {share}." in text
+        assert f"the higher risk in {area} of cases (AUROC; 50 % is chance)." in text
+
+    def test_accuracy_stands_beside_that_of_the_most_frequent_answer(self):
+        plan, result = of_event()
+        often = f"{100 * max(result.class_shares):.1f} %"
+        text = Page(render_report(plan, result, public=True)).text
+        assert f"of cases; always to answer “no” would be right in {often}." in text
+        assert f"always “no”: {often}" in text
+        card = Page(render_card(plan, result)).text
+        assert f"Always to answer “no” would be right in {often}" in card
+
+    def test_a_site_that_was_found_and_kept_is_named_before_all_else(self):
+        plan, result = of_event(poisoned=True)
+        kept = result.sites[-1].model_copy(update={"left_out": False})
+        changed = result.model_copy(update={"sites": (*result.sites[:-1], kept)})
+        text = Page(render_report(plan, changed, public=False)).text
+        first = text.index(f"Espoo (kept): {HARMFUL}")
+        assert first < text.index("5 sites made one model together")
+
+    def test_the_recipe_of_the_pool_is_in_the_appendix(self):
+        plan, result = of_event()
+        text = Page(render_report(plan, result, public=True)).text
+        start = text.index("Appendix: how the sites were combined")
+        assert text.index(result.pool.name) > start
+        assert "in the way that fits 200 labelled reference rows best" in text[:start]
+        assert result.pool.name not in Page(render_card(plan, result)).text
+
+
+class TestRisk:
+    def test_every_figure_of_the_event_is_told_with_its_meaning(self):
+        plan, result = of_event()
+        (risk,) = result.risks
+        text = Page(render_report(plan, result, public=True)).text
+        for name, estimate in risk.metrics.items():
+            assert mentions(text, estimate)
+            assert MEASURES[name].meaning in text
+        for one in risk.at:
+            for name, estimate in one.metrics.items():
+                assert mentions(text, estimate, percent=MEASURES[name].is_share)
+
+    def test_the_diagram_is_of_the_risk_and_not_of_the_confidence(self):
+        html = render_report(*of_event(), public=True)
+        assert 'id="risk-' in html
+        assert 'id="decisions-' in html
+        assert 'id="reliability-' not in html
+        assert 'id="reliability-' in render_report(*classification(), public=True)
+
+    def test_of_several_classes_each_is_held_against_the_others(self):
+        plan, result = classification()
+        rng = torch.Generator().manual_seed(0)
+        predictive = Categorical(torch.randn(200, 10, generator=rng).double().log_softmax(1))
+        targets = torch.randint(10, (200,), generator=rng)
+        found = risks(plan, predictive, targets, rng=rng)
+        changed = result.model_copy(update={"risks": found})
+        text = Page(render_report(plan, changed, public=True)).text
+        assert "Each class against the others" in text
+        for risk in found:
+            assert mentions(text, risk.metrics["auroc"])
+            assert mentions(text, risk.metrics["observed_expected"])
+
+    @pytest.mark.parametrize(
+        ("slope", "ratio", "words"),
+        [
+            ((0.8, 1.2), (0.9, 1.1), "Neither the level nor the spread"),
+            ((0.5, 0.8), (0.9, 1.1), "They are too extreme, by more than chance"),
+            ((1.2, 1.8), (0.5, 0.7), "On average the stated risks are too high, and they are not"),
+        ],
+    )
+    def test_whether_risks_are_right_is_said_in_words(self, slope, ratio, words):
+        risk = of_event()[1].risks[0]
+        metrics = {
+            name: Estimate(value=sum(ends) / 2, low=ends[0], high=ends[1])
+            for name, ends in (("slope", slope), ("observed_expected", ratio))
+        }
+        assert words in risk_words(risk.model_copy(update={"metrics": metrics}))
+        none = risk.model_copy(update={"metrics": {}})
+        assert risk_words(none).startswith("There are too few events")
+
+    def test_where_the_curve_is_above_both_others(self):
+        curve = [(0.1, 0.2, 0.21), (0.2, 0.15, 0.1), (0.3, 0.1, -0.1), (0.4, 0.0, -1.0)]
+        assert useful_range(curve) == (0.2, 0.3)
+        assert useful_range(curve[:1]) is None
 
 
 def test_without_labels_nothing_is_claimed():
@@ -461,11 +571,12 @@ def test_columns_that_differ_in_nothing_but_their_names_stand_together():
     assert ward.values == "surgery, medicine, paediatrics; other words count as “other”"
 
 
-def test_the_card_has_every_column_and_class():
+def test_the_card_has_columns_and_classes_and_no_long_list():
     text = Page(render_card(*classification())).text
-    assert all(name in text for name in classification_plan().columns)
     assert "pixel_0_0 to pixel_7_7 (64 columns) number" in text
-    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in text
+    assert "pixel_3_3" not in text  # a list of 64 names is for the plan
+    assert "0, 1, 2, …, 9 (10 in all)" in text
+    assert "no, yes." in Page(render_card(*of_event())).text
 
 
 @pytest.mark.parametrize("make", [classification, regression])
@@ -474,6 +585,7 @@ def test_the_card_says_each_thing_about_calibration_once(make):
         plan, result = make(can_judge=can_judge)
         text = Page(render_card(plan, result)).text
         assert text.count(result.verdict) == 1
+        assert text.count("never exactly 0") <= 1
         assert ("could not be judged" in text) is not can_judge
 
 
@@ -485,10 +597,14 @@ def test_an_nll_of_numbers_says_what_its_unit_is():
     assert nll_note(changed).endswith("one unit being a factor of 2.03.")
 
 
-@pytest.mark.parametrize("make", [classification, regression])
+@pytest.mark.parametrize("make", [classification, regression, of_event])
 def test_headings_stay_with_their_figures_in_print(make):
     html = render_report(*make(), public=False)
-    for heading, figure in (("How good it is", "comparison"), ("Calibration", "reliability|pit")):
+    for heading, figure in (
+        ("How good it is, compared", "comparison"),
+        ("Calibration", "reliability|pit|risk"),
+        *([("What decisions gain", "decisions")] if make is of_event else []),
+    ):
         start = html.index(f"<h2>{heading}</h2>")
         assert html[:start].rstrip().endswith('<section class="together">')
         assert re.search(rf'id="({figure})-', html[start : html.index("</section>", start)])

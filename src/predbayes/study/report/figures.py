@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from predbayes.optional import require
-from predbayes.study.result.schema import Bin, Coverage, Estimate, Reliability
+from predbayes.study.result.schema import Bin, Coverage, Estimate, Reliability, RiskBin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def whiskers(
     The name is distinct within a page, the description for readers who cannot see the figure. With
     ``zero`` there is a line at zero that points are compared with.
     """
-    with _drawing(7.0, 0.8 + 0.235 * len(entries)) as (figure, (axes,)):
+    with _drawing(4.6, 0.8 + 0.235 * len(entries)) as (figure, (axes,)):
         low, high = _window(entries, zero)
         for place, entry in enumerate(entries):
             _draw_whisker(axes, place, entry, low, high)
@@ -118,15 +118,53 @@ def reliability_diagram(diagram: Reliability) -> str:
     with _drawing(4.6, 4.5, (3.2, 1.0)) as (figure, (upper, lower)):
         bins = [b for b in diagram.bins if b.count > 0]
         _draw_diagram(upper, bins)
-        counts = [b.count for b in bins]
-        places = [b.confidence for b in bins]
-        bars = lower.bar(places, counts, 0.028, color="#9A9A9A", edgecolor=_INK, linewidth=0.5)
-        said = [f"{count:,}" for count in counts]
-        lower.bar_label(bars, said, padding=3, rotation=90, fontsize=_SIZE - 1.5)
-        lower.set(xlim=(0, 1), ylim=(0, 1.75 * max(counts, default=1)), yticks=())
+        _draw_counts(lower, bins)
         lower.set(xlabel="confidence that the model states", ylabel="rows")
-        _plain(lower, "x")
         return _svg(figure, "reliability", "Reliability diagram: accuracy against confidence")
+
+
+def risk_diagram(bins: Sequence[RiskBin], event: str) -> str:
+    """Draw how often the event comes at each stated risk, over the counts of rows."""
+    with _drawing(4.6, 4.5, (3.2, 1.0)) as (figure, (upper, lower)):
+        drawn = [
+            Bin(
+                count=b.count,
+                confidence=b.risk,
+                accuracy=b.observed,
+                null_low=b.null_low,
+                null_high=b.null_high,
+            )
+            for b in bins
+        ]
+        _draw_diagram(upper, drawn)
+        upper.set_ylabel("share with the event")
+        _draw_counts(lower, drawn)
+        lower.set(xlabel="risk that the model states", ylabel="rows")
+        return _svg(figure, "risk", f"Observed share of {event} against the stated risk")
+
+
+def decision_curve(
+    curve: Sequence[tuple[float, float, float]], thresholds: Sequence[float], event_rate: float
+) -> str:
+    """Draw the net benefit of following the model, of treating everybody and of treating nobody."""
+    with _drawing(4.6, 3.0) as (figure, (axes,)):
+        places, gained, everybody = (list(column) for column in zip(*curve, strict=True))
+        most = max(event_rate, *gained)
+        axes.plot(places, gained, color=_LINE, linewidth=1.6, label="follow the model")
+        axes.plot(
+            places, everybody, color=_INK, linewidth=1.0, linestyle=(0, (5, 2)), label="treat all"
+        )
+        axes.axhline(0, color=_QUIET, linewidth=1.0, linestyle=":", label="treat nobody")
+        for threshold in thresholds:
+            axes.axvline(threshold, color=_GRID, linewidth=1.2, zorder=0)
+        # Above the greatest risk nobody is treated: there is nothing to see.
+        last = max((t for t, gain in zip(places, gained, strict=True) if gain), default=1.0)
+        end = min(1.0, max(0.2, last, *thresholds) + 0.05)
+        axes.set(xlim=(0, end), ylim=(-0.25 * most, 1.12 * most))
+        axes.set(xlabel="risk from which on one treats", ylabel="net benefit per row")
+        axes.legend(loc="upper right")
+        _plain(axes, "both")
+        return _svg(figure, "decisions", "Net benefit against the threshold of treatment")
 
 
 def pit(coverage: Coverage) -> str:
@@ -305,6 +343,17 @@ def _draw_diagram(axes: Axes, bins: Sequence[Bin]) -> None:
     axes.tick_params(labelbottom=False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1.2)
     _plain(axes, "both")
+
+
+def _draw_counts(axes: Axes, bins: Sequence[Bin]) -> None:
+    """How many rows each bin has, as bars with their numbers."""
+    counts = [b.count for b in bins]
+    places = [b.confidence for b in bins]
+    bars = axes.bar(places, counts, 0.028, color="#9A9A9A", edgecolor=_INK, linewidth=0.5)
+    said = [f"{count:,}" for count in counts]
+    axes.bar_label(bars, said, padding=3, rotation=90, fontsize=_SIZE - 1.5)
+    axes.set(xlim=(0, 1), ylim=(0, 1.75 * max(counts, default=1)), yticks=())
+    _plain(axes, "x")
 
 
 def _diagonal(axes: Axes, end: float = 100.0) -> None:

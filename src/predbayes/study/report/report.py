@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from predbayes.errors import StudyError
 from predbayes.pools.auto import site_component
@@ -25,6 +25,16 @@ from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.schema import Category, Column, Plan
 from predbayes.study.report import figures
+from predbayes.study.report.clinical import (
+    OF_CLASSES,
+    curve_words,
+    event_of,
+    lines_of,
+    most_frequent,
+    paid_words,
+    risk_words,
+    threshold_measures,
+)
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
 from predbayes.study.report.unlabelled import opening, trusted
@@ -36,6 +46,8 @@ from predbayes.study.wording import counted, decimals, plain
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
 _MOST_NAMES = 8  # in one cell
+_SHOWN_NAMES = 3  # at the begin of a longer list
+_AT_SITES = ("auroc", "slope", "observed_expected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,7 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         tally=tally,
         numbers={site.site: number for number, site in enumerate(shown.sites, 1)},
         contenders=contenders,
-        worth=_worth(result),
+        paid=paid_words(result.paid),
         figures=_figures(shown, contenders, drawn),
         num_drawn=len(drawn),
         num_most=MOST_SITES,
@@ -225,11 +237,21 @@ def _sites_table(result: Result) -> ScoreTable | None:
     if result.at_sites is None:
         return None
     labels = _labels(result)
+    found = result.at_sites
     alone = [
-        Contender(labels.get(site.site, site.site), "site", site.scores)
-        for site in result.at_sites.sites
+        Contender(labels.get(site.site, site.site), "site", _with_risk(site.scores, site.risks))
+        for site in found.sites
     ]
-    return _score_table([Contender("All of them", "student", result.at_sites.pooled), *alone])
+    pooled = _with_risk(found.pooled, found.risks)
+    return _score_table([Contender("All of them", "student", pooled), *alone])
+
+
+def _with_risk(scores: Scores, risks: Sequence[ClassRisk]) -> Scores:
+    """Scores with what was found of the risk of an event."""
+    if len(risks) != 1:
+        return scores
+    of_risk = {name: risks[0].metrics[name] for name in _AT_SITES if name in risks[0].metrics}
+    return scores.model_copy(update={"metrics": {**scores.metrics, **of_risk}})
 
 
 def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
@@ -238,6 +260,20 @@ def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:
     for name, column in columns.items():
         groups.setdefault(_described(column), []).append(name)
     return [ColumnGroup(tuple(names), *described) for described, names in groups.items()]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names; of many the first and the last, and how many there are.
+
+    Examples:
+        >>> listed(["a", "b"])
+        'a, b'
+        >>> listed([f"code {k}" for k in range(40)])
+        'code 0, code 1, code 2, …, code 39 (40 in all)'
+    """
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_SHOWN_NAMES])}, …, {names[-1]} ({len(names):,} in all)"
 
 
 def _described(column: Column) -> tuple[str, str, str, str]:
@@ -250,20 +286,9 @@ def _described(column: Column) -> tuple[str, str, str, str]:
         missing += "; a site may lack the column"
     if isinstance(column, Category):
         other = "; other words count as “other”" if column.other else ""
-        return "category", "", ", ".join(column.categories) + other, missing
+        return "category", "", listed(column.categories) + other, missing
     values = "any" if column.range is None else " to ".join(map(plain, column.range))
     return "number", column.unit, values, missing
-
-
-def _worth(result: Result) -> Literal["better", "worse", "unclear"] | None:
-    """The model against the coordinator's labels alone, by their intervals of NLL."""
-    scores, alone = result.student.scores, result.server_only
-    if scores is None or alone is None:
-        return None
-    model, control = scores.metrics["nll"], alone.metrics["nll"]
-    if model.high < control.low:
-        return "better"
-    return "worse" if model.low > control.high else "unclear"
 
 
 # Figures
@@ -280,8 +305,16 @@ def _figures(
         drawings["influence"] = _influence(result, drawn)
     if any(math.isfinite(nll) for _, nll in result.pool.curve):
         drawings["curve"] = figures.pool_curve(result.pool.curve)
-    if result.reliability is not None:
+    event = event_of(result)
+    if event is not None and event.bins:
+        drawings["risk"] = figures.risk_diagram(event.bins, event.name)
+    elif result.reliability is not None:
         drawings["reliability"] = figures.reliability_diagram(result.reliability)
+    if event is not None and event.curve:
+        thresholds = [one.threshold for one in event.at]
+        drawings["decisions"] = figures.decision_curve(
+            event.curve, thresholds, event.prevalence.value
+        )
     if result.coverage is not None:
         drawings["pit"] = figures.pit(result.coverage)
         drawings["levels"] = figures.levels(result.coverage)
@@ -394,14 +427,25 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
     scores = _score_table(more["contenders"])
     return render_page(
         template,
-        {"interval": with_interval, "weight": _weight},
+        {
+            "interval": with_interval,
+            "weight": _weight,
+            "lines": lines_of,
+            "listed": listed,
+            "risk_words": risk_words,
+            "curve_words": curve_words,
+            "threshold_measures": threshold_measures,
+        },
         plan=plan,
         result=result,
         measures=scores.measures,
         score_table=scores.table,
         influences=_influences(result.sites),
         nll_note=nll_note(plan),
-        ece_meaning=MEASURES["ece"].meaning,
+        event=event_of(result),
+        most_frequent=most_frequent(plan, result),
+        named=MEASURES,
+        of_classes=[MEASURES[name] for name in OF_CLASSES],
         finished=f"{result.finished[:16].replace('T', ' ')} UTC",
         **more,
     )
