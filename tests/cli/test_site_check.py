@@ -157,7 +157,9 @@ class TestAsked:
             "predictions on 300 reference rows, about 2 kB, in one signed file, "
             "after somebody here approves it",
         ]
-        assert "a model of your choice: auto, network, small-network, logistic-regression" in lines[3]
+        assert (
+            "a model of your choice: auto, network, small-network, logistic-regression" in lines[3]
+        )
         assert "20% of your rows, never trained on" in lines[4]
         assert lines[-1] == f"fingerprint: {kit.plan.fingerprint}"
 

@@ -11,6 +11,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.tables.coding import code_table, code_targets
 from predbayes.study.tables.mapping import read_site_table, to_number, to_point
 from predbayes.study.tables.sitefile import SiteFile
+from predbayes.study.tables.suggest import suggest
 
 PLAN = """
 format = 1
@@ -269,3 +270,81 @@ class TestRefusals:
             read_site_table(plan, SiteFile(format=1, name="B"), tmp_path / "rows.xlsx")
         with pytest.raises(DataError, match="cannot read"):
             read_site_table(plan, SiteFile(format=1, name="B"), tmp_path / "rows.csv")
+
+
+class TestLimitsDaysTitles:
+    """What laboratories and registries write, read as site.toml says."""
+
+    PLAN = Plan.loads(
+        """
+format = 1
+name = "ward"
+[target]
+name = "ill"
+task = "classification"
+classes = ["no", "yes"]
+[columns]
+crp = { type = "number", unit = "mg/l", range = [0, 500], missing = "impute" }
+age = { type = "number", unit = "years", range = [0, 120] }
+stay = { type = "number", unit = "days", range = [0, 400] }
+[reference]
+"""
+    )
+    ROWS = (
+        "crp;Geburtsdatum;ein;aus;ill\n"
+        "<5;01.07.1960;01.07.2020;11.07.2020;no\n"
+        "> 200;02.01.1990;02.01.2020;02.01.2020;yes\n"
+        "7,5;31.12.1950;31.12.2020;01.01.2021;no\n"
+    )
+    AGE = 'age = { column = "Geburtsdatum", date = "%d.%m.%Y", until = "ein" }\n'
+    STAY = 'stay = { column = "ein", date = "%d.%m.%Y", until = "aus" }\n'
+
+    def read(self, tmp_path, crp, *, age=AGE, stay=STAY, title=""):
+        path = tmp_path / "rows.csv"
+        path.write_text(title + self.ROWS)
+        head = 'format = 1\nname = "B"\n[file]\ndelimiter = ";"\ndecimal = ","\n'
+        skip = f"skip = {title.count(chr(10))}\n[columns]\n"
+        return read_site_table(self.PLAN, SiteFile.loads(head + skip + crp + age + stay), path)
+
+    @pytest.mark.parametrize(
+        ("limit", "cells"),
+        [
+            ("value", ["5.0", "200.0", "7.5"]),
+            ("half", ["2.5", "200.0", "7.5"]),
+            ("missing", ["", "", "7.5"]),
+            ("refuse", ["<5", "> 200", "7.5"]),
+        ],
+    )
+    def test_limits(self, tmp_path, limit, cells):
+        assert [*self.read(tmp_path, f'crp = {{ limit = "{limit}" }}\n')["crp"]] == cells
+
+    def test_a_factor_is_of_limits_too(self, tmp_path):
+        read = self.read(tmp_path, 'crp = { limit = "value", factor = 10 }\n')
+        assert [*read["crp"]] == ["50.0", "2000.0", "75.0"]
+
+    def test_days_become_times_in_the_plans_unit(self, tmp_path):
+        read = self.read(tmp_path, "")
+        assert [round(float(cell)) for cell in read["age"]] == [60, 30, 70]
+        assert [*read["stay"]] == ["10.0", "0.0", "1.0"]
+        read = self.read(tmp_path, "", age=self.AGE.replace('"ein"', '"2030-07-01"'))
+        assert round(float(read["age"].iloc[0])) == 70
+
+    def test_an_end_that_is_no_column_is_named(self, tmp_path):
+        with pytest.raises(DataError, match="age: no column in the file 'eing'"):
+            self.read(tmp_path, "", age=self.AGE.replace('"ein"', '"eing"'))
+
+    def test_lines_above_the_names(self, tmp_path):
+        read = self.read(tmp_path, "", title="Abteilung Innere\n\n")
+        assert read.index.tolist() == [4, 5, 6]
+
+    def test_all_of_it_is_proposed(self, tmp_path):
+        path = tmp_path / "rows.csv"
+        title, (names, *rows) = "Export 2024;;;;\n\n", self.ROWS.splitlines()
+        path.write_text("\n".join([title + names, *(rows * 10)]))
+        drafted = suggest(self.PLAN, path, "B")
+        own = SiteFile.loads(drafted.sitefile_text)
+        assert (own.file.skip, own.file.delimiter, own.file.decimal) == (2, ";", ",")
+        assert own.columns["crp"].limit == "half"
+        assert own.columns["age"].column == "Geburtsdatum"
+        assert 'write date = "%d.%m.%Y"' in " ".join(drafted.notes)
+        assert not any("200" in note for note in drafted.notes)

@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +23,8 @@ from predbayes.study.tables.sitefile import FileForm
 from predbayes.study.tables.textfile import DELIMITERS
 
 _SAMPLE_LINES = 200
+_SAMPLE_LETTERS = 2_000_000
+_MAX_TITLE = 20  # lines in which the names of the columns are looked for
 
 
 def read_reference(path: Path) -> pd.DataFrame:
@@ -64,13 +67,16 @@ def sniff(path: Path) -> FileForm:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     encoding = _encoding(content)
     text = content.decode(encoding, "replace").removeprefix("\ufeff")
-    best = max(DELIMITERS, key=lambda mark: _regularity(text, mark))
-    rows = _sample(text, best)
+    lines = text[:_SAMPLE_LETTERS].splitlines(keepends=True)
+    titles = {mark: _title_lines(lines, mark) for mark in DELIMITERS}
+    below = {mark: "".join(lines[titles[mark] :]) for mark in DELIMITERS}
+    best = max(DELIMITERS, key=lambda mark: _regularity(below[mark], mark))
+    rows = _sample(below[best], best)
     cells = [cell.strip() for row in rows[1:] for cell in row]
     with_comma = sum(bool(re.fullmatch(r"[+-]?\d+,\d+", cell)) for cell in cells)
     with_point = sum(bool(re.fullmatch(r"[+-]?\d+\.\d+", cell)) for cell in cells)
     decimal = "," if with_comma > with_point else "."
-    return FileForm(delimiter=best, decimal=decimal, encoding=encoding)  # type: ignore[arg-type]
+    return FileForm(delimiter=best, decimal=decimal, encoding=encoding, skip=titles[best])  # type: ignore[arg-type]
 
 
 def _encoding(content: bytes) -> str:
@@ -92,6 +98,13 @@ def _sample(text: str, delimiter: str) -> list[list[str]]:
         return [row for row, _ in zip(rows, range(_SAMPLE_LINES), strict=False) if row]
     except csv.Error:
         return []
+
+
+def _title_lines(lines: Sequence[str], delimiter: str) -> int:
+    """Lines above the names: with one cell at most, and then lines with several follow."""
+    cells = [line.split(delimiter) for line in lines[:_MAX_TITLE]]
+    filled = [sum(bool(cell.strip(' "\r\n')) for cell in line) for line in cells]
+    return next((n for n, count in enumerate(filled) if count > 1), 0)
 
 
 def _regularity(text: str, delimiter: str) -> tuple[float, int]:

@@ -1,12 +1,15 @@
 """A site's table in the plan's columns, words and units, by the site's own file.
 
 A cell goes through it in this order: a missing code becomes an empty cell; a recode gives the
-plan's word or number, and is final; a number becomes value * factor + offset. What is left is text
-as `coding` takes it, and the rows keep their lines in the site's file. No message repeats a cell.
+plan's word or number, and is final; a limit such as <5 becomes a number, if the file says which; a
+day becomes the time from it to another; a number becomes value * factor + offset. What is left is
+text as `coding` takes it, and the rows keep their lines in the site's file. No message repeats a
+cell.
 """
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,11 +17,12 @@ from pathlib import Path
 import pandas as pd
 
 from predbayes.errors import DataError, no_such
-from predbayes.study.plan.schema import Number, Plan
+from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.tables.coding import NUMBER, as_texts, read_frame
 from predbayes.study.tables.problem import Kind, Problem, least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
+from predbayes.study.tables.vocabulary import normal_unit
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 """Of tables that are text."""
@@ -32,6 +36,8 @@ _DESCRIBE = Remedies(
     ),
     ragged=f"; look at the delimiter in {SITE_FILE}",
 )
+_LIMIT = re.compile(r"([<>≤≥])=?\s*(\S+)")
+_DAYS = {"years": 365.25, "months": 365.25 / 12, "h": 1 / 24}  # in one unit; else days
 _COMMA_NUMBER = re.compile(
     r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3}){2,}", re.ASCII
 )
@@ -66,6 +72,7 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
                 delimiter=form.delimiter,
                 encoding=form.encoding,
                 blank_rows=False,  # spreadsheets leave lines of delimiters
+                skip=form.skip,
             )
         case suffix:
             raise DataError(
@@ -88,9 +95,12 @@ def translate(
         entry = site.entry(plan, name)
         if entry.column not in raw.columns:
             continue
-        change = _cell_change(entry, site, is_number=isinstance(plan.column(name), Number))
+        column = plan.column(name)
+        change = _cell_change(entry, site, is_number=isinstance(column, Number))
         texts = list(raw[entry.column])
         cells = [change(text) for text in texts]
+        if entry.date:
+            cells = _times(entry, column, cells, _ends(entry, raw))
         columns[name] = [t if cell is None else cell for t, cell in zip(texts, cells, strict=True)]
         lines = tuple(
             line for line, cell in zip(raw.index.tolist(), cells, strict=True) if cell is None
@@ -112,10 +122,68 @@ def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Pr
     names = [str(name) for name in header]
     for name in plan.names:
         entry = site.target if name == plan.target.name else site.columns.get(name)
-        if entry is not None and entry.column and entry.column not in names:
-            detail = no_such("column in the file", entry.column, names)
-            problems.append(Problem(Kind.MISNAMED, name, detail=detail))
+        asked = () if entry is None else (entry.column, "" if _day(entry.until) else entry.until)
+        problems += [
+            Problem(Kind.MISNAMED, name, detail=no_such("column in the file", theirs, names))
+            for theirs in asked
+            if theirs and theirs not in names
+        ]
     return problems
+
+
+def is_limit(text: str) -> bool:
+    """Return whether a cell says no more than that a number is below or above another.
+
+    Examples:
+        >>> is_limit("<5"), is_limit("> 100"), is_limit("5")
+        (True, True, False)
+    """
+    return _LIMIT.fullmatch(text) is not None
+
+
+def _limited(text: str, entry: SiteColumn, decimal: str) -> float | str | None:
+    """The number that stands for a limit, or an empty cell; None where it is for others to say."""
+    found = _LIMIT.fullmatch(text) if entry.limit != "refuse" else None
+    number = to_number(found[2], decimal) if found else None
+    if found is None or number is None:
+        return None
+    if entry.limit == "missing":
+        return ""
+    return number / 2 if entry.limit == "half" and found[1] in "<≤" else number
+
+
+def _day(text: str, form: str = "%Y-%m-%d") -> datetime.date | None:
+    try:
+        return datetime.datetime.strptime(text, form).date()  # a day has no zone
+    except ValueError:
+        return None
+
+
+def _ends(entry: SiteColumn, raw: pd.DataFrame) -> list[datetime.date | None]:
+    """The days to which time is counted, one for each row."""
+    if fixed := _day(entry.until):
+        return [fixed] * len(raw)
+    if entry.until not in raw.columns:
+        return [None] * len(raw)  # which is said elsewhere
+    return [_day(text, entry.date) for text in raw[entry.until]]
+
+
+def _times(
+    entry: SiteColumn,
+    column: Number | Category,
+    cells: Sequence[str | None],
+    ends: Sequence[datetime.date | None],
+) -> list[str | None]:
+    """Days as the time from each of them to its end, in the plan's unit."""
+    days = _DAYS.get(normal_unit(column.unit), 1.0)
+    times: list[str | None] = []
+    for cell, end in zip(cells, ends, strict=True):
+        begin = _day(cell or "", entry.date)
+        if begin is None or end is None:
+            times.append(cell)  # whoever reads it next says that it is no number
+        else:
+            times.append(repr((end - begin).days / days * entry.factor + entry.offset))
+    return times
 
 
 def to_point(text: str, decimal: str) -> str | None:
@@ -186,7 +254,12 @@ def _cell_change(
         key = key_of(text, decimal, is_number=is_number)
         if key in final or not is_number:
             return final.get(key, text)
-        number = to_number(text, decimal)
+        limit = _limited(text, entry, decimal)
+        if limit == "":
+            return ""
+        number = to_number(text, decimal) if limit is None else float(limit)
+        if limit is not None and number is not None:
+            return repr(number * entry.factor + entry.offset)
         if number is None or (entry.factor, entry.offset) == (1.0, 0.0):
             return to_point(text, decimal)
         return repr(number * entry.factor + entry.offset)

@@ -6,13 +6,15 @@
     officer = "predbayes-ed25519 …"  whose signed approvals alone count
     allow_networks = ["hearts"]    networks of the consortium's own that may run here, by name
     policy = "policy.toml"         floors that no plan can lower; or a section [policy]
-    [file]                         delimiter, decimal, encoding
+    [file]                         delimiter, decimal, encoding, lines above the names
     [missing]                      codes that mean "missing" in every column
     [columns]                      one line for each column of the plan that needs one
     [target]                       the same keys, for what is predicted
 
     chol = { column = "Cholesterin", factor = 38.67, missing = ["0"] }
     sex = { column = "Geschlecht", recode = { m = "male", w = "female" } }
+    crp = { limit = "half" }       <5 becomes 2.5
+    age = { column = "Geburtstag", date = "%d.%m.%Y", until = "Aufnahme" }
 
 A column without an entry has the plan's name and is taken as it is. This is the form of the file
 alone, so it loads without torch and pandas; `mapping` applies it to a table.
@@ -25,9 +27,17 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, PrivateAttr, Tag
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
 
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import SiteName
@@ -80,6 +90,7 @@ class FileForm(Section):
     delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] = ","
     decimal: Literal[".", ","] = "."
     encoding: Annotated[str, AfterValidator(_known_encoding)] = "utf-8"
+    skip: Annotated[int, Field(ge=0, le=100)] = 0  # lines above the names of the columns
 
 
 class MissingCodes(Section):
@@ -96,6 +107,18 @@ class SiteColumn(Section):
     offset: Finite = 0.0  # value * factor + offset
     recode: Annotated[dict[str, str], BeforeValidator(_words)] = Field(default_factory=dict)
     missing: Codes = ()
+    # What a cell such as <5 or >100 becomes: an error, the number, half of it if <, an empty cell.
+    limit: Literal["refuse", "value", "half", "missing"] = "refuse"
+    date: str = ""  # how days are written, such as "%d.%m.%Y"; the number is the time from there
+    until: str = ""  # to the day in this column, or to this day, such as 2024-12-31
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.date) != bool(self.until):
+            raise ValueError(
+                'date and until go together, such as date = "%d.%m.%Y", until = "2024-12-31"'
+            )
+        return self
 
 
 class Policy(Limits):

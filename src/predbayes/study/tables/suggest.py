@@ -34,7 +34,7 @@ from predbayes.errors import PlanError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments, toml_value
 from predbayes.study.tables.form import sniff
-from predbayes.study.tables.mapping import key_of, read_raw, to_number
+from predbayes.study.tables.mapping import is_limit, key_of, read_raw, to_number
 from predbayes.study.tables.problem import least_cell
 from predbayes.study.tables.sitefile import FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.vocabulary import (
@@ -60,6 +60,11 @@ _GAIN = 0.3  # by which a factor must improve the fit
 _WORD_LIKENESS = 0.75
 _MAX_WORD = 30  # letters of a word that may be a code; longer ones are somebody's remarks
 _MAX_NAMED = 10
+_DAYS = {
+    "%d.%m.%Y": re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}"),
+    "%Y-%m-%d": re.compile(r"\d{4}-\d{1,2}-\d{1,2}"),
+    "%d/%m/%Y": re.compile(r"\d{1,2}/\d{1,2}/\d{4}"),
+}
 _CODE_WORDS = frozenset({"9", "99", "999", "-1", "-9", "-99", "-999"})  # in columns of words
 
 
@@ -172,7 +177,7 @@ def complete(plan: Plan, path: Path, text: str) -> Suggestion:
     pairs = assign(plan, cells, open_ends)
     entries = {name: _written(name, proposal) for name, proposal in pairs.items()}
     if "file" not in document:
-        document["file"] = _table(form.model_dump())
+        document["file"] = _table(_shown(form))
     if "missing" not in document:
         codes = common_codes(cells, least_cell(plan))
         document["missing"] = _table({"codes": codes})
@@ -292,7 +297,15 @@ def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> P
             f"{int(rows[odd & ~named].sum())} values may be codes for missing: list them with "
             "--show-values"
         )
-    words = cells.no_numbers
+    limits = {w: n for w, n in cells.no_numbers.items() if is_limit(w)}
+    if limits:
+        checks.append("cells such as <5 are taken for half of it, such as >100 for the number")
+    if how := _date_form(cells.no_numbers):
+        checks.append(
+            f'days: write date = "{how}" and until = "the column, or the day, that time is counted '
+            'to"'
+        )
+    words = {w: n for w, n in cells.no_numbers.items() if w not in limits}
     # Digits alone may be somebody's value, in a spelling that is not understood.
     lettered = {w: n for w, n in words.items() if re.search(r"[^\W\d_]", w)}
     frequent = _frequent(lettered, min_cell)
@@ -300,11 +313,24 @@ def _propose_number(ours: str, column: Number, cells: Cells, min_cell: int) -> P
         advice = "add them to missing if they mean that"
         checks.append(_told(words, frequent, "no number", advice))
     kept = ~named
-    fit = _fit(column, converted[kept], rows[kept], cells.num_filled - float(rows[named].sum()))
+    num_left = cells.num_filled - float(rows[named].sum()) - sum(limits.values())
+    fit = _fit(column, converted[kept], rows[kept], num_left)
     entry = SiteColumn(
-        column=cells.name, factor=conversion.factor, offset=conversion.offset, missing=missing
+        column=cells.name,
+        factor=conversion.factor,
+        offset=conversion.offset,
+        missing=missing,
+        limit="half" if limits else "refuse",
     )
     return Proposal(entry, tuple(checks), fit, frequent)
+
+
+def _date_form(words: Mapping[str, int]) -> str:
+    """How days are written, if most of these words are days."""
+    for form, how in _DAYS.items():
+        if words and sum(bool(how.fullmatch(w)) for w in words) > len(words) / 2:
+            return form
+    return ""
 
 
 def _best_conversion(
@@ -445,7 +471,7 @@ def _write(
         f"# key = {toml_value(f'{name}.key')}  # the private key, beside this file",
         "",
         "[file]",
-        *assignments(form.model_dump()),
+        *assignments(_shown(form)),
         "",
         "# What means missing in every column.",
         "[missing]",
@@ -461,6 +487,10 @@ def _write(
         lines += _column_lines(plan, ours, pairs)
     lines += ["", f"# What is predicted: {_plan_words(plan, plan.target.name)}.", "[target]"]
     return "\n".join([*lines, *_target_lines(plan, pairs)]) + "\n"
+
+
+def _shown(form: FileForm) -> dict[str, Any]:
+    return form.model_dump(exclude=None if form.skip else {"skip"})
 
 
 def _column_lines(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Iterator[str]:

@@ -46,6 +46,7 @@ def read_csv(
     delimiter: str = ",",
     encoding: str = "UTF-8",
     blank_rows: bool = True,
+    skip: int = 0,
 ) -> pd.DataFrame:
     """Read a file's rows by line; names of columns may be there twice.
 
@@ -55,8 +56,9 @@ def read_csv(
         delimiter: Between cells.
         encoding: A byte order mark is no part of the first name.
         blank_rows: Whether a line of delimiters alone is a row; an empty line is none.
+        skip: Lines above the names, such as titles.
     """
-    text = _decoded(path, encoding, remedies)
+    text = "".join(_decoded(path, encoding, remedies).splitlines(keepends=True)[skip:])
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
@@ -64,16 +66,17 @@ def read_csv(
         header = [name.strip() for name in next(reader, [])]
         require_names(path, header)
         _require_split(path, header, delimiter, remedies)
-        begins = reader.line_num + 1
+        begins = skip + reader.line_num + 1
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells) or (cells and blank_rows):
                 lines.append(begins)
                 rows.append(cells)
-            begins = reader.line_num + 1
+            begins = skip + reader.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path.name}: line {reader.line_num} is not CSV; look for a stray quotation mark"
+            f"{path.name}: line {skip + reader.line_num} is not CSV; look for a stray quotation "
+            "mark"
         ) from error
     ragged = [line for line, row in zip(lines, rows, strict=True) if len(row) != len(header)]
     if ragged:
