@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from predbayes.data.features import NUM_FILTERS, patch_features
 from predbayes.data.files import data_root, find_file, read_content
 from predbayes.data.images import parse_cifar, parse_idx
 from predbayes.data.registry import DATASETS, count_rows, load
@@ -47,6 +48,26 @@ def test_images_are_scaled_by_the_training_pixels(mnist, rng):
     assert images.test_targets.tolist() == list(range(10))
     assert_standardised(images.train_inputs)
     assert abs(float(images.test_inputs.mean())) > 1e-3
+
+
+def test_features_of_photographs_tell_what_is_in_them():
+    """Stripes that lie or stand, at any phase: no linear rule for pixels, one for features."""
+    rng = generator(0, "stripes")
+    phase = 6.3 * torch.rand(400, 1, 1, 1, generator=rng)
+    along = torch.arange(32.0).reshape(1, 1, 1, 32)
+    lying = torch.arange(400) % 2 == 0
+    images = torch.sin(along + phase).expand(400, 3, 32, 32)
+    images = torch.where(lying.reshape(-1, 1, 1, 1), images.transpose(2, 3), images)
+    images = images + 0.3 * torch.randn(400, 3, 32, 32, generator=rng)
+    train, test = patch_features(images[:300], images[300:])
+    assert train.shape == (300, 8 * NUM_FILTERS)
+    assert float(train.mean(0).abs().max()) < 1e-4
+    assert float(train.std(0).max()) == pytest.approx(1, abs=1e-3)
+    signs = 2.0 * lying[:300] - 1
+    weights = torch.linalg.solve(train.T @ train + 300 * torch.eye(len(train[0])), train.T @ signs)
+    assert (test @ weights > 0).eq(lying[300:]).double().mean() > 0.95
+    again, _ = patch_features(images[:300], images[:100])
+    assert torch.equal(again, train)
 
 
 def test_test_images_change_no_training_number(mnist, rng):

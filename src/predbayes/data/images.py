@@ -19,10 +19,14 @@ import torch
 from torch import Tensor
 
 from predbayes.data.dataset import Dataset, RawFiles
+from predbayes.data.features import patch_features
 from predbayes.data.files import find_file, open_file
 from predbayes.errors import DataError
 
 Bytes: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+FEATURES = "features"
+"""The variant of CIFAR whose inputs are frozen features in place of pixels."""
 
 _IDX_UINT8 = 8
 _CIFAR_SHAPE = (3, 32, 32)
@@ -63,6 +67,8 @@ def read_cifar(raw: RawFiles, *, num_classes: int, num_labels: int) -> Dataset:
     parts = [parse_cifar(content, name, num_labels) for name, content in raw.contents.items()]
     both = (np.concatenate(parts[:-1]), parts[-1])
     inputs = _scaled(*(rows[:, num_labels:].reshape(-1, *_CIFAR_SHAPE) for rows in both))
+    if raw.variant == FEATURES:
+        inputs = patch_features(*inputs)
     labels = (_labels(rows[:, num_labels - 1]) for rows in both)
     train, test = zip(inputs, labels, strict=True)
     coarse = both[0][:, : num_labels - 1]

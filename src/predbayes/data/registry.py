@@ -17,7 +17,7 @@ import torch
 from predbayes.data.dataset import Dataset, RawFiles
 from predbayes.data.files import data_root, find_file, has_file, read_content
 from predbayes.data.heart import read_heart
-from predbayes.data.images import count_cifar, count_idx, read_cifar, read_idx_set
+from predbayes.data.images import FEATURES, count_cifar, count_idx, read_cifar, read_idx_set
 from predbayes.data.tabular import read_table
 from predbayes.errors import DataError, no_such
 from predbayes.seeding import generator
@@ -134,6 +134,7 @@ def _cifar(
         "not stated",
         "Krizhevsky (2009), Learning multiple layers of features from tiny images",
         count=partial(count_cifar, num_labels=num_labels),
+        variants=("default", FEATURES),
     )
 
 

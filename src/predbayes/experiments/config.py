@@ -55,7 +55,7 @@ class DataSettings:
     """The dataset, and how it is prepared."""
 
     name: str
-    variant: Literal["default", "released"] = "default"
+    variant: Literal["default", "released", "features"] = "default"
 
 
 @dataclass(frozen=True, slots=True)

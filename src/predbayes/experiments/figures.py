@@ -102,8 +102,8 @@ def side_by_side(
     panels = []
     for title, (records, x) in parts.items():
         chosen = [record for record in records if record.method in methods]
-        for panel in _panels(scored(chosen, metric), metric, x):
-            panels.append(replace(panel, group=title))
+        found = _panels(scored(chosen, metric), metric, x)
+        panels += [replace(panel, group=title) for panel in found]
     return _draw(panels, methods, out)
 
 
