@@ -104,7 +104,9 @@ class TestErrors:
         monkeypatch.setattr(module, "assign", lambda *a: times.append(a) or assign(*a))
         names = {"chol": "Cholesterin", "age": "Alter", "sex": "Geschlecht"}
         assert len(check(rows().rename(columns=names)).errors) == 3
-        assert len(times) == 1
+        [(_, cells, wanted)] = times  # and only those, among columns that are no other's
+        assert {cell.name for cell in cells} == set(names.values())
+        assert set(wanted) == set(names)
 
     def test_a_code_that_recurs_is_proposed_as_missing(self, check):
         checked = check(changed(range(10, 16), chol="0"))

@@ -171,6 +171,27 @@ class TestManyColumns:
         )
         assert len(looked_at) <= 3 * 61  # of 61 * 61 pairs
 
+    def test_names_that_are_the_same_are_not_compared_with_others(self, monkeypatch):
+        plan, table = wide(300)
+        compared, looked_at = self.counted(monkeypatch)
+        assigned = module.assign(plan, module.Cells.of_all(table, "."))
+        assert len(assigned) == 301
+        assert max(len(compared), len(looked_at)) <= 2 * 301  # of 301 * 301 pairs
+
+    def test_values_of_very_many_unknown_columns_are_not_compared(self, monkeypatch):
+        plan, table = wide(120)
+        table.columns = [f"q{n:03d}" for n in range(121)]
+        _, looked_at = self.counted(monkeypatch)
+        module.assign(plan, module.Cells.of_all(table, "."))
+        assert len(looked_at) <= module.MAX_PAIRS
+
+    def counted(self, monkeypatch):
+        compared, looked_at = [], []
+        propose, likeness = module.propose, module.name_likeness
+        monkeypatch.setattr(module, "propose", lambda *a: looked_at.append(a) or propose(*a))
+        monkeypatch.setattr(module, "name_likeness", lambda *a: compared.append(a) or likeness(*a))
+        return compared, looked_at
+
 
 class TestColumns:
     def test_a_table_in_the_plans_terms_needs_nothing(self, drafted):

@@ -109,8 +109,11 @@ class _Table:
     @cached_property
     def likely(self) -> dict[str, str]:
         """The site's columns that the plan's may be, by the rules of `suggest`."""
-        cells = Cells.of_all(self.raw, self.site.file.decimal)
-        return {ours: offer.entry.column for ours, offer in assign(self.plan, cells).items()}
+        known = [name for name in self.plan.names if self.has(name)]
+        used = {self.entry(name).column for name in known}
+        cells = [c for c in Cells.of_all(self.raw, self.site.file.decimal) if c.name not in used]
+        lost = [name for name in self.plan.names if name not in known]
+        return {ours: o.entry.column for ours, o in assign(self.plan, cells, lost).items()}
 
 
 def site_problems(plan: Plan, site: SiteFile, path: Path, least: int | None = None) -> SiteCheck:

@@ -52,8 +52,12 @@ from predbayes.study.tables.vocabulary import (
 )
 from predbayes.study.wording import six_digits
 
+MAX_PAIRS = 2_500
+"""Pairs of columns, left over by their names, whose values are compared."""
+
 _SURE = 0.9  # likeness of names that are the same or synonyms
 _SIMILAR = 0.6
+_UNBEATEN = 0.8  # fit at which the same name ranks before a synonym whose values all fit
 _FITS = 0.5  # share of values that must fit a column of a similar name
 _FITS_ALONE = 0.95  # and of one whose name says nothing
 _GAIN = 0.3  # by which a factor must improve the fit
@@ -219,16 +223,48 @@ def assign(
 ) -> dict[str, Proposal]:
     """Return the site's column for each of the plan's, its target included; or for these alone."""
     columns = {column.name: column for column in cells}
-    pairs = list(itertools.product(plan.names if names is None else names, columns))
+    wanted = plan.names if names is None else names
 
     @cache
     def offer(pair: Pair) -> Proposal:
         return propose(plan, pair[0], columns[pair[1]])
 
-    by_name = _by_name(pairs, offer)
-    used = {proposal.entry.column for proposal in by_name.values()}
-    rest = [(a, b) for a, b in pairs if a not in by_name and b not in used]
-    return by_name | _by_values({pair: offer(pair) for pair in rest})
+    taken = _by_spelling(wanted, columns, offer)
+    taken |= _by_name(_left(wanted, columns, taken), offer)
+    rest = _left(wanted, columns, taken)
+    # Of very many columns without a known name, values never leave one choice.
+    few = rest if len(rest) <= MAX_PAIRS else []
+    return taken | _by_values({pair: offer(pair) for pair in few})
+
+
+def _left(
+    wanted: Iterable[str], columns: Iterable[str], taken: Mapping[str, Proposal]
+) -> list[Pair]:
+    """Pairs of which neither has its counterpart yet."""
+    used = {proposal.entry.column for proposal in taken.values()}
+    names = [name for name in wanted if name not in taken]
+    return list(itertools.product(names, [name for name in columns if name not in used]))
+
+
+def _by_spelling(
+    wanted: Iterable[str], columns: Iterable[str], offer: Callable[[Pair], Proposal]
+) -> dict[str, Proposal]:
+    """Names that are the same but for spelling, each there once, and that no other pair can beat.
+
+    So names and values of other pairs need not be compared: a wide table is not a slow one.
+    """
+    ours, theirs = _spelt(wanted), _spelt(columns)
+    both = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    pairs = [(a[0], b[0]) for a, b in both if len(a) == len(b) == 1]
+    return {pair[0]: offer(pair) for pair in pairs if offer(pair).fit > _UNBEATEN}
+
+
+def _spelt(names: Iterable[str]) -> dict[str, list[str]]:
+    spelt: dict[str, list[str]] = {}
+    for name in names:
+        if key := normal(name):
+            spelt.setdefault(key, []).append(name)
+    return spelt
 
 
 def _by_name(pairs: Sequence[Pair], offer: Callable[[Pair], Proposal]) -> dict[str, Proposal]:
@@ -261,10 +297,11 @@ def _by_name(pairs: Sequence[Pair], offer: Callable[[Pair], Proposal]) -> dict[s
 def _by_values(offers: Mapping[Pair, Proposal]) -> dict[str, Proposal]:
     """Of the rest, those whose values leave one choice on both sides."""
     fitting = [pair for pair, offer in offers.items() if offer.fit >= _FITS_ALONE]
+    times = Counter(name for ours, theirs in fitting for name in (("plan", ours), ("site", theirs)))
     return {
         ours: offers[ours, theirs].with_doubt("found by its values alone: is it this column?")
         for ours, theirs in fitting
-        if not any((a == ours) != (b == theirs) for a, b in fitting)
+        if times["plan", ours] == times["site", theirs] == 1
     }
 
 
