@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -233,6 +235,16 @@ class TestSecrecy:
         shown = " ".join((*texts(checked.findings), *checked.summary, repr(checked)))
         assert value not in shown
         assert any(finding.values == (value,) for finding in checked.findings)
+
+    def test_hints_name_no_words_of_a_column(self, check):
+        """They had named frequent ones: a recode's words are cells."""
+        table = rows()
+        table["sex"] = table["sex"].map({"male": "herr", "female": "frau"})
+        [found] = check(table, least=5).errors
+        assert "a recode, which --suggest drafts" in found.text
+        assert not {"herr", "frau"} & set(re.findall(r"\w+", found.text))
+        [found] = check(table, least=0).errors
+        assert 'recode = { frau = "female", herr = "male" }' in found.text
 
     def test_at_most_five_different_values_are_kept(self, check):
         table = rows()

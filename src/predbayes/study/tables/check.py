@@ -2,8 +2,8 @@
 
 Each finding says which column, about how many rows, and what to write in `site.toml`; lines and
 exact counts only where nothing is to be left out. Values are kept apart from the text, for whoever
-asks to see them. Text names a value only by the rule of `suggest`: at least `min_cell` rows and
-five have it, and it looks like a code. Counts of classes below `min_cell` are not told.
+asks to see them. Text names no cell but codes for missing that are known beforehand, such as -9 or
+NA, if at least `min_cell` rows and five have them. Counts of classes below `min_cell` are not told.
 """
 
 from __future__ import annotations
@@ -242,8 +242,10 @@ def _remedy(table: _Table, problem: Problem) -> str:
         return f'write column = "{likely}" {where} in {SITE_FILE}'
     if problem.kind not in (Kind.MISSING, Kind.POINT):
         addition = _addition(table, name).model_dump(exclude_defaults=True)
-        if addition:
-            return f"perhaps write {', '.join(assignments(addition))} {where} in {SITE_FILE}"
+        hidden = addition.pop("recode", {}) if table.least else {}  # its words are cells
+        told = [*assignments(addition), *(["a recode, which --suggest drafts,"] if hidden else [])]
+        if told:
+            return f"perhaps write {', '.join(told)} {where} in {SITE_FILE}"
     words = ", ".join(_plan_words(table.plan, name))
     return _ADVICE.get(problem.kind, _CODED).format(where=where, words=words, file=SITE_FILE)
 
@@ -264,6 +266,7 @@ def _addition(table: _Table, name: str) -> SiteColumn:
         offset=0.0 if is_scaled else offer.offset,
         recode={word: to for word, to in offer.recode.items() if word not in settled},
         missing=tuple(code for code in (*offer.missing, *words) if code not in settled),
+        limit=offer.limit if entry.limit == "refuse" else "refuse",
     )
 
 
