@@ -66,7 +66,7 @@ def evaluate_command(
             Approvals.of(own).require_evaluation(plan)
         inputs, targets = evaluated_rows(plan, own.name, rows, _kept(home), everything=everything)
         predictive = tried.predictive(inputs)
-        upload = None if out is None else _upload(model, tried, own, predictive, targets)
+        upload = None if out is None else _upload(model, tried, own, (inputs, predictive, targets))
     scores = score(plan, predictive, targets)
     assert scores is not None  # there are rows
     say(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
@@ -163,7 +163,7 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
 
 
 def _upload(
-    folder: Path, model: CalibratedModel, own: SiteFile, predictive: Predictive, targets: Tensor
+    folder: Path, model: CalibratedModel, own: SiteFile, rows: tuple[Tensor, Predictive, Tensor]
 ) -> Upload:
     """What would leave, as the site's policy allows it."""
     from predbayes.study.result.evaluation import evaluation_upload
@@ -172,10 +172,11 @@ def _upload(
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.witness import Heads
 
+    inputs, predictive, targets = rows
     policy = SitePolicy.of(own)
     policy.require_rows(len(targets))
     told = model.plan, own.name, predictive, targets, model.weights_digest()
-    upload = evaluation_upload(*told, unit=policy.bounds.rows_unit)
+    upload = evaluation_upload(*told, inputs=inputs, unit=policy.bounds.rows_unit)
     signed, coordinator = signed_model(model_folder(folder)), model.plan.coordinator
     if signed is None or coordinator is None:
         return upload

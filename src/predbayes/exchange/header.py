@@ -70,6 +70,17 @@ class RiskSums(Strict):
     intercept: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
 
 
+class GroupSums(Strict):
+    """Sums over one group of rows: of an event its number and risks, otherwise of the NLL."""
+
+    column: str
+    name: str
+    rows: RowCount
+    events: Annotated[RowCount | None, Field(exclude_if=lambda found: found is None)] = None
+    expected: Annotated[Amount | None, Field(exclude_if=lambda found: found is None)] = None
+    nll: Annotated[Sums | None, Field(exclude_if=lambda found: found is None)] = None
+
+
 class Evaluation(Strict):
     """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
 
@@ -81,6 +92,11 @@ class Evaluation(Strict):
     risks: Annotated[
         tuple[RiskSums, ...] | None,
         Field(max_length=20, exclude_if=lambda found: found is None),
+    ] = None
+    # Of the plan's groups of rows that may be told of; left out likewise.
+    groups: Annotated[
+        tuple[GroupSums, ...] | None,
+        Field(max_length=200, exclude_if=lambda found: found is None),
     ] = None
 
 

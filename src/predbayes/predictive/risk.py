@@ -249,18 +249,23 @@ def observed_expected(num_events: float, expected: float, num_rows: int) -> Figu
     return Figure(found.value / per_row, found.low / per_row, found.high / per_row)
 
 
+def auroc_error(area: float, num_events: int, num_others: int) -> float:
+    """Return the standard error of an AUROC, by Hanley and McNeil for the mean number of rows."""
+    mean = (num_events + num_others) / 2 - 1
+    spread = 1 + mean * (1 - area) / (2 - area) + mean * area / (1 + area)
+    return math.sqrt(max(0.0, area * (1 - area) * spread / (num_events * num_others)))
+
+
 def auroc_ends(area: float, num_events: int, num_others: int) -> tuple[float, float]:
     """Return the interval of an AUROC: areas from which it is at most 1.96 standard errors away.
 
     The variance is Hanley and McNeil's (1982) for exponential risks, of the mean number of rows
     (Newcombe, 2006, method 5); so areas of 0 and 1 have an interval, too.
     """
-    mean = (num_events + num_others) / 2 - 1
 
     def excess(theta: float) -> float:
-        spread = 1 + mean * (1 - theta) / (2 - theta) + mean * theta / (1 + theta)
-        var = theta * (1 - theta) * spread / (num_events * num_others)
-        return (area - theta) ** 2 - _Z * _Z * var
+        error = auroc_error(theta, num_events, num_others)
+        return (area - theta) ** 2 - (_Z * error) ** 2
 
     # Numerics: at 0 and 1 the area itself is a root, but not the one that is meant.
     start = min(max(area, 1e-9), 1 - 1e-9)

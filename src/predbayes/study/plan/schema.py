@@ -38,6 +38,7 @@ from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
 from predbayes.learning.named import AUTO, CLASSIFIERS, REGRESSORS, tried_by_auto
+from predbayes.study.plan.grouping import Grouping
 
 
 def _finite(value: float) -> float:
@@ -270,6 +271,8 @@ class Measures(Section):
     thresholds: Annotated[
         tuple[Finite, ...], Field(strict=False, max_length=10), AfterValidator(_thresholds)
     ] = ()
+    # Groups of rows by a column, for which measures are told apart; see `plan.grouping`.
+    groups: Annotated[Names, Field(max_length=10)] = ()
 
 
 class Limits(Section):
@@ -362,6 +365,7 @@ class Plan(Section):
             raise ValueError(f"with learner {name!r} sites can only send predictions")
         if self.measures is not None:
             _require_measurable(self.measures, self.target)
+            _require_apart(self.groupings)
         if self.frozen is not None:
             _require_frozen(self)
             if self.upload.encrypt and self.coordinator is None:
@@ -403,6 +407,12 @@ class Plan(Section):
     def thresholds(self) -> tuple[float, ...]:
         """Risks from which on somebody would do something."""
         return () if self.measures is None else self.measures.thresholds
+
+    @property
+    def groupings(self) -> tuple[Grouping, ...]:
+        """Groups of rows for which measures are told apart."""
+        texts = () if self.measures is None else self.measures.groups
+        return tuple(Grouping.of(text, self.columns) for text in texts)
 
     @property
     def event_indices(self) -> tuple[int, ...]:
@@ -510,6 +520,13 @@ def _require_measurable(measures: Measures, target: Target) -> None:
     classes = target.classes or ()
     if measures.event and (len(classes) != 2 or measures.event not in classes):
         raise ValueError("measures.event must be one of the two classes of the target")
+
+
+def _require_apart(groupings: Sequence[Grouping]) -> None:
+    """Two groupings of one column would tell what each of them hides."""
+    names = [grouping.column for grouping in groupings]
+    if len(set(names)) < len(names):
+        raise ValueError("measures.groups: a column can be grouped in one way only")
 
 
 def _require_frozen(plan: Plan) -> None:

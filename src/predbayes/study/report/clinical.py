@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.risk import AT_THRESHOLD
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.schema import AtThreshold, ClassRisk, Estimate, Result
+from predbayes.study.result.schema import AtThreshold, ClassRisk, Estimate, GroupScores, Result
 from predbayes.study.result.scoring import OF_RISK
 from predbayes.study.wording import plain
 
@@ -101,6 +101,12 @@ def curve_words(risk: ClassRisk) -> str:
 def threshold_measures(at: Sequence[AtThreshold]) -> list[Measure]:
     """List the measures that some threshold has."""
     return [MEASURES[name] for name in AT_THRESHOLD if any(name in one.metrics for one in at)]
+
+
+def group_measures(groups: Sequence[GroupScores]) -> list[Measure]:
+    """List the measures that some group has, in the order of the table."""
+    named = {name for group in groups for name in group.metrics}
+    return [measure for name, measure in MEASURES.items() if name in named]
 
 
 def paid_words(paid: Estimate | None) -> tuple[str, str] | None:

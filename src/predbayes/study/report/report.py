@@ -29,6 +29,7 @@ from predbayes.study.report.clinical import (
     OF_CLASSES,
     curve_words,
     event_of,
+    group_measures,
     lines_of,
     most_frequent,
     paid_words,
@@ -156,7 +157,13 @@ def without_sites(result: Result) -> Result:
     if at_sites is not None:
         # Not its bins: perhaps one site alone sent some, and a bin may have few wrong answers.
         bare = at_sites.model_copy(
-            update={"sites": (), "bins": (), "risks": _public_risks(at_sites)}
+            update={
+                "sites": (),
+                "bins": (),
+                "risks": _public_risks(at_sites),
+                "groups": (),
+                "group_words": "",
+            }
         )
         at_sites = bare if at_sites.public else None
     return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
@@ -432,6 +439,7 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
             "weight": _weight,
             "lines": lines_of,
             "listed": listed,
+            "group_measures": group_measures,
             "risk_words": risk_words,
             "curve_words": curve_words,
             "threshold_measures": threshold_measures,

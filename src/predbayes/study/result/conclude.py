@@ -72,6 +72,7 @@ from predbayes.study.plan.models import (
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
+from predbayes.study.result.groups import group_scores
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
@@ -488,6 +489,7 @@ class _Report:
         targets, rows = run.scored_targets, run.scored_rows
         shown = calibration(predicted, targets, rng=run.rng("reliability"))
         cautions = self.screened.cautions()
+        groups, group_words = group_scores(plan, run.reference.inputs[rows], predicted, targets)
         can_judge, words = verdict(plan, len(targets), shown, cautions)
         result = Result(
             number=heading.number,
@@ -510,6 +512,8 @@ class _Report:
             paid=self._paid(),
             class_shares=class_shares(plan, targets),
             risks=risks(plan, predicted, targets, rng=run.rng("risks")),
+            groups=groups,
+            group_words=group_words,
             reliability=shown if isinstance(shown, Reliability) else None,
             coverage=shown if isinstance(shown, Coverage) else None,
             bytes_in=sum(site.accepted.num_bytes for site in self.sites),

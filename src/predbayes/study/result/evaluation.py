@@ -34,12 +34,23 @@ from predbayes.errors import DataError, UploadError
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.measures import MEASURES, Measure
+from predbayes.predictive.measures import MEASURES
 from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.groups import pooled_looks, words_of
+from predbayes.study.result.groupsums import check_groups, group_sums, pooled_groups
 from predbayes.study.result.risksums import check_risks, pooled_risks, risk_sums, site_risks
-from predbayes.study.result.schema import AtSites, Bin, Estimate, Scores, SiteScores
-from predbayes.study.result.scoring import TAILS, measures_of, row_values, wilson
+from predbayes.study.result.schema import AtSites, Bin, Scores, SiteScores
+from predbayes.study.result.scoring import TAILS, measures_of, row_values
+from predbayes.study.result.sums import (
+    DIGITS,
+    SLACK,
+    estimate_of_sums,
+    is_possible,
+    is_rounded,
+    rounded,
+    sums_of,
+)
 
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
@@ -51,9 +62,6 @@ FEWEST_ROWS_OF_DIAGRAM = 100
 
 _FEWEST_ALIKE = 5
 _FARTHEST = 5.0
-_DIGITS = 3
-_SLACK = 0.006  # of what rounding to so many digits may do
-_EXACT = 1e-9  # of what a computer's arithmetic may do
 
 
 def fewest_rows(plan: Plan) -> int:
@@ -61,18 +69,26 @@ def fewest_rows(plan: Plan) -> int:
     return max(FEWEST_ROWS, plan.rules.min_cell)
 
 
-def sum_up(plan: Plan, predictive: Predictive, targets: Tensor, model: str) -> Evaluation:
-    """Sum up the measures of a model, which its weights' digest names, over rows."""
+def sum_up(
+    plan: Plan, predictive: Predictive, targets: Tensor, model: str, inputs: Tensor | None = None
+) -> Evaluation:
+    """Sum up the measures of a model, which its weights' digest names, over rows.
+
+    With the rows' inputs also over the plan's groups of rows.
+    """
     predictive = alike(plan, predictive, targets)
     values = row_values(plan, predictive, targets)
-    metrics = {name: _sums(MEASURES[name], rows) for name, rows in sorted(values.items())}
+    metrics = {name: sums_of(MEASURES[name], rows) for name, rows in sorted(values.items())}
     bins = risks = None
     if isinstance(predictive, Categorical):
         risks = risk_sums(plan, predictive, targets)
         # Of two classes the risk says it all, and two diagrams of the same rows say more than one.
         if plan.num_outputs > 2:
             bins = _bin_sums(predictive, targets, plan.rules.min_cell)
-    return Evaluation(model=model, metrics=metrics, bins=bins, risks=risks)
+    groups = None
+    if inputs is not None and (risks is not None or len(plan.event_indices) != 1):
+        groups = group_sums(plan, inputs, predictive, targets)
+    return Evaluation(model=model, metrics=metrics, bins=bins, risks=risks, groups=groups)
 
 
 def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
@@ -103,7 +119,14 @@ def _clipped(columns: Tensor, kth: int) -> Tensor:
 
 
 def evaluation_upload(
-    plan: Plan, site: str, predictive: Predictive, targets: Tensor, model: str, *, unit: int = 1
+    plan: Plan,
+    site: str,
+    predictive: Predictive,
+    targets: Tensor,
+    model: str,
+    *,
+    inputs: Tensor | None = None,
+    unit: int = 1,
 ) -> Upload:
     """Make what a site sends about a model; refuse where it has too few rows.
 
@@ -116,9 +139,11 @@ def evaluation_upload(
         raise DataError(
             f"{len(targets)} held-out rows are fewer than {least}, so nothing of them is sent"
         )
-    evaluation = sum_up(plan, predictive, targets, model)
+    inputs = None if inputs is None else inputs[:num_rows]
+    evaluation = sum_up(plan, predictive, targets, model, inputs)
     if unit > 1:
-        evaluation = evaluation.model_copy(update={"bins": None, "risks": None})
+        counted = {"bins": None, "risks": None, "groups": None}
+        evaluation = evaluation.model_copy(update=counted)
     info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
     return Upload(info, {}).named(site).for_plan(plan.digest())
 
@@ -136,24 +161,28 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     if not known <= evaluation.metrics.keys() <= measures.keys():
         raise UploadError(f"its metrics are not {', '.join(sorted(measures))}")
     for name, sums in evaluation.metrics.items():
-        if not _possible(plan, measures[name], sums, num_rows):
+        if not is_possible(plan, measures[name], sums, num_rows):
             raise UploadError(f"its sums of {name} cannot be those of {num_rows:,} rows")
-        if not _is_rounded(measures[name], sums, num_rows):
+        if not is_rounded(measures[name], sums, num_rows):
             raise UploadError(
-                f"its sums of {name} have more than {_DIGITS} digits, which may tell of single "
+                f"its sums of {name} have more than {DIGITS} digits, which may tell of single "
                 "rows; make it again with this version's `predbayes site evaluate`"
             )
     if evaluation.bins is not None:
         _check_bins(plan, evaluation.bins, evaluation.metrics, num_rows)
     if evaluation.risks is not None:
         check_risks(plan, evaluation.risks, num_rows)
+    if evaluation.groups is not None:
+        check_groups(plan, evaluation.groups, evaluation.risks, num_rows)
 
 
 def scores_of(num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
     """Return measures and intervals from sums over rows."""
     return Scores(
         num_rows=num_rows,
-        metrics={name: _estimate(MEASURES[name], s, num_rows) for name, s in metrics.items()},
+        metrics={
+            name: estimate_of_sums(MEASURES[name], s, num_rows) for name, s in metrics.items()
+        },
     )
 
 
@@ -164,6 +193,7 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         return None
     num_rows = sum(num for num, _ in found.values())
     pooled = _added([evaluation.metrics for _, evaluation in found.values()])
+    groups = pooled_groups(plan, [evaluation.groups or () for _, evaluation in found.values()])
     told = [evaluation.risks for _, evaluation in found.values() if evaluation.risks]
     return AtSites(
         sites=tuple(
@@ -171,34 +201,17 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
                 site=site,
                 scores=scores_of(num, evaluation.metrics),
                 risks=site_risks(plan, evaluation.risks) if evaluation.risks else (),
+                groups=pooled_groups(plan, [evaluation.groups or ()]),
             )
             for site, (num, evaluation) in sorted(found.items())
         ),
         pooled=scores_of(num_rows, pooled),
         bins=_bins([evaluation.bins for _, evaluation in found.values() if evaluation.bins]),
         risks=pooled_risks(plan, told),
+        groups=groups,
+        group_words=words_of(pooled_looks(groups), len(groups)),
         public=len(found) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
     )
-
-
-def _sums(measure: Measure, rows: Tensor) -> Sums:
-    if measure.is_share:
-        return Sums(total=float(rows.sum()))
-    rows = rows.double()
-    total, spread = _rounded(float(rows.sum())), float((rows - rows.mean()).square().sum())
-    return Sums(total=total, squares=total * total / len(rows) + _rounded(spread))
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def _is_rounded(measure: Measure, sums: Sums, num_rows: int) -> bool:
-    if measure.is_share or sums.squares is None:
-        return True
-    spread = sums.squares - sums.total * sums.total / num_rows
-    near = _EXACT * sums.squares  # which is all that is left of a spread of nothing
-    return _rounded(sums.total) == sums.total and abs(_rounded(spread) - spread) <= near
 
 
 def _bin_sums(predictive: Categorical, targets: Tensor, min_cell: int) -> BinSums | None:
@@ -208,25 +221,8 @@ def _bin_sums(predictive: Categorical, targets: Tensor, min_cell: int) -> BinSum
     return BinSums(
         rows=tuple(sums.count),
         hits=tuple(sums.hits),
-        confidence=tuple(map(_rounded, sums.confidence_sum)),
+        confidence=tuple(map(rounded, sums.confidence_sum)),
     )
-
-
-def _possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool:
-    total, squares = sums.total, sums.squares
-    if measure.is_share:
-        return total == int(total) and 0 <= total <= num_rows and squares in (None, total)
-    if squares is None:
-        return False
-    least, most = measure.bounds
-    least = max(0.0, least) if plan.classification else least  # no probability is above 1
-    if not least <= total / num_rows <= most * (1 + _SLACK):
-        return False
-    # Of values that are not negative none is above their sum; no sum over sites is infinite.
-    largest = total if least >= 0 else num_rows * most
-    if squares > (largest * (1 + _SLACK)) ** 2:
-        return False
-    return squares * num_rows >= total * total * (1 - _EXACT)  # Cauchy and Schwarz
 
 
 def _check_bins(plan: Plan, bins: BinSums, metrics: Mapping[str, Sums], num_rows: int) -> None:
@@ -238,21 +234,11 @@ def _check_bins(plan: Plan, bins: BinSums, metrics: Mapping[str, Sums], num_rows
     if any(0 < count < plan.rules.min_cell for count in bins.rows):
         raise UploadError(f"a reliability bin has fewer than {plan.rules.min_cell} rows")
     inside = all(
-        hits <= rows and confidence <= rows * (1 + _SLACK)
+        hits <= rows and confidence <= rows * (1 + SLACK)
         for rows, hits, confidence in zip(bins.rows, bins.hits, bins.confidence, strict=True)
     )
     if not inside or (sum(bins.rows), sum(bins.hits)) != (num_rows, metrics["accuracy"].total):
         raise UploadError("its reliability bins do not add up")
-
-
-def _estimate(measure: Measure, sums: Sums, num_rows: int) -> Estimate:
-    if measure.is_share:
-        return wilson(int(sums.total), num_rows)
-    mean = sums.total / num_rows
-    var = max(0.0, (sums.squares or 0.0) / num_rows - mean * mean)
-    low, high = measure.interval(mean, math.sqrt(var / (num_rows - 1)), num_rows)
-    value = float(measure.after(torch.tensor(mean, dtype=torch.float64)))
-    return Estimate(value=value, low=low, high=high)
 
 
 def _added(summed: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:

@@ -144,6 +144,20 @@ class ClassRisk(Section):
 Risks = Annotated[tuple[ClassRisk, ...], Field(exclude_if=lambda risks: not risks)]
 
 
+class GroupScores(Section):
+    """How the model does in a group of rows."""
+
+    column: str
+    name: str
+    num_rows: int | None = None  # None: too small to be told of, or it would tell of one that is
+    prevalence: Estimate | None = None  # share of events
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+
+
+Groups = Annotated[tuple[GroupScores, ...], Field(exclude_if=lambda groups: not groups)]
+Words = Annotated[str, Field(exclude_if=lambda words: not words)]
+
+
 class Level(Section):
     """How many targets lie in the central interval of one level."""
 
@@ -176,6 +190,7 @@ class SiteScores(Section):
     site: str
     scores: Scores  # on rows of the site that its own model was not trained on
     risks: Risks = ()  # from counts
+    groups: Groups = ()  # that the site tells of
 
 
 class AtSites(Section):
@@ -185,6 +200,8 @@ class AtSites(Section):
     pooled: Scores  # of all their rows
     bins: tuple[Bin, ...]  # that have rows, over the sites that sent them
     risks: Risks = ()  # likewise
+    groups: Groups = ()  # over the sites that tell of each
+    group_words: Words = ""  # which differences are larger than chance
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 
@@ -216,6 +233,8 @@ class Result(Section):
     # Of the scored rows, by class.
     class_shares: Annotated[tuple[Finite, ...], Field(exclude_if=lambda shares: not shares)] = ()
     risks: Risks = ()  # of the model: the event's, or each class's
+    groups: Groups = ()  # of the scored rows, by the plan's groups
+    group_words: Words = ""  # which differences are larger than chance
     reliability: Reliability | None = None
     coverage: Coverage | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
