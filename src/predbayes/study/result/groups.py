@@ -34,8 +34,8 @@ from predbayes.predictive.risk import Figure, auroc_error
 from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.study.plan.grouping import ELSEWHERE, Grouping
 from predbayes.study.plan.schema import Number, Plan
-from predbayes.study.result.schema import ClassRisk, GroupScores
-from predbayes.study.result.scoring import risks, score
+from predbayes.study.result.schema import GroupScores
+from predbayes.study.result.scoring import estimate_of, score
 
 FEWEST_ROWS_OF_GROUP = 30
 ALPHA = 0.05
@@ -44,6 +44,9 @@ ALPHA = 0.05
 _NEAR = 1e-6  # of a scale, by which float32 may miss the begin of a range
 _TOLD = ("nll", "brier", "rmse", "mae", "auroc")
 """Of a group; shares of rows are left out, because they count few misses."""
+
+_OF_EVENT = ("auroc", "slope", "observed_expected")
+"""Of a group, where there is an event: losses differ with how common it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +145,22 @@ def group_scores(
 def _scores(
     plan: Plan, column: str, name: str, predictive: Predictive, targets: Tensor
 ) -> GroupScores:
-    scores = score(plan, predictive, targets)
-    assert scores is not None  # a group that is told of has rows
-    metrics = {of: scores.metrics[of] for of in _TOLD if of in scores.metrics}
-    risk: ClassRisk | None = None
-    if len(plan.event_indices) == 1:
-        bare = plan.model_copy(update={"measures": None})
-        (risk,) = risks(bare, predictive, targets, rng=torch.Generator())
-        metrics |= {of: risk.metrics[of] for of in _OF_EVENT if of in risk.metrics}
+    num_rows = len(targets)
+    if len(plan.event_indices) != 1:
+        scores = score(plan, predictive, targets)
+        assert scores is not None  # a group that is told of has rows
+        metrics = {of: scores.metrics[of] for of in _TOLD if of in scores.metrics}
+        return GroupScores(column=column, name=name, num_rows=num_rows, metrics=metrics)
+    assert isinstance(predictive, Categorical)
+    rows = RowRisks.of(predictive, targets, plan.event_indices[0])
+    found = {of: getattr(rows, of)() for of in _OF_EVENT}
     return GroupScores(
         column=column,
         name=name,
-        num_rows=len(targets),
-        prevalence=None if risk is None else risk.prevalence,
-        metrics=metrics,
+        num_rows=num_rows,
+        prevalence=estimate_of(rows.prevalence()),
+        metrics={of: estimate_of(figure) for of, figure in found.items() if figure is not None},
     )
-
-
-_OF_EVENT = ("auroc", "slope", "observed_expected")
 
 
 def _looks(
