@@ -117,7 +117,7 @@ class TestAdopt:
         assert result.exit_code == 0
         assert result.stdout.startswith("Basel, model of result 4 of 'taken home': 200 rows, 40 ")
         lines = [line.split()[0] for line in result.stdout.splitlines()]
-        assert lines[2:5] == ["own", "adopted", "global"]
+        assert lines[2:6] == ["own", "simple", "adopted", "global"]
         told = json.loads((home.root / "adopted" / COMPARISON_FILE).read_text())
         assert told["advice"] in result.stdout
         assert "nothing has left" in result.stdout

@@ -88,10 +88,10 @@ class TestChoose:
         )
         assert (found.name, dict(found.losses), unused.sizes) == ("simple", {}, [])
 
-    def test_looks_at_so_many_rows_and_no_more(self, monkeypatch):
-        monkeypatch.setattr(choice, "MOST_ROWS", 60)
+    def test_looks_at_so_many_rows_and_no_more(self):
         learner = Says(1.0)
-        found = choose({"simple": learner, "good": Says(1.0)}, rows_of(200), rng=generator(0))
+        learners = {"simple": learner, "good": Says(1.0)}
+        found = choose(learners, rows_of(200), most_rows=60, rng=generator(0))
         assert found.num_rows == 60
         assert learner.sizes == [48] * 5
 

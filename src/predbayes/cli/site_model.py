@@ -108,6 +108,8 @@ def adopt_command(
     say(_heading(came, own, rows, found.num_held_out, "held out"))
     if found.scores:
         _show_scores(came.plan, found.scores.items())
+    if found.simple:
+        say(f"simple: the best of the simple models of your rows, {found.simple}")
     change = " ".join(with_interval(found.adopted_minus_global))
     say(f"NLL of adopted minus global on all rows, cross-validated: {change}")
     say(found.advice)

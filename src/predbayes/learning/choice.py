@@ -62,20 +62,25 @@ class Choice:
 
 
 def choose(
-    learners: Mapping[str, LocalLearner], rows: tuple[Tensor, Tensor], *, rng: torch.Generator
+    learners: Mapping[str, LocalLearner],
+    rows: tuple[Tensor, Tensor],
+    *,
+    most_rows: int = MOST_ROWS,
+    rng: torch.Generator,
 ) -> Choice:
     """Choose one of several learners for a site's rows.
 
     Args:
         learners: By name, simplest first.
         rows: Inputs and targets.
+        most_rows: How many of them are looked at.
         rng: Which rows are tried, their parts, and the learners' randomness.
     """
     inputs, targets = rows
     simplest = next(iter(learners))
     if len(targets) < LEAST_ROWS or len(learners) == 1:
         return Choice(simplest, {}, len(targets))
-    drawn = torch.randperm(len(targets), generator=rng)[:MOST_ROWS].sort().values
+    drawn = torch.randperm(len(targets), generator=rng)[:most_rows].sort().values
     tried = inputs[drawn], targets[drawn]
     losses = {
         name: _held_out_losses(in_brief(learner), tried, own)

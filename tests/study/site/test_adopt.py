@@ -343,7 +343,7 @@ class TestAdopting:
     def test_a_site_without_its_own_predictions_can_adopt(self):
         model = make_model()
         found = adopt(model, "Basel", make_rows(model, 50), None).comparison
-        assert set(found.scores) == {"adopted", "global"}
+        assert set(found.scores) == {"simple", "adopted", "global"}
         assert found.minus_own == {}
         assert found.choice in ("adopted", "global")
 

@@ -15,14 +15,15 @@ The standard deviation of 1.5 is what serves the four hospitals of `benchmarks/h
 1 to 2 differ by less than .001 nats; it makes the odds of a class four times higher with ease and
 a hundred times higher only where the rows insist.
 
-Three models are compared on the rows that were held out before training: the model as it came
-(*global*), *adopted*, and the site's *own*. Every row is used as honestly as it can be:
+Four models are compared on the rows that were held out before training: the model as it came
+(*global*), *adopted*, the site's *own*, and the best *simple* one of its rows
+(`predbayes.study.site.simple`). Every row is used as honestly as it can be:
 
-    own vs. others      held-out rows alone, for the own model saw all others
-    adopted vs. global  all rows, each predicted with an adjustment fitted without it
+    own, simple vs. others   held-out rows alone, for both saw all others
+    adopted vs. global       all rows, each predicted with an adjustment fitted without it
 
 The adopted model is advised unless the rows say that another is better beyond an interval of 95 %.
-Nothing leaves the site.
+What a simple model beats, be it the site's own, is not advised. Nothing leaves the site.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from predbayes.errors import StudyError
@@ -45,6 +47,7 @@ from predbayes.study.plan.schema import Plan, Section
 from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.schema import Estimate, Scores
 from predbayes.study.result.scoring import mean_estimate, row_values, score
+from predbayes.study.site.simple import SimpleModels
 from predbayes.study.site.training import Holdout, SiteRows, split_rows
 
 MIN_TO_COMPARE = 10
@@ -60,12 +63,16 @@ _NUM_PARTS = 10
 _MAX_STEPS = 100
 _TOLERANCE = 1e-10
 
-Name = Literal["own", "adopted", "global"]
+_NOT_COMPARED = (
+    "Your own model was not compared: give --home, the folder that `predbayes site train` wrote."
+)
+
+Name = Literal["own", "simple", "adopted", "global"]
 """The models that a site can choose from."""
 
 
 class Comparison(Section):
-    """What a site learns about the three models."""
+    """What a site learns about the models."""
 
     site: str
     number: int  # of the result that the model belongs to
@@ -74,6 +81,8 @@ class Comparison(Section):
     scores: dict[Name, Scores]  # on the held-out rows
     minus_own: dict[Name, dict[str, Estimate]]  # mean `losses`, minus those of the own model
     adopted_minus_global: Estimate  # NLL on all rows, cross-validated
+    simple: str = ""  # which simple model it is; empty where held-out rows are too few
+    minus_simple: dict[Name, Estimate] = Field(default_factory=dict)  # mean NLL, minus that of it
     choice: Name
     advice: str
 
@@ -113,6 +122,9 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     gain = mean_estimate(change)
     targets = rows.targets[held_out]
     comparison = _compared(model, site, rivals, targets, len(rows.targets), gain)
+    if len(targets) >= MIN_TO_COMPARE:
+        simple = SimpleModels.fit(plan, site, rows, held_out)
+        comparison = _with_simple(plan, comparison, rivals, simple, targets)
     return Adoption(dataclasses.replace(model, adjustment=fitted), comparison)
 
 
@@ -273,6 +285,52 @@ def _compared(
     )
 
 
+def _with_simple(
+    plan: Plan,
+    found: Comparison,
+    rivals: Mapping[Name, Predictive],
+    simple: SimpleModels,
+    targets: Tensor,
+) -> Comparison:
+    """Add the simple models to a comparison; they have the last word."""
+    beating = simple.beating(rivals[found.choice], targets)
+    name = beating or simple.best
+    said = simple.predictives[name]
+    rows = {key: losses(plan, p, targets)["nll"] for key, p in rivals.items()}
+    own = losses(plan, said, targets)["nll"]
+    minus: dict[Name, Estimate] = {key: mean_estimate(r - own) for key, r in rows.items()}
+    scored = score(plan, said, targets)
+    assert scored is not None
+    order: list[Name] = ["own", "simple", "adopted", "global"]
+    scores = {**found.scores, "simple": scored}
+    choice, advice = last_word(found.choice, found.advice, name, minus, beaten=bool(beating))
+    return found.model_copy(
+        update={
+            "scores": {key: scores[key] for key in order if key in scores},
+            "simple": name,
+            "minus_simple": minus,
+            "choice": choice,
+            "advice": advice,
+        }
+    )
+
+
+def last_word(
+    choice: Name, advice: str, simple: str, minus: Mapping[Name, Estimate], *, beaten: bool
+) -> tuple[Name, str]:
+    """Put what a simple model says against an advice."""
+    which = "yours" if choice == "own" else f"the {choice} model"
+    said = f"NLL of {which} minus its: {_said(minus[choice])}"
+    if beaten:
+        unknown = "" if "own" in minus else f" {_NOT_COMPARED}"
+        return "simple", (
+            f"Use a {simple} of your own rows, and no model of the study: on the held-out rows it "
+            f"is better ({said}). Fit it with any program for statistics; predbayes does not keep "
+            f"it.{unknown}"
+        )
+    return choice, f"{advice} The best simple model of your rows, {simple}, is no better ({said})."
+
+
 def _minus_own(
     plan: Plan, rivals: Mapping[Name, Predictive], targets: Tensor
 ) -> dict[Name, dict[str, Estimate]]:
@@ -296,8 +354,7 @@ def advise(
     if minus_own is None:
         return study, (
             f"Use the {study} model, as your rows say (NLL of the adopted model minus the global "
-            f"one's, cross-validated: {_said(adopted_minus_global)}). Your own model was not "
-            "compared: give --home, the folder that `predbayes site train` wrote."
+            f"one's, cross-validated: {_said(adopted_minus_global)}). {_NOT_COMPARED}"
         )
     if num_held_out < MIN_TO_COMPARE:
         return "own", (
