@@ -322,6 +322,8 @@ def _figures(
         drawings["decisions"] = figures.decision_curve(
             event.curve, thresholds, event.prevalence.value
         )
+    if result.importances:
+        drawings["importance"] = _importance(result)
     if result.coverage is not None:
         drawings["pit"] = figures.pit(result.coverage)
         drawings["levels"] = figures.levels(result.coverage)
@@ -338,6 +340,15 @@ def _comparison(contenders: Sequence[Contender]) -> str:
     description = "NLL of each predictor with its interval; the table has the numbers"
     axis = "NLL (nats per row; lower is better)"
     return figures.whiskers("comparison", entries, axis, description)
+
+
+def _importance(result: Result) -> str:
+    entries = [
+        Whisker(one.column, one.change, "student") for one in result.importances[:MOST_SITES]
+    ]
+    description = "How far predictions move if a column is dealt out anew, by column"
+    axis = "change of predictions (nats per row)"
+    return figures.whiskers("importance", entries, axis, description)
 
 
 def _influence(result: Result, drawn: Sequence[SiteResult]) -> str:

@@ -73,6 +73,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
 from predbayes.study.result.groups import group_scores
+from predbayes.study.result.importance import importances
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
@@ -514,6 +515,9 @@ class _Report:
             risks=risks(plan, predicted, targets, rng=run.rng("risks")),
             groups=groups,
             group_words=group_words,
+            importances=importances(
+                plan, self.state.student, run.reference.inputs, rng=run.rng("importances")
+            ),
             reliability=shown if isinstance(shown, Reliability) else None,
             coverage=shown if isinstance(shown, Coverage) else None,
             bytes_in=sum(site.accepted.num_bytes for site in self.sites),

@@ -158,6 +158,15 @@ Groups = Annotated[tuple[GroupScores, ...], Field(exclude_if=lambda groups: not 
 Words = Annotated[str, Field(exclude_if=lambda words: not words)]
 
 
+class Importance(Section):
+    """How much the model's predictions depend on a column."""
+
+    column: str
+    change: Estimate  # mean KL divergence if the column's values are dealt out anew, in nats
+    # Of an event, with a number at its lower and at its upper quartile.
+    quartile_risks: tuple[Finite, Finite] | None = None
+
+
 class Level(Section):
     """How many targets lie in the central interval of one level."""
 
@@ -235,6 +244,10 @@ class Result(Section):
     risks: Risks = ()  # of the model: the event's, or each class's
     groups: Groups = ()  # of the scored rows, by the plan's groups
     group_words: Words = ""  # which differences are larger than chance
+    # Of columns for the model, the greatest first.
+    importances: Annotated[
+        tuple[Importance, ...], Field(exclude_if=lambda importances: not importances)
+    ] = ()
     reliability: Reliability | None = None
     coverage: Coverage | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
