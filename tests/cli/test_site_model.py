@@ -166,6 +166,12 @@ class TestEvaluate:
         assert "was not checked: give --home" in home.run("evaluate", home=False).stdout
         assert "was not checked" not in home.run("evaluate").stdout
 
+    def test_the_risk_of_one_of_two_classes_is_told(self, home):
+        said = home.run("evaluate").stdout
+        assert ("AUROC" in said) is home.plan.classification
+        assert ("outcome 'yes' in " in said) is home.plan.classification
+        assert ("Observed / expected " in said) is home.plan.classification
+
     def test_what_it_writes_is_signed_and_shown_in_full(self, home):
         out = home.root / "sums.safetensors"
         result = home.run("evaluate", "--out", out)

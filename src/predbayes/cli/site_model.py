@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from predbayes.predictive.families import Predictive
     from predbayes.study.plan.schema import Plan
     from predbayes.study.result.model import CalibratedModel
-    from predbayes.study.result.schema import Scores
+    from predbayes.study.result.schema import Estimate, Scores
     from predbayes.study.site.training import Holdout, SiteRows
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -71,6 +71,7 @@ def evaluate_command(
     assert scores is not None  # there are rows
     say(_heading(tried, own, rows, len(targets), "all" if everything else "held out"))
     _show_scores(plan, [("model", scores)])
+    _show_risks(plan, predictive, targets)
     if home is None and not everything:
         say("whether these are the rows held out in training was not checked: give --home")
     if out is None or upload is None:
@@ -162,6 +163,30 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     for line in table:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         say("  ".join(padded).rstrip())
+
+
+def _show_risks(plan: Plan, predictive: Predictive, targets: Tensor) -> None:
+    """Print how well the risk of an event is told, and what the plan's thresholds would do."""
+    from predbayes.predictive.measures import MEASURES
+    from predbayes.seeding import generator
+    from predbayes.study.report.report import with_interval
+    from predbayes.study.result.scoring import risks
+
+    def told(name: str, estimate: Estimate) -> str:
+        measure = MEASURES[name]
+        return f"{measure.label} {' '.join(with_interval(estimate, percent=measure.is_share))}"
+
+    found = risks(plan, predictive, targets, rng=generator(plan.seed, "evaluate"))
+    for risk in found if len(found) == 1 else ():
+        share = " ".join(with_interval(risk.prevalence, percent=True))
+        figures = [told(name, risk.metrics[name]) for name in _SAID if name in risk.metrics]
+        say("; ".join([f"{plan.target.name} {risk.name!r} in {share}", *figures]))
+        for one in risk.at:
+            figures = [told(name, estimate) for name, estimate in one.metrics.items()]
+            say("; ".join([f"from a risk of {one.threshold:g} on", *figures]))
+
+
+_SAID = ("slope", "intercept", "observed_expected")
 
 
 def _upload(
