@@ -54,6 +54,9 @@ def known_secrets(seed: int) -> Iterator[None]:
         stack.enter_context(mock.patch(f"{LEDGER}.datetime", clock))
         # Plans of the first version had no gates; what leaves without them has stayed the same.
         stack.enter_context(mock.patch("predbayes.study.kit.draft.GATE", None))
+        # Nor did they choose a learner, or stratify what is held out.
+        stack.enter_context(mock.patch("predbayes.study.kit.draft.LEARNER", "network"))
+        stack.enter_context(mock.patch("predbayes.study.kit.draft.SPLIT", "any"))
         yield
 
 

@@ -32,7 +32,7 @@ from predbayes.study.plan.text import dump
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
-from predbayes.study.site.training import make_upload, split_rows
+from predbayes.study.site.training import SiteRows, make_upload
 from predbayes.study.tables.coding import code_targets, encode
 
 SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")
@@ -102,7 +102,7 @@ def _rows(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
 def _evaluate(plan: Plan, model: CalibratedModel, site: str, frame: pd.DataFrame) -> Upload:
     """What a site says of the model, by rows that its own was not trained on."""
     inputs, targets = _rows(plan, frame)
-    _, held_out = split_rows(plan, site, len(targets))
+    _, held_out = SiteRows(inputs, targets).split(plan, site)
     predictive = model.predictor.predict(inputs[held_out])
     digest = model.weights_digest()
     return evaluation_upload(plan, site, predictive, targets[held_out], digest)

@@ -197,6 +197,13 @@ class TestWarnings:
         assert "3" not in warning.text
         assert "147" not in " ".join((warning.text, *check(table).summary))
 
+    def test_a_class_that_the_hold_out_makes_too_small_is_told(self, check):
+        table = rows(outcome=["no"] * 150 + ["yes"] * 145 + ["perhaps"] * 5)
+        [warning] = check(table).warnings
+        assert "few rows are of the class 'perhaps': a model hardly learns it" in warning.text
+        table = rows(outcome=["no"] * 150 + ["yes"] * 140 + ["perhaps"] * 10)
+        assert not check(table).warnings
+
     def test_classes_that_are_not_there(self, check):
         [warning] = check(rows(outcome=["no", "yes"] * 150)).warnings
         assert warning.text == "outcome: no row is of the class 'perhaps'"

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,9 @@ MIN_TREND = 0.1
 
 MIN_TOLD = 50
 """Labels from which on the share of a class, and trends, are told."""
+
+SPLIT: Literal["any", "stratified"] = "stratified"
+"""How sites draw the rows that they hold out, by a new plan."""
 
 GATE: Gate | None = Gate()
 """What a new plan asks sites for."""
@@ -189,7 +193,7 @@ def draft(
         target=goal,
         columns=columns,
         reference=reference,
-        learner=Learner(name=LEARNER),
+        learner=Learner(name=LEARNER, split=SPLIT),
         gate=GATE,
         pool=Pool(own=LEARNER),
         rules=rules,

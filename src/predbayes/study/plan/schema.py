@@ -211,6 +211,10 @@ class Learner(Section):
     # Of a site's rows, never trained on. With nearly all of them a plan would be of a chosen few.
     holdout: Annotated[Finite, Field(ge=0, le=0.5)] = 0.2
     holdout_reason: str = ""  # why none is held out; needed with holdout = 0
+    # How they are drawn: any rows, or of each class its share, and equal rows together.
+    split: Annotated[Literal["any", "stratified"], Field(exclude_if=lambda how: how == "any")] = (
+        "any"
+    )
 
 
 class UploadRules(Section):
@@ -249,7 +253,8 @@ class Rules(Section):
     quorum: Annotated[int, Field(gt=0)] = 2
     deadline: datetime.date | None = None
     min_cell: Annotated[int, Field(gt=0)] = 5  # smaller counts are not sent
-    min_rows: Annotated[int, Field(ge=2)] = 10  # with fewer to train on a site does not take part
+    # With fewer to train on a site does not take part; left out of models where it is as ever.
+    min_rows: Annotated[int, Field(ge=2, exclude_if=lambda least: least == 10)] = 10
     min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
     screening: Literal["report", "leave-out"] = "report"
     retention_days: Annotated[int, Field(gt=0)] | None = None  # then uploads are to be deleted

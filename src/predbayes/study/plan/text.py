@@ -33,7 +33,7 @@ _QUIET = {
 """Keys that are noise where they are empty."""
 
 
-_LATER = {"rules.min_rows"}
+_LATER = {"rules.min_rows", "learner.split"}
 """Keys that came later, shown only where they are not at their default: texts of plans stay."""
 
 

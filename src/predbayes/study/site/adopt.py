@@ -48,7 +48,7 @@ from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.schema import Estimate, Scores
 from predbayes.study.result.scoring import mean_estimate, row_values, score
 from predbayes.study.site.simple import SimpleModels
-from predbayes.study.site.training import Holdout, SiteRows, split_rows
+from predbayes.study.site.training import Holdout, SiteRows
 
 MIN_TO_COMPARE = 10
 """Held-out rows below which no interval of a difference is worth its name."""
@@ -108,7 +108,7 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     """
     require_as_it_came(model)
     plan = model.plan
-    held_out = split_rows(plan, site, len(rows.targets))[1]
+    held_out = rows.split(plan, site)[1]
     if own is not None:
         require_trained_rows(plan, rows, held_out, own)
     predictive = model.predictive(rows.inputs)
@@ -153,7 +153,7 @@ def evaluated_rows(
 
     With `own`, which training kept, the rows are known to be the same.
     """
-    held_out = split_rows(plan, site, len(rows.targets))[1]
+    held_out = rows.split(plan, site)[1]
     if own is not None:
         require_trained_rows(plan, rows, held_out, own)
     if everything:

@@ -66,11 +66,13 @@ from predbayes.study.plan.models import choose_learner, make_learner, upload_dty
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
+from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import code_targets, encode
+from predbayes.study.tables.mapping import PATIENT
 from predbayes.study.tables.problem import errors_of, least_cell
 from predbayes.threads import threads
 
@@ -92,6 +94,7 @@ class SiteRows:
     inputs: Tensor  # (N, plan.num_inputs)
     targets: Tensor  # (N,)
     num_dropped: int = 0
+    patients: Tensor | None = None  # (N,) rows of one patient have one number
 
     @classmethod
     def of(cls, plan: Plan, frame: pd.DataFrame) -> SiteRows:
@@ -103,21 +106,53 @@ class SiteRows:
             raise DataError(f"fewer than {_LEAST_ROWS} rows have a {plan.target.name}")
         inputs = encode(plan, frame, "clip few", least=least)[known]
         kept = targets[known].long() if plan.classification else targets[known].float()
-        return cls(inputs, kept, int((~known).sum()))
+        patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
+        return cls(inputs, kept, int((~known).sum()), patients)
 
     def digest(self) -> str:
         """SHA-256 of the encoded rows."""
         content = hashlib.sha256(str(tuple(self.inputs.shape)).encode())
-        for part in (self.inputs, self.targets):
+        parts = (self.inputs, self.targets, self.patients)
+        for part in (part for part in parts if part is not None):
             content.update(part.contiguous().numpy().tobytes())
         return content.hexdigest()
 
     def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.inputs[rows], self.targets[rows]
 
+    def split(self, plan: Plan, site: str) -> tuple[Tensor, Tensor]:
+        """Rows to train on and rows held out, ascending; the same whenever it is asked.
+
+        Rows of one patient are on one side. If the plan says `stratified`, so are rows that are the
+        same in all columns, and each class has its share on both.
+        """
+        stratified = plan.learner.split == "stratified"
+        if not stratified and self.patients is None:
+            return split_rows(plan, site, len(self.targets))
+        strata = self.targets if stratified and plan.classification else None
+        rng = generator(plan.seed, "holdout", site)
+        groups = self._together(equal=stratified)
+        held_out = hold_out(groups, strata, plan.learner.holdout, rng)
+        return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
+
+    def _together(self, *, equal: bool) -> Tensor:
+        """Numbers of groups of rows that must not be parted."""
+        keys = [] if self.patients is None else [self.patients]
+        if equal:
+            cells = torch.cat([self.inputs.double(), self.targets.double()[:, None]], 1)
+            keys.append(torch.unique(cells, dim=0, return_inverse=True)[1])
+        return connected(keys)
+
+
+def _numbered(patients: pd.Series) -> Tensor:
+    """Numbers of patients; a row that names none is of a patient of its own."""
+    codes = torch.tensor(pd.factorize(patients)[0], dtype=torch.int64)
+    empty = torch.tensor((patients == "").to_numpy(bool))
+    return torch.where(empty, len(codes) + torch.arange(len(codes)), codes)
+
 
 def split_rows(plan: Plan, site: str, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows held out, ascending; the same whenever it is asked."""
+    """Rows to train on and rows held out, ascending, whatever they are."""
     order = torch.randperm(num_rows, generator=generator(plan.seed, "holdout", site))
     num_held_out = int(plan.learner.holdout * num_rows)
     return order[num_held_out:].sort().values, order[:num_held_out].sort().values
@@ -237,7 +272,7 @@ class Training:
             raise DataError(wrong[0].text)
 
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
-        return rows[split_rows(self.kit.plan, self.site, len(rows.targets))[0]]
+        return rows[rows.split(self.kit.plan, self.site)[0]]
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
@@ -284,7 +319,7 @@ class Training:
         key = self.key if released else None
         held_back = self.out / HELD_BACK
         path = write_upload(plan, upload, key, self._signed, held_back)
-        trained, held_out = split_rows(plan, self.site, len(rows.targets))
+        trained, held_out = rows.split(plan, self.site)
         summary = DataSummary(
             num_rows=len(rows.targets) + rows.num_dropped,
             num_trained=len(trained),
@@ -352,7 +387,7 @@ def choose_at_site(
     plan: Plan, site: str, rows: SiteRows, allowed: Collection[str] = (), device: str = "cpu"
 ) -> Choice:
     """Choose what `auto` is for a site's rows; those held out have no part in it."""
-    kept = SiteRows(*rows[split_rows(plan, site, len(rows.targets))[0]])
+    kept = SiteRows(*rows[rows.split(plan, site)[0]])
     rng = generator(plan.seed, "choice", site, kept.digest())
     with threads(plan.learner.threads):
         return choose_learner(
@@ -385,7 +420,7 @@ def fit_site(
     plan, head = kit.plan, kit.head
     if learner == "network":
         require_allowed(plan, allow_networks, IN_SITE_FILE)
-    kept, _held_out = split_rows(plan, site, len(rows.targets))
+    kept, _held_out = rows.split(plan, site)
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
     drawn_by = () if isinstance(fitted, SGHMCLearner) else (SiteRows(*rows[kept]).digest(),)
@@ -471,7 +506,7 @@ def _within(hours: float) -> Callback:
 
 
 def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predictor) -> None:
-    _, held_out = split_rows(plan, site, len(rows.targets))
+    _, held_out = rows.split(plan, site)
     inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
     arrays = {
         name: array[: len(held_out)].float().contiguous()

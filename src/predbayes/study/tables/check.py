@@ -20,7 +20,7 @@ from torch import Tensor
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments
 from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
-from predbayes.study.tables.mapping import entry_problems, key_of, read_raw, translate
+from predbayes.study.tables.mapping import PATIENT, entry_problems, key_of, read_raw, translate
 from predbayes.study.tables.plausible import Array, target_doubts, unit_doubt
 from predbayes.study.tables.problem import (
     Finding,
@@ -42,6 +42,9 @@ MIN_TRAIN_ROWS = 50
 
 MIN_HELD_OUT = 30
 """With fewer the comparison of models at the site has intervals too wide to choose by."""
+
+MIN_OF_CLASS = 10
+"""Rows with fewer of which a class is hardly learnt."""
 
 MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
@@ -340,6 +343,11 @@ def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
                 f"{plan.target.name}: fewer than {plan.rules.min_cell} rows are of the class "
                 f"{name!r}; no counts of classes will be sent"
             )
+        elif count < max(MIN_OF_CLASS, plan.rules.min_cell / (1 - plan.learner.holdout)):
+            yield warning(
+                f"{plan.target.name}: few rows are of the class {name!r}: a model hardly learns "
+                "it, and counts of classes may not be sent"
+            )
 
 
 def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
@@ -348,7 +356,7 @@ def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
 
 
 def _repeated(table: _Table) -> Iterator[Finding]:
-    again = table.frame.duplicated().to_numpy()
+    again = table.frame.drop(columns=PATIENT, errors="ignore").duplicated().to_numpy()
     if again.any():
         lines = table.frame.index[again].tolist()
         where = "" if table.least else f" ({listed(lines)})"

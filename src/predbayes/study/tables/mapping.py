@@ -27,6 +27,9 @@ from predbayes.study.tables.vocabulary import normal_unit
 SUFFIXES = (".csv", ".tsv", ".txt")
 """Of tables that are text."""
 
+PATIENT = "\n"
+"""Name of the column that says whose row it is; no plan can have such a name."""
+
 _DESCRIBE = Remedies(
     encoding=(
         f'write encoding, such as "cp1252", under [file] in {SITE_FILE}, or let `--suggest` find it'
@@ -107,6 +110,8 @@ def translate(
         )
         if lines:
             problems.append(Problem(Kind.POINT, name, lines))
+    if site.patient in raw.columns:
+        columns[PATIENT] = list(raw[site.patient])
     return pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems)
 
 
@@ -120,6 +125,9 @@ def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Pr
         if name not in plan.columns
     ]
     names = [str(name) for name in header]
+    if site.patient and site.patient not in names:
+        detail = no_such("column in the file", site.patient, names)
+        problems.append(Problem(Kind.MISNAMED, "patient", detail=detail))
     for name in plan.names:
         entry = site.target if name == plan.target.name else site.columns.get(name)
         asked = () if entry is None else (entry.column, "" if _day(entry.until) else entry.until)

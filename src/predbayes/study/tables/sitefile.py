@@ -2,6 +2,7 @@
 
     name = "Basel"                 as admitted to the study
     key = "Basel.key"              its private key, beside this file
+    patient = "Pat.-Nr."           rows of one patient are all trained on or all held out
     audit = "audit.jsonl"          its audit log, beside this file or elsewhere
     officer = "predbayes-ed25519 …"  whose signed approvals alone count
     allow_networks = ["hearts"]    networks of the consortium's own that may run here, by name
@@ -156,6 +157,7 @@ class SiteFile(Section):
 
     format: Literal[1]
     name: SiteName
+    patient: str = ""  # the column that says whose row it is: nobody is trained on and held out
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
     audit: str = ""  # path of the audit log, relative to this file; empty is beside it
     officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the

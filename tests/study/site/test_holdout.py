@@ -1,0 +1,82 @@
+"""What is held out has each class in its share, and nobody's other rows are trained on."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.seeding import generator
+from predbayes.study.site.holdout import connected, hold_out
+from predbayes.study.site.training import SiteRows, split_rows
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SiteFile
+from tests.study.world import make_world
+
+SHARE = "[learner]\nholdout = 0.2\nmin_steps = 200\n"
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    """A plan that draws any rows, and one that is stratified."""
+    world = make_world(tmp_path_factory.mktemp("world"), learner=SHARE)
+    plain = world.kit.plan
+    learner = plain.learner.model_copy(update={"split": "stratified"})
+    return plain, plain.model_copy(update={"learner": learner})
+
+
+def rows(num=200, rare=10, seed=0):
+    rng = generator(seed, "rows")
+    targets = torch.zeros(num, dtype=torch.int64)
+    targets[:rare] = 2
+    targets[rare : num // 2] = 1
+    return SiteRows(torch.randn(num, 3, generator=rng), targets)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_class_has_its_share(plans, seed):
+    some = rows(seed=seed)
+    trained, held_out = some.split(plans[1], f"site {seed}")
+    assert torch.bincount(some.targets[held_out]).tolist() == [20, 18, 2]
+    assert torch.equal(torch.cat([trained, held_out]).sort().values, torch.arange(200))
+    again = some.split(plans[1], f"site {seed}")[1]
+    assert torch.equal(again, held_out)
+
+
+def test_equal_rows_are_on_one_side(plans):
+    some = rows(100)
+    twice = SiteRows(some.inputs.repeat(2, 1), some.targets.repeat(2))
+    _, held_out = twice.split(plans[1], "Alpha")
+    assert len(held_out) == pytest.approx(40, abs=4)
+    assert set((held_out % 100).tolist()) == set(held_out[held_out < 100].tolist())
+    plain = twice.split(plans[0], "Alpha")[1]  # the plan of before parts them
+    assert set((plain % 100).tolist()) != set(plain[plain < 100].tolist())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_rows_of_one_patient_are_on_one_side(plans, tmp_path, which):
+    plan = plans[which]
+    table = pd.DataFrame({"x": range(120), "y": 1.5, "kind": ["red", "green", "blue"] * 40})
+    table["x"] = table["x"] / 3
+    table["Pat"] = [f"P{row // 4}" if row % 4 else "" for row in range(120)]
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    own = SiteFile.loads('format = 1\nname = "A"\npatient = "Pat"\n')
+    some = SiteRows.of(plan, read_site_table(plan, own, tmp_path / "rows.csv"))
+    _, held_out = some.split(plan, "A")
+    assert len(held_out) == pytest.approx(24, abs=4)
+    out = table.loc[held_out.tolist(), "Pat"]
+    left = table.drop(index=held_out.tolist())["Pat"]
+    assert set(out) & set(left) <= {""}  # who names nobody is alone
+    assert some.digest() != SiteRows(some.inputs, some.targets).digest()
+
+
+def test_without_patients_a_plan_of_before_holds_out_the_same_rows(plans):
+    assert torch.equal(rows().split(plans[0], "A")[1], split_rows(plans[0], "A", 200)[1])
+
+
+def test_what_is_chained_stays_together_and_something_is_left():
+    groups = connected([torch.tensor([0, 0, 1, 1, 2]), torch.tensor([5, 6, 6, 7, 8])])
+    assert groups.tolist() == [0, 0, 0, 0, 1]
+    for seed in range(5):
+        one = torch.zeros(6, dtype=torch.int64)
+        assert not hold_out(one, None, 0.5, generator(seed, "x")).any()
