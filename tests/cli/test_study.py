@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey, fingerprint
 from predbayes.study.coordinator.study import Study
 from predbayes.study.result.model import CalibratedModel
+from predbayes.study.tables.coding import read_frame
 from tests.study.world import SITES, make_world
 
 COMMANDS = ("key", "receipt", "init", "admit", "add", "withdraw", "status", "finish", "verify")
@@ -345,6 +348,15 @@ class TestAgreedRows:
             "if it is right, admit it again with --rows 105"
         ) in done.err
         assert not study.state().uploads
+
+
+def test_the_model_cards_own_example_works(finished, world):
+    folder = finished.result_folder(1)
+    page = html.unescape((folder / "model-card.html").read_text())
+    (code,) = re.findall(r"<pre>(from predbayes.*?)</pre>", page, re.S)
+    scope = {"table": read_frame(world.kit.folder / "reference.csv")}
+    exec(code.replace("MODEL", str(folder / "model")), scope)
+    assert len(scope["predictions"]) == len(scope["table"])
 
 
 class TestWithdraw:
