@@ -14,6 +14,7 @@ from typing import Any
 from predbayes.errors import PredbayesError
 
 NAMES = (
+    "clinic",
     "endtoend",
     "flower",
     "hospitals",

@@ -93,3 +93,9 @@ def test_poisoned_sites_are_named_and_cost_little_and_honest_ones_stay(tmp_path)
     assert result["all_named"]
     assert result["worst"]["poisoned"] <= 1.05
     assert result["worst"]["honest"] <= 1.01
+
+
+def test_the_default_plan_wins_in_the_clinic(tmp_path):
+    result = figures("clinic", tmp_path)
+    assert result["auroc"] >= result["auroc_centralised"] - 0.005
+    assert result["auroc"] > result["auroc_best_site"]
