@@ -138,6 +138,13 @@ class TestUndefined:
         assert (area.value, area.high) == (1.0, 1.0)
         assert 0.85 < area.low < 0.99
 
+    @pytest.mark.parametrize("gap", [1.0, 3.0, 5.0, 8.0, 12.0, 20.0])
+    def test_rows_that_are_separated_have_no_slope_however_sure_they_are(self, gap):
+        """Where risks are next to 0 and 1 the fit stops early, with an interval of billions."""
+        sides = torch.linspace(-gap - 6, -gap, 320), torch.linspace(gap, gap + 4, 32)
+        odds = torch.cat(sides).double()
+        assert Risks(odds, odds > 0).slope() is None
+
     def test_one_risk_for_all_has_no_slope_and_a_coins_area(self):
         risks = Risks(torch.zeros(20).double(), torch.arange(20) % 3 == 0)
         assert risks.slope() is None

@@ -306,5 +306,7 @@ def _logistic(design: Tensor, event: Tensor, offset: Tensor) -> tuple[Tensor, Te
         if float(step.abs().max()) <= _TOLERANCE:
             break
     covariance, failed = torch.linalg.inv_ex(information)
-    sound = not int(failed) and bool((covariance.diag() > 0).all())
-    return (weights, covariance) if sound else None  # rows next to separated have none
+    # Numerics: of rows that are separated, or next to it, information is next to nothing.
+    var = covariance.diag()
+    sound = not int(failed) and bool(((var > 0) & (var < _MOST_SLOPE**2)).all())
+    return (weights, covariance) if sound else None
