@@ -36,7 +36,7 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.scoring import row_values
 from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
 from predbayes.study.site.training import SiteRows, fit_site
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
 

@@ -25,7 +25,8 @@ from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.tables.coding import code_table, code_targets, read_frame
+from predbayes.study.tables.cells import read_frame
+from predbayes.study.tables.coding import code_table, code_targets
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 

@@ -18,7 +18,7 @@ from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from tests.study.world import frozen
 
 PLAN = """

@@ -26,7 +26,7 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.adopt import COMPARISON_FILE
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import HOLDOUT_FILE, HOME, SiteRows, split_rows
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.study.world import frozen

@@ -18,7 +18,7 @@ from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey, fingerprint
 from predbayes.study.coordinator.study import Study
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from tests.study.world import SITES, make_world
 
 COMMANDS = ("key", "receipt", "init", "admit", "add", "withdraw", "status", "finish", "verify")

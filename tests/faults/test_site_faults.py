@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 from predbayes.cli.app import app
 from predbayes.errors import PredbayesError
-from predbayes.study.tables.coding import encode, read_frame
+from predbayes.study.tables.cells import read_frame
+from predbayes.study.tables.coding import encode
 from tests.study.world import make_world
 
 ROOT = Path(__file__).parents[2]

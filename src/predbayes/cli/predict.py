@@ -94,7 +94,7 @@ def _say_whose(folder: Path) -> None:
 
 def _read(plan: Plan, data: Path, own: SiteFile | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table as it is, and in the plan's columns and units."""
-    from predbayes.study.tables.coding import read_frame
+    from predbayes.study.tables.cells import read_frame
     from predbayes.study.tables.mapping import read_raw, read_site_table
 
     if own is None:

@@ -12,7 +12,8 @@ from predbayes.errors import PlanError
 from predbayes.study.kit.draft import draft, round_outward, study_name
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.coding import examine, read_frame, target_problems
+from predbayes.study.tables.cells import read_frame
+from predbayes.study.tables.coding import examine, target_problems
 
 NUM_ROWS = 400
 

@@ -9,14 +9,13 @@ import torch
 
 from predbayes.errors import DataError, PlanError
 from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.cells import code_column, read_frame
 from predbayes.study.tables.coding import (
     Encoder,
-    code_column,
     code_table,
     code_targets,
     encode,
     examine,
-    read_frame,
     target_problems,
     untransform,
 )

@@ -9,7 +9,7 @@ from predbayes.errors import DataError
 from predbayes.study.kit.draft import draft
 from predbayes.study.kit.kit import Kit, freeze
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.form import read_reference
 
 ROWS = pd.DataFrame(
@@ -34,6 +34,13 @@ def german(path, encoding="cp1252", sep=";"):
 def test_whatever_a_sites_reader_reads(tmp_path, name, encoding, sep):
     read = read_reference(german(tmp_path / name, encoding, sep))
     assert read.reset_index(drop=True).equals(ROWS.astype(object))
+
+
+@pytest.mark.parametrize("title", ["", "Export 2024\n\n"])
+def test_a_decimal_comma_is_not_taken_for_a_delimiter(tmp_path, title):
+    path = tmp_path / "r.csv"
+    path.write_text(title + "a;b\n" + "1,5;x\n2,5;y\n" * 20)
+    assert read_reference(path)["a"].tolist() == ["1.5", "2.5"] * 20
 
 
 def test_plain_tables_stay_as_they_were(tmp_path):

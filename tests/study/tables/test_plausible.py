@@ -16,8 +16,8 @@ from predbayes.study.kit.draft import draft
 from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Number, Plan
 from predbayes.study.plan.text import dump
+from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.coding import read_frame
 from predbayes.study.tables.plausible import target_doubts, unit_doubt
 from predbayes.study.tables.sitefile import SiteFile
 

@@ -38,7 +38,7 @@ from predbayes.study.plan.schema import (
     Rules,
     Target,
 )
-from predbayes.study.tables.coding import as_texts, code_column
+from predbayes.study.tables.cells import as_texts, code_column
 from predbayes.study.tables.plausible import correlation as correlate
 from predbayes.text import require_printable
 

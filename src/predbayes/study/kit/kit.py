@@ -58,7 +58,8 @@ from predbayes.study.plan.schema import (
 )
 from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.coding import Encoder, code_table, code_targets, read_frame
+from predbayes.study.tables.cells import read_frame
+from predbayes.study.tables.coding import Encoder, code_table, code_targets
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.textfile import from_csv, to_csv
 from predbayes.study.wording import six_digits

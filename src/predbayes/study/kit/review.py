@@ -21,12 +21,7 @@ from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
-from predbayes.study.tables.coding import (
-    code_targets,
-    examine,
-    target_problems,
-    target_units,
-)
+from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from predbayes.errors import DataError
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import SUFFIXES, read_raw, to_point
 from predbayes.study.tables.sitefile import FileForm
 from predbayes.study.tables.textfile import DELIMITERS
@@ -70,7 +70,7 @@ def sniff(path: Path) -> FileForm:
     lines = text[:_SAMPLE_LETTERS].splitlines(keepends=True)
     titles = {mark: _title_lines(lines, mark) for mark in DELIMITERS}
     below = {mark: "".join(lines[titles[mark] :]) for mark in DELIMITERS}
-    best = max(DELIMITERS, key=lambda mark: _regularity(below[mark], mark))
+    best = max(DELIMITERS, key=lambda mark: _regularity(below[mark], mark, titles[mark]))
     rows = _sample(below[best], best)
     cells = [cell.strip() for row in rows[1:] for cell in row]
     with_comma = sum(bool(re.fullmatch(r"[+-]?\d+,\d+", cell)) for cell in cells)
@@ -107,10 +107,13 @@ def _title_lines(lines: Sequence[str], delimiter: str) -> int:
     return next((n for n, count in enumerate(filled) if count > 1), 0)
 
 
-def _regularity(text: str, delimiter: str) -> tuple[float, int]:
-    """Share of lines as wide as the first, and that width; one column is no table."""
+def _regularity(text: str, delimiter: str, num_titles: int) -> tuple[float, int, int]:
+    """Share of lines as wide as the first, few lines above it, its width; one column is no table.
+
+    With a decimal comma for a delimiter the line of names would be a title.
+    """
     rows = _sample(text, delimiter)
     width = len(rows[0]) if rows else 0
     if width < 2:
-        return 0.0, width
-    return sum(len(row) == width for row in rows) / len(rows), width
+        return 0.0, -num_titles, width
+    return sum(len(row) == width for row in rows) / len(rows), -num_titles, width

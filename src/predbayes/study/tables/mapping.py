@@ -18,7 +18,7 @@ import pandas as pd
 
 from predbayes.errors import DataError, no_such
 from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.tables.coding import NUMBER, as_texts, read_frame
+from predbayes.study.tables.cells import NUMBER, as_texts, read_frame
 from predbayes.study.tables.problem import Kind, Problem, least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
