@@ -35,7 +35,7 @@ from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import choose_learner, make_learner
 from predbayes.study.plan.schema import Plan
 from predbayes.study.site.training import SiteRows
-from predbayes.study.tables.coding import read_frame
+from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
 
