@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from predbayes.errors import DataError
+from predbayes.study.tables.binary import BINARY, read_binary
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import SUFFIXES, read_raw, to_point
 from predbayes.study.tables.sitefile import FileForm
@@ -33,6 +34,8 @@ def read_reference(path: Path) -> pd.DataFrame:
     What `read_frame` can read is read by it alone, so that rows of a frozen plan stay what they
     are; a decimal comma is the one thing that is changed.
     """
+    if path.suffix.lower() in BINARY:
+        return read_binary(path)
     if path.suffix.lower() not in SUFFIXES:
         return read_frame(path)
     form = sniff(path)

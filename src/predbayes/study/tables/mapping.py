@@ -18,6 +18,7 @@ import pandas as pd
 
 from predbayes.errors import DataError, no_such
 from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.binary import BINARY, read_binary
 from predbayes.study.tables.cells import NUMBER, as_texts, read_frame
 from predbayes.study.tables.problem import Kind, Problem, least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
@@ -77,10 +78,12 @@ def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
                 blank_rows=False,  # spreadsheets leave lines of delimiters
                 skip=form.skip,
             )
+        case suffix if suffix in BINARY:
+            frame = read_binary(path, decimal=form.decimal, skip=form.skip)
         case suffix:
             raise DataError(
                 f"{path.name}: {suffix or 'a file without a suffix'} is not read; save the table "
-                "as .csv or .parquet"
+                "as .csv, .xlsx, .sav, .dta, .sas7bdat or .parquet"
             )
     if frame.empty:
         raise DataError(f"{path.name} has no rows")
