@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyreadstat
 from patients import CHANCES, COLUMNS, TARGET, Admissions, draw, with_gaps
 
 HERE = Path(__file__).parent
@@ -30,6 +31,12 @@ RANGES = {
     "sodium": (100, 180), "crp": (0, 700), "haemoglobin": (3, 22), "lactate": (0.1, 30),
     "temperature": (32, 43),
 }  # fmt: skip
+NO_YES = {0: "no", 1: "yes"}
+LABELS = {
+    "sex": {1: "male", 2: "female"},
+    "smoking": {1: "never", 2: "former", 3: "current"},
+    **dict.fromkeys(("diabetes", "copd", TARGET), NO_YES),
+}
 LABORATORY = ("sodium", "crp", "haemoglobin", "lactate", "temperature", "smoking")
 
 
@@ -46,8 +53,8 @@ class Hospital:
 HOSPITALS = (
     Hospital("Graz", "graz", "patienten.csv", Admissions(2400, older=0.3)),
     Hospital("Trieste", "trieste", "pazienti.csv", Admissions(1200, sicker=0.5)),
-    Hospital("Brno", "brno", "pacienti.csv", Admissions(700, older=-0.5)),
-    Hospital("Split", "split", "bolesnici.csv", Admissions(350, older=0.2, sicker=-0.3)),
+    Hospital("Brno", "brno", "pacienti.xlsx", Admissions(700, older=-0.5)),
+    Hospital("Split", "split", "bolesnici.sav", Admissions(350, older=0.2, sicker=-0.3)),
 )
 
 Run = Callable[[Path, Sequence[str]], None]
@@ -157,9 +164,9 @@ def export(hospital: Hospital, patients: pd.DataFrame, at: Path) -> None:
         case "trieste":
             _trieste(patients).to_csv(path, index=False)
         case "brno":
-            _brno(patients).to_csv(path, index=False, sep="\t")
+            _brno(patients).to_excel(path, index=False)
         case _:
-            _split(patients).to_csv(path, index=False)
+            pyreadstat.write_sav(_split(patients), str(path), variable_value_labels=LABELS)
 
 
 def _graz(patients: pd.DataFrame) -> pd.DataFrame:
@@ -204,7 +211,7 @@ def _brno(patients: pd.DataFrame) -> pd.DataFrame:
 
 
 def _split(patients: pd.DataFrame) -> pd.DataFrame:
-    """Codes of a statistics program, -9 for missing."""
+    """Codes of SPSS, whose labels are the plan's words; -9 for missing."""
     table = patients[[*COLUMNS, TARGET]].copy()
     table["sex"] = table["sex"].map({"male": 1, "female": 2})
     table["smoking"] = table["smoking"].map({"never": 1, "former": 2, "current": 3})
