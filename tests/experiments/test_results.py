@@ -114,6 +114,22 @@ class TestClaims:
         for cell in skewed:
             assert auto[cell] <= 0.95 * beta[cell]
 
+    def test_without_a_label_gates_are_better_than_pools_with_12000_where_sites_differ(self):
+        method, rivals = SCRIPT["VERDICTS"]["gates"]["verdict-gated"]
+        found = SCRIPT["judged"](records_of("gates"), method, rivals)
+        outcomes = {verdict.cell: verdict.outcome for verdict in found}
+        skewed = {cell: outcome for cell, outcome in outcomes.items() if "0.9" in cell}
+        assert skewed == dict.fromkeys(skewed, "better")
+        assert len(skewed) == 2
+        assert max(v for cell, v in means("gates", "gated", "ece").items() if "0.9" in cell) < 0.015
+
+    def test_and_where_sites_are_alike_they_are_the_mixture(self):
+        gated, mixture = (means("gates", method) for method in ("gated", "mixture"))
+        alike = [cell for cell in gated if "0.0" in cell]
+        assert len(alike) == 2
+        for cell in alike:
+            assert abs(gated[cell] / mixture[cell] - 1) < 0.01
+
     def test_in_a_regression_auto_is_better_on_one_set_and_worse_on_none(self):
         found = SCRIPT["judged"](records_of("regression"), "auto tuned", None)
         assert len(found) == 5
