@@ -177,7 +177,7 @@ def _parse(content: bytes, file: str, separator: str) -> pd.DataFrame:
     try:
         if file.endswith(".xlsx"):
             require("openpyxl", "experiments")  # what pandas reads it with
-            return pd.read_excel(io.BytesIO(content))
+            return pd.read_excel(io.BytesIO(content), engine="openpyxl")
         return pd.read_csv(io.BytesIO(content), sep=separator)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{file} is not a table: {str(error).splitlines()[0]}") from error

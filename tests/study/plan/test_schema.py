@@ -189,6 +189,7 @@ class TestToml:
                 "min_rows",  # at its default, so that the text of older plans stays
                 "num_epochs",
                 "retention_days",
+                "split",  # likewise
             }
         lines = text[text.index("[model]") :].splitlines()
         settings = [line for line in lines if " = " in line]

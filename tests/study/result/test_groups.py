@@ -74,6 +74,7 @@ class TestPlan:
             ('["age: old"]', "ascending order"),
             ('["sex: 0-1"]', "has categories, not ranges"),
             ('["age: 0-49, 50-", "age: 0-64, 65-"]', "in one way only"),
+            ('["age: 0-49, 65-60"]', "ascending order"),
         ],
     )
     def test_what_does_not_fit_is_refused_in_a_line(self, groups, why):

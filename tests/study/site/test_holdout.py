@@ -80,3 +80,51 @@ def test_what_is_chained_stays_together_and_something_is_left():
     for seed in range(5):
         one = torch.zeros(6, dtype=torch.int64)
         assert not hold_out(one, None, 0.5, generator(seed, "x")).any()
+
+
+def test_in_a_table_of_few_categories_equal_rows_are_no_copies(plans):
+    """They were: all rows of one input and class were held out, and p(y | x) was learnt wrong."""
+    rng = generator(0, "categories")
+    inputs = torch.randint(2, (1000, 3), generator=rng).float()
+    targets = torch.randint(3, (1000,), generator=rng)
+    _, held_out = SiteRows(inputs, targets).split(plans[1], "Alpha")
+    cells = 6 * inputs[:, 0] + 3 * inputs[:, 1] + targets
+    share = torch.bincount(cells[held_out].long()) / torch.bincount(cells.long())
+    assert 0.08 < float(share.min()) < float(share.max()) < 0.35
+
+
+def test_copies_with_another_target_stay_together(plans):
+    some = rows(100)
+    turned = SiteRows(
+        some.inputs.repeat(2, 1), torch.cat([some.targets, 1 - some.targets.clamp(max=1)])
+    )
+    _, held_out = turned.split(plans[1], "Alpha")
+    assert len(held_out)
+    assert set((held_out % 100).tolist()) == set(held_out[held_out < 100].tolist())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rare_class_does_not_make_up_for_a_patient_with_many_rows(seed):
+    strata = torch.cat([torch.zeros(900), torch.ones(100)]).long()
+    groups = torch.cat([torch.zeros(400), 1 + torch.arange(600)]).long()
+    held_out = hold_out(groups, strata, 0.2, generator(seed, "large"))
+    assert int(held_out[strata == 1].sum()) in (20, 21)
+    assert int(held_out[:400].sum()) == 0
+    assert int(held_out[strata == 0].sum()) == 180
+
+
+def test_a_column_without_a_name_is_no_patient(plans, tmp_path):
+    """R writes one for the row's number; all rows were of one patient, and none was held out."""
+    table = pd.DataFrame(
+        {
+            "": "x",
+            "x": [row / 3 for row in range(60)],
+            "y": 1.5,
+            "kind": ["red", "green", "blue"] * 20,
+        }
+    )
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    own = SiteFile.loads('format = 1\nname = "A"\n')
+    some = SiteRows.of(plans[1], read_site_table(plans[1], own, tmp_path / "rows.csv"))
+    assert some.patients is None
+    assert len(some.split(plans[1], "A")[1]) == 12

@@ -135,6 +135,17 @@ class TestChosenLearner:
         )  # fmt: skip
         trained = site.run(SiteRows.of(auto.kit.plan, frame(120)))
         assert trained.upload.info.learner == "small-network"
+        apart = SitePolicy(
+            (
+                ("a", Policy(learners=("small-network",))),
+                ("b", Policy(learners=("logistic-regression",))),
+            )
+        )
+        site = dataclasses.replace(
+            site, approvals=Approvals(tmp_path, policy=apart), out=tmp_path / "b"
+        )
+        with pytest.raises(TrainingError, match="allow no learner of 'auto' together"):
+            site.run(SiteRows.of(auto.kit.plan, frame(120)))
         none = SitePolicy((("policy.toml", Policy(learners=("random-forest",))),))
         assert any("learner 'auto' is not among" in p for p in none.problems(auto.kit.plan))
 

@@ -124,6 +124,17 @@ class TestSheets:
         assert frame["yes"].tolist() == ["true", "false"]
         assert frame.index.tolist() == [2, 4]
 
+    def test_two_columns_of_one_name_are_refused_and_nameless_ones_left_out(self, tmp_path):
+        book = openpyxl.Workbook()
+        book.active.append(["age", None, "age", None])
+        book.active.append([50, 1, 51, 2])
+        book.save(tmp_path / "twice.xlsx")
+        with pytest.raises(DataError, match="the same name"):
+            read_reference(tmp_path / "twice.xlsx")
+        book.active["C1"] = "sex"
+        book.save(tmp_path / "once.xlsx")
+        assert [*read_reference(tmp_path / "once.xlsx").columns] == ["age", "sex"]
+
     def test_title_lines_are_skipped_as_told(self, tmp_path):
         rows = [["Export of May"], [None], ["age", "sex"], [50, "m"]]
         frame = read_binary(write_sheet(tmp_path / "a.xlsx", rows), skip=2)

@@ -182,7 +182,8 @@ class TestTable:
     def test_a_code_of_one_column_means_nothing_in_another(self, plan, site, tmp_path):
         rows = [ROWS[0], ["9", "0", "1", "no", ""], ["5", "90", "9", "no", ""]]
         frame = read_site_table(plan, site, write(tmp_path, rows))
-        assert frame.iloc[0].tolist() == ["360.0", "-16.0", "male", "no"]
+        # What may be a code for missing is not converted where it is out of range: it is refused.
+        assert frame.iloc[0].tolist() == ["360.0", "0.0", "male", "no"]
         assert frame.iloc[1].tolist() == ["200.0", "29.0", "", "no"]
 
     def test_a_recode_of_a_number_is_in_the_plans_unit(self, plan, tmp_path):
@@ -267,7 +268,7 @@ class TestRefusals:
 
     def test_other_kinds_of_files_are_refused(self, plan, tmp_path):
         with pytest.raises(DataError, match="save the table as"):
-            read_site_table(plan, SiteFile(format=1, name="B"), tmp_path / "rows.xlsx")
+            read_site_table(plan, SiteFile(format=1, name="B"), tmp_path / "rows.ods")
         with pytest.raises(DataError, match="cannot read"):
             read_site_table(plan, SiteFile(format=1, name="B"), tmp_path / "rows.csv")
 
@@ -321,6 +322,20 @@ stay = { type = "number", unit = "days", range = [0, 400] }
     def test_a_factor_is_of_limits_too(self, tmp_path):
         read = self.read(tmp_path, 'crp = { limit = "value", factor = 10 }\n')
         assert [*read["crp"]] == ["50.0", "2000.0", "75.0"]
+
+    def test_a_code_for_missing_is_not_converted_into_something_to_clip(self, tmp_path):
+        rows = self.ROWS.replace("7,5;", "999;")
+        path = tmp_path / "rows.csv"
+        path.write_text(rows)
+        head = 'format = 1\nname = "B"\n[file]\ndelimiter = ";"\ndecimal = ","\n[columns]\n'
+        crp = 'crp = { limit = "value", factor = 0.6 }\n'
+        site = SiteFile.loads(head + crp + self.AGE + self.STAY)
+        read = read_site_table(self.PLAN, site, path)
+        assert [*read["crp"]] == ["3.0", "120.0", "999.0"]  # 599.4 would be clipped to 500
+
+    def test_a_form_of_a_day_that_cannot_be_is_no_traceback(self, tmp_path):
+        read = self.read(tmp_path, "", age=self.AGE.replace("%d.%m.%Y", "%d.%d.%Y"))
+        assert read["age"].iloc[0] == "01.07.1960"
 
     def test_days_become_times_in_the_plans_unit(self, tmp_path):
         read = self.read(tmp_path, "")

@@ -64,7 +64,8 @@ class Grouping:
             end is not None and start <= end < following
             for (start, end), following in zip(ends, starts[1:], strict=False)
         )
-        if len(ends) < len(parts) or not in_order:
+        last = ends[-1] if ends else (0.0, None)
+        if len(ends) < len(parts) or not in_order or (last[1] is not None and last[1] < last[0]):
             raise ValueError(
                 f"measures.groups: {name!r} is a number; write ranges in ascending order, such as "
                 f'"{name}: 0-49, 50-64, 65-"'

@@ -49,14 +49,17 @@ def hold_out(groups: Tensor, strata: Tensor | None, share: float, rng: torch.Gen
     kind = _rarest(groups, strata, len(sizes))
     order = torch.randperm(len(sizes), generator=rng)
     taken = torch.zeros(len(sizes), dtype=torch.bool)
-    wanted = 0.0
+    rest = 0.0
     for one in range(int(kind.max()) + 1):
         own = order[kind[order] == one]
-        wanted += share * int(sizes[own].sum())
-        # One group at least is left to train on. What is too little of a class is of the next.
-        mine = own[:-1][sizes[own[:-1]].cumsum(0) <= wanted]
-        taken[mine] = True
-        wanted -= int(sizes[mine].sum())
+        # Less than a row of a class is of the next. What a large group leaves open is of none: a
+        # rare class would make up for it with all its rows.
+        room = min(rest, 1.0) + share * int(sizes[own].sum())
+        for group in own[:-1].tolist():  # one group at least is left to train on
+            if (size := int(sizes[group])) <= room:
+                taken[group] = True
+                room -= size
+        rest = room
     return taken[groups]
 
 

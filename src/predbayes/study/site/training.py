@@ -123,8 +123,8 @@ class SiteRows:
     def split(self, plan: Plan, site: str) -> tuple[Tensor, Tensor]:
         """Rows to train on and rows held out, ascending; the same whenever it is asked.
 
-        Rows of one patient are on one side. If the plan says `stratified`, so are rows that are the
-        same in all columns, and each class has its share on both.
+        Rows of one patient are on one side. If the plan says `stratified`, so are copies of a row,
+        and each class has its share on both.
         """
         stratified = plan.learner.split == "stratified"
         if not stratified and self.patients is None:
@@ -139,8 +139,11 @@ class SiteRows:
         """Numbers of groups of rows that must not be parted."""
         keys = [] if self.patients is None else [self.patients]
         if equal:
-            cells = torch.cat([self.inputs.double(), self.targets.double()[:, None]], 1)
-            keys.append(torch.unique(cells, dim=0, return_inverse=True)[1])
+            distinct, numbers = torch.unique(self.inputs, dim=0, return_inverse=True)
+            # In a table of few categories rows are equal by chance, and are no copies. The target
+            # does not part equal rows: held-out ones would be of another p(y | x).
+            copies = 2 * len(distinct) >= len(self.inputs)
+            keys.append(numbers if copies else torch.arange(len(numbers)))
         return connected(keys)
 
 
@@ -253,6 +256,11 @@ class Training:
         choice = _read_choice(path, identity)
         if choice is None:
             allowed = self.approvals.policy.learners(plan)
+            if not allowed:
+                raise TrainingError(
+                    "the site's policies allow no learner of 'auto' together; give --learner one "
+                    "that all of them allow"
+                )
             choice = choose_at_site(plan, self.site, rows, allowed, self.device)
             kept = {"identity": identity, **dataclasses.asdict(choice)}
             write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode())

@@ -21,7 +21,7 @@ from predbayes.study.tables.binary import BINARY, read_binary
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import SUFFIXES, read_raw, to_point
 from predbayes.study.tables.sitefile import FileForm
-from predbayes.study.tables.textfile import DELIMITERS
+from predbayes.study.tables.textfile import DELIMITERS, require_distinct
 
 _SAMPLE_LINES = 200
 _SAMPLE_LETTERS = 2_000_000
@@ -35,7 +35,10 @@ def read_reference(path: Path) -> pd.DataFrame:
     are; a decimal comma is the one thing that is changed.
     """
     if path.suffix.lower() in BINARY:
-        return read_binary(path)
+        frame = read_binary(path)
+        named = frame.loc[:, [bool(name) for name in frame.columns]]
+        require_distinct(path, list(named.columns))
+        return named
     if path.suffix.lower() not in SUFFIXES:
         return read_frame(path)
     form = sniff(path)

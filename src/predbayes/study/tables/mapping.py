@@ -23,7 +23,7 @@ from predbayes.study.tables.cells import NUMBER, as_texts, read_frame
 from predbayes.study.tables.problem import Kind, Problem, least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
-from predbayes.study.tables.vocabulary import normal_unit
+from predbayes.study.tables.vocabulary import NUMBER_CODES, normal_unit
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 """Of tables that are text."""
@@ -102,7 +102,7 @@ def translate(
         if entry.column not in raw.columns:
             continue
         column = plan.column(name)
-        change = _cell_change(entry, site, is_number=isinstance(column, Number))
+        change = _cell_change(entry, site, column)
         texts = list(raw[entry.column])
         cells = [change(text) for text in texts]
         if entry.date:
@@ -113,7 +113,7 @@ def translate(
         )
         if lines:
             problems.append(Problem(Kind.POINT, name, lines))
-    if site.patient in raw.columns:
+    if site.patient and site.patient in raw.columns:
         columns[PATIENT] = list(raw[site.patient])
     return pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems)
 
@@ -166,7 +166,7 @@ def _limited(text: str, entry: SiteColumn, decimal: str) -> float | str | None:
 def _day(text: str, form: str = "%Y-%m-%d") -> datetime.date | None:
     try:
         return datetime.datetime.strptime(text, form).date()  # a day has no zone
-    except ValueError:
+    except (ValueError, re.error):  # one that names a part of a day twice is the latter
         return None
 
 
@@ -249,10 +249,10 @@ def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
 
 
 def _cell_change(
-    entry: SiteColumn, site: SiteFile, *, is_number: bool
+    entry: SiteColumn, site: SiteFile, column: Number | Category
 ) -> Callable[[str], str | None]:
     """What becomes of one cell; None is a number that could be read in two ways."""
-    decimal = site.file.decimal
+    decimal, is_number = site.file.decimal, isinstance(column, Number)
     missing = dict.fromkeys((*site.missing.codes, *entry.missing), "")
     # Codes are written with a point, as all of TOML, or copied from the table.
     final = {
@@ -273,9 +273,18 @@ def _cell_change(
             return repr(number * entry.factor + entry.offset)
         if number is None or (entry.factor, entry.offset) == (1.0, 0.0):
             return to_point(text, decimal)
-        return repr(number * entry.factor + entry.offset)
+        converted = number * entry.factor + entry.offset
+        # A code for missing that is converted would be clipped as if it had been measured.
+        both = (number, converted)
+        is_code = number in NUMBER_CODES and all(_is_outside(n, column) for n in both)
+        return repr(number if is_code else converted)
 
     return change
+
+
+def _is_outside(number: float, column: Number | Category) -> bool:
+    limits = column.range if isinstance(column, Number) else None
+    return limits is not None and not limits[0] <= number <= limits[1]
 
 
 def _require_names(path: Path, frame: pd.DataFrame) -> None:
