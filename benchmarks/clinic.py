@@ -1,7 +1,7 @@
 """Does the default plan win? Four invented hospitals with a known truth, by commands alone.
 
-`examples/clinic/study.py` is run for each seed: `plan new`, what no table can tell filled in, every
-other setting as drafted. The study's model is then compared on 20,000 fresh patients from the true
+`examples/clinic/study.py` is run for each seed: `plan new`, then the columns are filled in, and
+everything else stays as drafted. The study's model is compared on 20,000 fresh patients of the true
 model, by the area under the ROC curve and the negative log-likelihood:
 
     auroc               the study's model

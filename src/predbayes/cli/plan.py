@@ -28,7 +28,10 @@ PlanFile = Annotated[
 @app.command("new")
 def new_plan(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="The reference rows: CSV or Parquet.")
+        Path,
+        typer.Argument(
+            metavar="DATA", help="The reference rows: CSV, Excel, SPSS, Stata, SAS or Parquet."
+        ),
     ],
     target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The plan to write.")] = Path(
