@@ -104,7 +104,7 @@ class TestChoose:
     def test_ensembles_are_tried_with_few_members(self):
         learner = SklearnClassifier(CLASSIFIERS["logistic-regression"](), 2)
         assert choice.in_brief(learner).size == 4
-        assert choice.in_brief(learner.binary()).size == 4
+        assert choice.in_brief(learner.teller().learner).size == 4
         assert choice.in_brief(Says(1.0)).right == 1.0
 
     @pytest.mark.parametrize(
