@@ -134,7 +134,12 @@ def known_secrets(seed: int) -> Iterator[None]:
 
 def example() -> ModuleType:
     """The four hospitals' script as a module; `conduct` in it has the commands of any study."""
-    spec = importlib.util.spec_from_file_location("four_hospitals", EXAMPLE)
+    return as_module("four_hospitals", EXAMPLE)
+
+
+def as_module(name: str, path: Path) -> ModuleType:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

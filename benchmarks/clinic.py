@@ -16,7 +16,6 @@ better off alone.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +27,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from benchmarks.by_commands import known_secrets, run_quietly
+from benchmarks.by_commands import as_module, known_secrets, run_quietly
 from predbayes.optional import require
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
@@ -134,13 +133,7 @@ def example() -> ModuleType:
     """The script of the example as a module."""
     if str(EXAMPLE) not in sys.path:
         sys.path.insert(0, str(EXAMPLE))  # where it finds its patients
-    spec = importlib.util.spec_from_file_location("clinic_study", EXAMPLE / "study.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return as_module("clinic_study", EXAMPLE / "study.py")
 
 
 def _said(figures: dict[str, float]) -> str:

@@ -91,7 +91,7 @@ def choose(
         return Choice(simplest, {}, len(drawn))
     means = {name: float(rows.mean()) for name, rows in found.items()}
     best = min(means, key=means.__getitem__)
-    chosen = next(name for name, rows in found.items() if not _is_worse(rows, found[best]))
+    chosen = next(name for name, rows in found.items() if not is_worse(rows, found[best]))
     return Choice(chosen, means, len(drawn))
 
 
@@ -123,11 +123,18 @@ def _held_out_losses(
         predictive = held_out(learner, rows, rng=rng)
     except TrainingError:
         return None
-    return -predictive.bounded(LOG_PROB_FLOOR).log_prob(rows[1]).double()
+    return row_losses(predictive, rows[1])
 
 
-def _is_worse(rows: Tensor, best: Tensor) -> bool:
-    """Whether losses are above the least ones by more than a standard error."""
-    difference = rows - best
+def row_losses(predictive: Predictive, targets: Tensor) -> Tensor:
+    """Return the NLL row by row, of probabilities that are bounded."""
+    return -predictive.bounded(LOG_PROB_FLOOR).log_prob(targets).double()
+
+
+def is_worse(rows: Tensor, than: Tensor, num_errors: float = 1.0) -> bool:
+    """Return whether losses are higher than others by so many standard errors of the difference."""
+    difference = rows - than
+    if len(difference) < 2:
+        return False
     error = float(difference.std()) / math.sqrt(len(difference))
-    return float(difference.mean()) > error
+    return float(difference.mean()) > num_errors * error

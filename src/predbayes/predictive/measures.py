@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
@@ -30,7 +29,7 @@ from predbayes.predictive.metrics import (
     nll_rows,
     width_rows,
 )
-from predbayes.predictive.risk import Figure, Risks, macro
+from predbayes.predictive.risk import Figure, Risks, macro, t_quantile
 
 _MAX_NLL = 1e6  # per row
 _MAX_LOG = 20.0  # of an interval's end over the mean
@@ -103,7 +102,7 @@ class Measure:
         the mean of a sample without them is low and seems precise. Theirs is Student's of the
         logarithm, which reaches farther up and covers better.
         """
-        reach = _t_quantile(num_rows) * standard_error
+        reach = t_quantile(num_rows) * standard_error
         if self.bounds[0] < 0 or mean <= 0:
             ends = [mean - reach, mean + reach]
         else:
@@ -115,10 +114,6 @@ class Measure:
     def value(self, rows: Tensor) -> float:
         """Return the measure of rows of which ``rows`` are the values, (B,)."""
         return float(self.after(rows.mean()))
-
-
-def _t_quantile(num_rows: int) -> float:
-    return float(scipy.stats.t.ppf(0.975, num_rows - 1)) if num_rows > 1 else 0.0
 
 
 def _crps_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor:
@@ -139,7 +134,7 @@ def _r2(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Figure | Non
         return None
     left = float(errors.sum() / spread.sum())
     influence = errors / errors.mean() - spread / spread.mean()
-    reach = _t_quantile(len(targets)) * float(influence.std()) / math.sqrt(len(targets))
+    reach = t_quantile(len(targets)) * float(influence.std()) / math.sqrt(len(targets))
     factor = math.exp(min(reach, _MAX_LOG))
     return Figure(1 - left, 1 - left * factor, 1 - left / factor)
 
@@ -357,13 +352,22 @@ def row_measures(family: type[Predictive], unit: TargetUnit = STANDARD) -> list[
 
 
 def whole_values(
-    predictive: Predictive, targets: Tensor, unit: TargetUnit = STANDARD
+    predictive: Predictive,
+    targets: Tensor,
+    unit: TargetUnit = STANDARD,
+    *,
+    compared: bool = False,
 ) -> dict[str, Figure]:
-    """Return the measures of all rows at once that these rows define, by name."""
+    """Return the measures of all rows at once that these rows define, by name.
+
+    Only those that are ``compared``, if nobody looks at the others: some are slow.
+    """
     found = {
         measure.name: measure.whole(predictive, targets, unit)
         for measure in _TABLE
-        if measure.whole is not None and measure.family in (None, type(predictive))
+        if measure.whole is not None
+        and measure.family in (None, type(predictive))
+        and (measure.compared or not compared)
     }
     return {name: figure for name, figure in found.items() if figure is not None}
 

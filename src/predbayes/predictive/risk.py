@@ -33,9 +33,13 @@ from torch import Tensor
 
 from predbayes.predictive.families import Categorical
 
-_Z = 1.959963984540054  # 97.5 % quantile of the normal
+Z = 1.959963984540054
+"""The 97.5 % quantile of the normal."""
+
+MOST_SLOPE = 100.0
+"""Of a calibration slope; above it events and others are as good as separated."""
+
 _MOST_LOG_ODDS = 40.0  # in a fit; whatever is surer is as sure as that
-_MOST_SLOPE = 100.0  # above it events and others are as good as separated
 _MAX_STEPS = 100
 _TOLERANCE = 1e-12
 
@@ -187,7 +191,7 @@ class Decision:
         mean = (self.true_positive - odds * self.false_positive) / num
         square = (self.true_positive + odds * odds * self.false_positive) / num
         error = math.sqrt(max(0.0, square - mean * mean) / (num - 1)) if num > 1 else 0.0
-        reach = _t_quantile(num) * error
+        reach = t_quantile(num) * error
         return Figure(mean, mean - reach, mean + reach)
 
     def treat_all(self) -> float:
@@ -235,18 +239,24 @@ def share(hits: float, num: float) -> Figure:
 
 def wilson_of(value: float, num: float) -> Figure:
     """Return Wilson's interval of a share of so many trials; it also holds for 0 and 1."""
-    shrunk = 1 + _Z * _Z / num
-    centre = (value + _Z * _Z / (2 * num)) / shrunk
-    reach = _Z / shrunk * math.sqrt(value * (1 - value) / num + (_Z / (2 * num)) ** 2)
+    shrunk = 1 + Z * Z / num
+    centre = (value + Z * Z / (2 * num)) / shrunk
+    reach = Z / shrunk * math.sqrt(value * (1 - value) / num + (Z / (2 * num)) ** 2)
     # Numerics: at 0 and 1 the end is the value, not the value and a rounding error.
     low = 0.0 if value == 0 else max(0.0, centre - reach)
     return Figure(value, low, 1.0 if value == 1 else min(1.0, centre + reach))
 
 
-def observed_expected(num_events: float, expected: float, num_rows: int) -> Figure:
-    """Return observed over expected events, with an interval for the observed ones."""
+def observed_expected(
+    num_events: float, expected: float, num_rows: int, slack: float = 0.0
+) -> Figure:
+    """Return observed over expected events, with an interval for the observed ones.
+
+    The expected ones may be off by a share of `slack`.
+    """
     found, per_row = share(num_events, num_rows), max(expected / num_rows, 1e-300)
-    return Figure(found.value / per_row, found.low / per_row, found.high / per_row)
+    value, low, high = (end / per_row for end in (found.value, found.low, found.high))
+    return Figure(value, low / (1 + slack), high / (1 - slack), value * slack / (1 - slack))
 
 
 def auroc_error(area: float, num_events: int, num_others: int) -> float:
@@ -265,7 +275,7 @@ def auroc_ends(area: float, num_events: int, num_others: int) -> tuple[float, fl
 
     def excess(theta: float) -> float:
         error = auroc_error(theta, num_events, num_others)
-        return (area - theta) ** 2 - (_Z * error) ** 2
+        return (area - theta) ** 2 - (Z * error) ** 2
 
     # Numerics: at 0 and 1 the area itself is a root, but not the one that is meant.
     start = min(max(area, 1e-9), 1 - 1e-9)
@@ -274,12 +284,13 @@ def auroc_ends(area: float, num_events: int, num_others: int) -> tuple[float, fl
     return low, high
 
 
-def _t_quantile(num_rows: int) -> float:
+def t_quantile(num_rows: int) -> float:
+    """Return the 97.5 % quantile of Student's distribution for the mean of so many rows."""
     return float(scipy.stats.t.ppf(0.975, num_rows - 1)) if num_rows > 1 else 0.0
 
 
 def _wald(weights: Tensor, covariance: Tensor, index: int) -> Figure:
-    value, reach = float(weights[index]), _Z * math.sqrt(float(covariance[index, index]))
+    value, reach = float(weights[index]), Z * math.sqrt(float(covariance[index, index]))
     return Figure(value, value - reach, value + reach)
 
 
@@ -301,12 +312,12 @@ def _logistic(design: Tensor, event: Tensor, offset: Tensor) -> tuple[Tensor, Te
         while loss(weights + step) > loss(weights) and float(step.abs().max()) > _TOLERANCE:
             step = step / 2
         weights = weights + step
-        if float(weights.abs().max()) > _MOST_SLOPE:
+        if float(weights.abs().max()) > MOST_SLOPE:
             return None
         if float(step.abs().max()) <= _TOLERANCE:
             break
     covariance, failed = torch.linalg.inv_ex(information)
     # Numerics: of rows that are separated, or next to it, information is next to nothing.
     var = covariance.diag()
-    sound = not int(failed) and bool(((var > 0) & (var < _MOST_SLOPE**2)).all())
+    sound = not int(failed) and bool(((var > 0) & (var < MOST_SLOPE**2)).all())
     return (weights, covariance) if sound else None

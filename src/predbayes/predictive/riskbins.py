@@ -129,9 +129,7 @@ class RiskBins:
     def observed_expected(self, slack: float = 0.0) -> Figure:
         """Return events over the sum of risks, which may be off by a share of `slack`."""
         expected = float(self.expected.sum())
-        found = observed_expected(self.num_events, expected, self.num_rows)
-        error = found.value * slack / (1 - slack)
-        return Figure(found.value, found.low / (1 + slack), found.high / (1 - slack), error)
+        return observed_expected(self.num_events, expected, self.num_rows, slack)
 
     def decisions(self, threshold: float) -> tuple[Decision, Decision]:
         """Return the worst and the best that treating rows of at least this risk can have done."""
@@ -144,12 +142,20 @@ class RiskBins:
         return made(surely, maybe), made(maybe, surely)
 
     def at(self, threshold: float) -> dict[str, Figure]:
-        """Return what there is for a threshold, by name."""
+        """Return what there is for a threshold, by name, whichever rows are behind the counts.
+
+        Of rows of which perhaps nobody is treated no PPV is told, and no NPV if perhaps everybody.
+        """
         worst, best = (decision.figures() for decision in self.decisions(threshold))
+        rows = self.events + self.others
+        told = {
+            "ppv": bool((rows[self.low >= threshold] > 0).any()),
+            "npv": bool((rows[self.high <= threshold] > 0).any()),
+        }
         return {
             name: _joined(worst[name], best[name])
             for name in AT_THRESHOLD
-            if name in worst and name in best
+            if name in worst and name in best and told.get(name, True)
         }
 
 

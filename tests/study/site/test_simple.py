@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression  # noqa: TID253
 
+from predbayes.learning.choice import row_losses
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.study.result.model import CalibratedModel
@@ -18,7 +19,6 @@ from predbayes.study.site.simple import (
     BaseRate,
     SimpleModels,
     beats,
-    row_losses,
     simple_learners,
 )
 from predbayes.study.site.training import Holdout, SiteRows, split_rows

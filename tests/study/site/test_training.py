@@ -144,8 +144,9 @@ class TestChosenLearner:
         site = dataclasses.replace(
             site, approvals=Approvals(tmp_path, policy=apart), out=tmp_path / "b"
         )
-        with pytest.raises(TrainingError, match="allow no learner of 'auto' together"):
+        with pytest.raises(PlanError, match="a and b allow none of them together"):
             site.run(SiteRows.of(auto.kit.plan, frame(120)))
+        assert len(apart.problems(auto.kit.plan)) == 1  # which `site check` shows
         none = SitePolicy((("policy.toml", Policy(learners=("random-forest",))),))
         assert any("learner 'auto' is not among" in p for p in none.problems(auto.kit.plan))
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import math
 import re
 import tomllib
@@ -427,6 +428,14 @@ class Plan(Section):
             return tuple(range(len(classes)))
         event = "" if self.measures is None else self.measures.event
         return (classes.index(event) if event else 1,)
+
+    @property
+    def blocks(self) -> dict[str, slice]:
+        """The network's inputs of each column."""
+        ends = list(itertools.accumulate((c.width for c in self.columns.values()), initial=0))
+        return dict(
+            zip(self.columns, itertools.starmap(slice, itertools.pairwise(ends)), strict=True)
+        )
 
     @property
     def reference_file(self) -> str:

@@ -64,11 +64,7 @@ def least_rows(plan: Plan) -> int:
 
 def membership(plan: Plan, grouping: Grouping, inputs: Tensor) -> Tensor:
     """Return the group of each row, (N,), by the network's inputs; the last is none of these."""
-    column, start = plan.columns[grouping.column], 0
-    for name, other in plan.columns.items():
-        if name == grouping.column:
-            break
-        start += other.width
+    column, start = plan.columns[grouping.column], plan.blocks[grouping.column].start
     num = len(grouping.names)
     if not isinstance(column, Number):
         words = inputs[:, start : start + num]

@@ -16,19 +16,25 @@ from predbayes.exchange.header import GroupSums, RiskSums, Sums
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.measures import MEASURES
 from predbayes.predictive.metrics import nll_rows
-from predbayes.predictive.risk import Figure, observed_expected, share
 from predbayes.predictive.risk import Risks as RowRisks
+from predbayes.predictive.risk import observed_expected, share
 from predbayes.study.plan.grouping import ELSEWHERE
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.groups import least_rows, told_groups
 from predbayes.study.result.schema import GroupScores
 from predbayes.study.result.scoring import estimate_of
-from predbayes.study.result.sums import estimate_of_sums, is_possible, is_rounded, rounded, sums_of
+from predbayes.study.result.sums import (
+    ROUNDING,
+    estimate_of_sums,
+    is_possible,
+    is_rounded,
+    rounded,
+    sums_of,
+)
 
 FEWEST_ROWS_OF_GROUPS = 100
 
 _NLL = MEASURES["nll"]
-_SLACK = 0.005  # of what rounding may do to a sum
 
 
 def group_sums(
@@ -87,7 +93,7 @@ def _is_of_event(plan: Plan, one: GroupSums) -> bool:
     if one.events is None or one.expected is None or one.nll is not None:
         return False
     enough = min(one.events, one.rows - one.events) >= plan.rules.min_cell
-    inside = one.expected <= one.rows * (1 + _SLACK)
+    inside = one.expected <= one.rows * (1 + ROUNDING)
     return enough and inside and rounded(one.expected) == one.expected
 
 
@@ -124,13 +130,12 @@ def _scores(column: str, name: str, here: Sequence[GroupSums]) -> GroupScores:
         metrics = {"nll": estimate_of_sums(_NLL, added, num_rows)}
         return GroupScores(column=column, name=name, num_rows=num_rows, metrics=metrics)
     events = sum(one.events or 0 for one in here)
-    found = observed_expected(events, sum(one.expected or 0.0 for one in here), num_rows)
-    error = found.value * _SLACK / (1 - _SLACK)
-    wider = Figure(found.value, found.low / (1 + _SLACK), found.high / (1 - _SLACK), error)
+    expected = sum(one.expected or 0.0 for one in here)
+    ratio = observed_expected(events, expected, num_rows, ROUNDING)
     return GroupScores(
         column=column,
         name=name,
         num_rows=num_rows,
         prevalence=estimate_of(share(events, num_rows)),
-        metrics={"observed_expected": estimate_of(wider)},
+        metrics={"observed_expected": estimate_of(ratio)},
     )

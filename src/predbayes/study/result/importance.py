@@ -15,8 +15,6 @@ tells the direction. Intervals of 95 % are Student's over rows, for other rows o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -41,7 +39,7 @@ def importances(
     rows = inputs[torch.randperm(len(inputs), generator=rng)[:MOST_ROWS]]
     said = predictor.predict(rows)
     found = []
-    for name, block in _blocks(plan):
+    for name, block in plan.blocks.items():
         change = torch.zeros(len(rows), dtype=torch.float64)
         for _ in range(NUM_DEALS):
             dealt = rows.clone()
@@ -50,14 +48,6 @@ def importances(
         ends = _risk_at_quartiles(plan, predictor, rows, name, block)
         found.append(Importance(column=name, change=mean_estimate(change), quartile_risks=ends))
     return tuple(sorted(found, key=lambda one: -one.change.value))
-
-
-def _blocks(plan: Plan) -> Iterator[tuple[str, slice]]:
-    """The network's inputs of each column."""
-    start = 0
-    for name, column in plan.columns.items():
-        yield name, slice(start, start + column.width)
-        start += column.width
 
 
 def _risk_at_quartiles(

@@ -22,22 +22,19 @@ from torch import Tensor
 from predbayes.errors import UploadError
 from predbayes.exchange.header import RiskSums, Weighted
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.risk import Figure, share
+from predbayes.predictive.risk import MOST_SLOPE, Figure, Z, share
 from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.predictive.riskbins import GRID, RiskBins
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import ClassRisk, RiskBin
 from predbayes.study.result.scoring import TAILS, at_threshold, estimate_of
+from predbayes.study.result.sums import DIGITS, ROUNDING, rounded
 
 FEWEST_ROWS_OF_RISKS = 100
 
-_Z = 1.959963984540054
-_DIGITS = 3
-_SLACK = 0.005  # of what rounding to so many digits may do
 _DECIMALS = 2  # of a slope
 _MOST_CLASSES = 20
 _MOST_WEIGHT = 1e9
-_MOST_SLOPE = 100.0
 
 
 def risk_sums(plan: Plan, predictive: Categorical, targets: Tensor) -> tuple[RiskSums, ...] | None:
@@ -86,7 +83,7 @@ def _sums(rows: RowRisks, bins: RiskBins) -> RiskSums:
         edges=tuple(bins.low[1:].tolist()),
         events=tuple(int(count) for count in bins.events),
         others=tuple(int(count) for count in bins.others),
-        expected=tuple(float(f"{risk:.{_DIGITS}g}") for risk in bins.expected.tolist()),
+        expected=tuple(rounded(risk) for risk in bins.expected.tolist()),
         slope=_weighted(rows.slope()),
         intercept=_weighted(rows.intercept()),
     )
@@ -94,9 +91,9 @@ def _sums(rows: RowRisks, bins: RiskBins) -> RiskSums:
 
 def _weighted(figure: Figure | None) -> Weighted | None:
     """A figure with its precision; None where that is next to nothing, or beyond all bounds."""
-    if figure is None or abs(figure.value) > _MOST_SLOPE:
+    if figure is None or abs(figure.value) > MOST_SLOPE:
         return None
-    weight = (_Z / max(figure.high - figure.value, 1e-4)) ** 2
+    weight = (Z / max(figure.high - figure.value, 1e-4)) ** 2
     return Weighted(value=round(figure.value, _DECIMALS), weight=float(f"{weight:.2g}"))
 
 
@@ -112,18 +109,18 @@ def _check(plan: Plan, one: RiskSums, num_rows: int) -> None:
     if sum(one.events) + sum(one.others) != num_rows:
         raise UploadError("its counts of risks do not add up")
     for low, high, count, expected in _bins_of(one):
-        least, most = low * count * (1 - _SLACK), min(high, 1.0) * count * (1 + _SLACK)
+        least, most = low * count * (1 - ROUNDING), min(high, 1.0) * count * (1 + ROUNDING)
         if not least <= expected <= most:
             raise UploadError("its sums of risks are not of their bins")
-        if float(f"{expected:.{_DIGITS}g}") != expected:
-            raise UploadError(f"its sums of risks have more than {_DIGITS} digits")
+        if rounded(expected) != expected:
+            raise UploadError(f"its sums of risks have more than {DIGITS} digits")
     for weighted in (one.slope, one.intercept):
         if weighted is not None and not _is_weighted(weighted):
             raise UploadError("its slope or intercept cannot be those of rows")
 
 
 def _is_weighted(one: Weighted) -> bool:
-    inside = abs(one.value) <= _MOST_SLOPE and 0 < one.weight <= _MOST_WEIGHT
+    inside = abs(one.value) <= MOST_SLOPE and 0 < one.weight <= _MOST_WEIGHT
     return inside and round(one.value, _DECIMALS) == one.value
 
 
@@ -146,7 +143,7 @@ def _class_risk(plan: Plan, name: str, several: Sequence[RiskSums]) -> ClassRisk
         "average_precision": bins.average_precision(),
         "slope": _averaged([one.slope for one in several]),
         "intercept": _averaged([one.intercept for one in several]),
-        "observed_expected": bins.observed_expected(_SLACK),
+        "observed_expected": bins.observed_expected(ROUNDING),
     }
     return ClassRisk(
         name=name,
@@ -182,7 +179,7 @@ def _averaged(several: Sequence[Weighted | None]) -> Figure | None:
     weight = math.fsum(one.weight for one in known)
     value = math.fsum(one.weight * one.value for one in known) / weight
     error = 0.5 * 10**-_DECIMALS
-    reach = _Z / math.sqrt(weight) + error
+    reach = Z / math.sqrt(weight) + error
     return Figure(value, value - reach, value + reach, error)
 
 

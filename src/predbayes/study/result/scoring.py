@@ -97,9 +97,8 @@ def score(plan: Plan, predictive: Predictive, targets: Tensor) -> Scores | None:
     for name, rows in row_values(plan, predictive, targets).items():
         measure = MEASURES[name]
         estimates[name] = _share(rows) if measure.is_share else _estimate(rows, measure)
-    for name, figure in measures.whole_values(predictive, targets, target_unit(plan)).items():
-        if MEASURES[name].compared:
-            estimates[name] = estimate_of(figure)
+    whole = measures.whole_values(predictive, targets, target_unit(plan), compared=True)
+    estimates |= {name: estimate_of(figure) for name, figure in whole.items()}
     return Scores(num_rows=len(targets), metrics=estimates)
 
 

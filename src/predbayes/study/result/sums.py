@@ -14,8 +14,11 @@ from predbayes.study.result.schema import Estimate
 from predbayes.study.result.scoring import wilson
 
 DIGITS = 3
+ROUNDING = 0.005
+"""Of what rounding to so many digits may do to a number."""
+
 SLACK = 0.006
-"""Of what rounding to so many digits may do."""
+"""Of what it may do to a sum of several, or to a quotient."""
 
 _EXACT = 1e-9  # of what a computer's arithmetic may do
 

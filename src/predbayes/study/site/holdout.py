@@ -48,19 +48,20 @@ def hold_out(groups: Tensor, strata: Tensor | None, share: float, rng: torch.Gen
     sizes = torch.bincount(groups)
     kind = _rarest(groups, strata, len(sizes))
     order = torch.randperm(len(sizes), generator=rng)
-    taken = torch.zeros(len(sizes), dtype=torch.bool)
+    taken: list[int] = []
     rest = 0.0
     for one in range(int(kind.max()) + 1):
         own = order[kind[order] == one]
         # Less than a row of a class is of the next. What a large group leaves open is of none: a
         # rare class would make up for it with all its rows.
         room = min(rest, 1.0) + share * int(sizes[own].sum())
-        for group in own[:-1].tolist():  # one group at least is left to train on
-            if (size := int(sizes[group])) <= room:
-                taken[group] = True
+        some = own[:-1]  # one group at least is left to train on
+        for group, size in zip(some.tolist(), sizes[some].tolist(), strict=True):
+            if size <= room:
+                taken.append(group)
                 room -= size
         rest = room
-    return taken[groups]
+    return torch.isin(groups, torch.tensor(taken, dtype=torch.int64))
 
 
 def _rarest(groups: Tensor, strata: Tensor | None, num_groups: int) -> Tensor:

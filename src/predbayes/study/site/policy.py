@@ -85,8 +85,14 @@ class SitePolicy:
             learner: What the site fits; empty before it is chosen.
             num_rows: Rows to train on, where they are known.
         """
-        found = (_problems(p, where, plan, learner, num_rows) for where, p in self.holding)
-        return [problem for problems in found for problem in problems]
+        several = (_problems(p, where, plan, learner, num_rows) for where, p in self.holding)
+        found = [problem for problems in several for problem in problems]
+        if not found and (learner or plan.learner.name) == AUTO and not self.learners(plan):
+            found.append(
+                f"learner {AUTO!r} may be none of {list(plan.tried)}, because "
+                f"{' and '.join(where for where, _ in self.holding)} allow none of them together"
+            )
+        return found
 
     def require(self, plan: Plan, learner: str = "", num_rows: int = 1) -> None:
         """Refuse a plan that is below a floor."""

@@ -12,7 +12,6 @@ Nothing of it leaves the site.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,11 +20,11 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.choice import choose
+from predbayes.learning.choice import choose, is_worse, row_losses
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
 from predbayes.learning.training import Rows, gather
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator, split
 from predbayes.study.plan.schema import Plan
 from predbayes.study.site.training import SiteRows
@@ -128,15 +127,6 @@ def simple_learners(plan: Plan) -> dict[str, Any]:
     return learners
 
 
-def row_losses(predictive: Predictive, targets: Tensor) -> Tensor:
-    """Return the NLL row by row."""
-    return -predictive.bounded(LOG_PROB_FLOOR).log_prob(targets).double()
-
-
 def beats(rows: Tensor, others: Tensor) -> bool:
     """Whether losses are below others by more than two standard errors of the difference."""
-    difference = others - rows
-    if len(difference) < 2:
-        return False
-    error = float(difference.std()) / math.sqrt(len(difference))
-    return float(difference.mean()) > NUM_ERRORS * error
+    return is_worse(others, rows, NUM_ERRORS)

@@ -31,6 +31,7 @@ import json
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ _LEAST_ROWS = 2
 _SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, where what is made once is kept
 class SiteRows:
     """A site's rows as the plan encodes them; rows without a target are left out."""
 
@@ -127,24 +128,25 @@ class SiteRows:
         and each class has its share on both.
         """
         stratified = plan.learner.split == "stratified"
-        if not stratified and self.patients is None:
+        if stratified:
+            groups = self._alike
+        elif self.patients is not None:
+            groups = connected([self.patients])
+        else:
             return split_rows(plan, site, len(self.targets))
         strata = self.targets if stratified and plan.classification else None
         rng = generator(plan.seed, "holdout", site)
-        groups = self._together(equal=stratified)
         held_out = hold_out(groups, strata, plan.learner.holdout, rng)
         return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
 
-    def _together(self, *, equal: bool) -> Tensor:
-        """Numbers of groups of rows that must not be parted."""
-        keys = [] if self.patients is None else [self.patients]
-        if equal:
-            distinct, numbers = torch.unique(self.inputs, dim=0, return_inverse=True)
-            # In a table of few categories rows are equal by chance, and are no copies. The target
-            # does not part equal rows: held-out ones would be of another p(y | x).
-            copies = 2 * len(distinct) >= len(self.inputs)
-            keys.append(numbers if copies else torch.arange(len(numbers)))
-        return connected(keys)
+    @cached_property
+    def _alike(self) -> Tensor:
+        """Numbers of groups of rows of one patient, and of copies; finding them takes a while."""
+        distinct, numbers = torch.unique(self.inputs, dim=0, return_inverse=True)
+        # In a table of few categories rows are equal by chance, and are no copies. The target does
+        # not part equal rows: held-out ones would be of another p(y | x).
+        copies = numbers if 2 * len(distinct) >= len(numbers) else torch.arange(len(numbers))
+        return connected([copies] if self.patients is None else [self.patients, copies])
 
 
 def _numbered(patients: pd.Series) -> Tensor:
@@ -256,11 +258,6 @@ class Training:
         choice = _read_choice(path, identity)
         if choice is None:
             allowed = self.approvals.policy.learners(plan)
-            if not allowed:
-                raise TrainingError(
-                    "the site's policies allow no learner of 'auto' together; give --learner one "
-                    "that all of them allow"
-                )
             choice = choose_at_site(plan, self.site, rows, allowed, self.device)
             kept = {"identity": identity, **dataclasses.asdict(choice)}
             write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode())
@@ -269,12 +266,13 @@ class Training:
     def _require_policy(self, rows: SiteRows) -> None:
         """Refuse what the site's policy forbids, its own patients among reference rows as well."""
         plan, policy = self.kit.plan, self.approvals.policy
-        if (num_rows := len(self._trained_on(rows)[1])) < plan.rules.min_rows:
+        num_rows = len(self._trained_on(rows)[1])
+        if num_rows < plan.rules.min_rows:
             raise DataError(
                 f"{num_rows} rows to train on are fewer than min_rows = {plan.rules.min_rows} of "
                 "the plan: too few to take part"
             )
-        policy.require(plan, self.learner, len(self._trained_on(rows)[1]))
+        policy.require(plan, self.learner, num_rows)
         least = policy.least_cell(plan)
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
