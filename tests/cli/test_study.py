@@ -21,7 +21,9 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.cells import read_frame
 from tests.study.world import SITES, make_world
 
-COMMANDS = ("key", "receipt", "init", "admit", "add", "withdraw", "status", "finish", "verify")
+COMMANDS = (
+    "key", "receipt", "init", "admit", "add", "withdraw", "status", "finish", "verify", "export",
+)  # fmt: skip
 
 
 class Done(NamedTuple):

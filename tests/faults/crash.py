@@ -53,7 +53,8 @@ _SHARES = {"add": 0.44, "withdraw": 0.4, "finish": 0.16}  # of random kills; fin
 _PATIENCE = 6  # attempts for each kill that finds its process alive
 _FIRST_FILE = "study/results/.partial-*/result.json"
 _CLOCKED = {
-    "result.json", "report.html", "report-public.html", "model-card.html", "ledger.jsonl",
+    "result.json", "report.html", "report-public.html", "model-card.html", "model-card.json",
+    "ledger.jsonl",
     "audit.jsonl", "kit.sig", "result.sig", "model.sig", "site.receipt",
     "Beta.deletion",
 }  # fmt: skip

@@ -32,7 +32,7 @@ PINNED = {
     "OPENBLAS_CORETYPE": "Prescott",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_PAGES = (".html", ".txt")
+_PAGES = (".html", ".txt", "model-card.json")
 _FOLLOWS = {"at", "previous", "ledger_digest", "versions", "result.json"}
 
 

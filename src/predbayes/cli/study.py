@@ -17,6 +17,7 @@ from predbayes.study.wording import counted, quoted
 
 if TYPE_CHECKING:
     from predbayes.study.coordinator.status import SiteStatus, Status
+    from predbayes.study.store.audit import Outcome
 
 app = typer.Typer(
     help="Run a study: admit sites, add their uploads, finish, verify.",
@@ -253,12 +254,16 @@ def verify(
 ) -> None:
     """Compare every byte with the ledger, and check every signature."""
     from predbayes.exchange.coordinator import CoordinatorPublicKey
+    from predbayes.study.coordinator.crate import is_crate
 
     opened = predbayes.study.Study(study)
     public = None if key is None else CoordinatorPublicKey.load(key)
     problems = opened.verify(rebuild=rebuild, contains=contains or (), key=public)
+    exported = is_crate(study)
     with suppress(PermissionError):  # somebody else's copy can be verified, too
-        opened.audit.note("verify", "refused" if problems else "done", problems=len(problems))
+        if not exported:
+            outcome: Outcome = "refused" if problems else "done"
+            opened.audit.note("verify", outcome, problems=len(problems))
     for problem in problems:
         say(problem, err=True)
     if problems:
@@ -266,6 +271,8 @@ def verify(
         raise StudyError(f"{study} is not as its ledger says ({count})")
     state = opened.state()
     say(f"{study} is as its ledger says, up to {state.last}")
+    if exported:
+        say("it is an export: rows, labels and what sites sent are not in it, their digests are")
     if state.deleted:
         count = counted(len(state.deleted), "file")
         say(f"the bytes of {count} were deleted, as it says; their digests are there")
@@ -278,6 +285,38 @@ def verify(
         say(f"the ledger contains {head}")
     if rebuild:
         say("the last result was made again from the files, the same to the bit")
+
+
+@app.command("export")
+def export(
+    out: Annotated[Path, typer.Option(metavar="PATH", help="A new folder, or a file .zip.")],
+    study: Folder = _DEFAULT,
+    handed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="SITE=DIR",
+            help="A folder with a site's approvals, egress page, receipts; may be repeated.",
+        ),
+    ] = None,
+    licence: Annotated[str, typer.Option(help="Under which it is given out.")] = "",
+) -> None:
+    """Write an RO-Crate: plan, ledger, results, receipts; no data."""
+    from predbayes.study.coordinator.export import told
+
+    files = predbayes.study.Study(study).export(out, _folders(handed or []), licence)
+    say(f"{out}: {told(files)}; no row, no label and nothing that a site sent is in it")
+    if out.suffix != ".zip":
+        say(f"to check it: predbayes study verify --study {quoted(out)}")
+
+
+def _folders(handed: list[str]) -> dict[str, Path]:
+    """Folders by site, as they are given."""
+    pairs = [text.partition("=") for text in handed]
+    for site, sign, folder in pairs:
+        if not (site and sign and folder):
+            raise StudyError(f"--from takes SITE=DIR, not {site}")
+    return {site: Path(folder) for site, _, folder in pairs}
 
 
 def _show(found: Status) -> None:

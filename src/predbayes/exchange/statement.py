@@ -16,7 +16,7 @@ All of it but the last can be checked with the coordinator's public key alone, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -56,16 +56,17 @@ class FilesStatement(Statement):
     kind: Literal["kit", "result", "model"]
     files: dict[FileName, Digest]
 
-    def problems(self, folder: Path, own: str) -> list[str]:
+    def problems(self, folder: Path, own: str, without: Collection[str] = ()) -> list[str]:
         """List the files that are missing, altered, or not among those that were signed.
 
         Args:
             folder: Where they are.
             own: The name of the file with this statement.
+            without: Names of files that may be missing.
         """
         there = digests(folder, (path for path in folder.rglob("*") if path != folder / own))
         return [
-            *(f"{name} is missing" for name in sorted(self.files.keys() - there.keys())),
+            *(f"{name} is missing" for name in sorted(self.files.keys() - {*there, *without})),
             *(f"{name} is not signed" for name in sorted(there.keys() - self.files.keys())),
             *(f"{name} was altered" for name in sorted(there) if self._differs(name, there[name])),
         ]

@@ -6,7 +6,8 @@ labels.json             the coordinator's labels and which rows they are of
 ledger.jsonl            every step (`predbayes.study.store.ledger`)
 audit.jsonl             who asked for what (`predbayes.study.store.audit`)
 uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`
-results/N/              result.json, report.html, report-public.html, model-card.html, model/
+results/N/              result.json, report.html, report-public.html, model-card.html and .json,
+                        model/
 .key-path               where the coordinator's key lies, if the plan names one
 
 Where there is such a key, kit, results and models have a file that signs the others

@@ -19,6 +19,8 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import digests, make_folder
 from predbayes.optional import require
+from predbayes.study.coordinator.crate import CrateFile
+from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish
 from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.signer import KEY_PATH, Signer, private_key
@@ -186,6 +188,20 @@ class Study(StudyFolder):
             contains: Heads of the ledger that somebody noted, as digests or in words.
         """
         return verify(self, rebuild=rebuild, key=key, contains=contains)
+
+    def export(
+        self, out: str | Path, sites: Mapping[str, Path] | None = None, licence: str = ""
+    ) -> list[CrateFile]:
+        """Write plan, ledger, results and receipts as an RO-Crate, without any data.
+
+        Args:
+            out: A new folder, or a file .zip.
+            sites: Folders with what sites handed over, by site: of each `approvals.jsonl`,
+                `egress.html`, `NAME.receipt` and `NAME.deletion` are taken, and nothing else.
+            licence: Under which it is given out; an address, or words.
+        """
+        with self.audit.during("export", out=str(out)):
+            return export(self, Path(out), sites or {}, licence)
 
     def _noted_admission(self, site: str, key: PublicKey) -> AbstractContextManager[object]:
         return self.audit.during("admit", site=site, key=key.fingerprint)

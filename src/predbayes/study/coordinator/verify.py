@@ -5,7 +5,9 @@
                 the head that it had seen stands in the ledger before it: sites are witnesses
     coordinator   if the plan names his key: each entry, the kit, each result and model are signed
 
-All of this needs public keys alone, so whoever holds a copy of the folder can do it.
+All of this needs public keys alone, so whoever holds a copy of the folder can do it. Of an export
+(`predbayes.study.coordinator.export`) it is the same but for what is withheld, whose digests stand
+in the ledger; the crate's own list says what else is in it.
 """
 
 from __future__ import annotations
@@ -23,18 +25,20 @@ from predbayes.exchange.statement import (
     read_signed,
 )
 from predbayes.files import file_digest
+from predbayes.study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
-from predbayes.study.coordinator.folder import KIT, LEDGER, RESULTS, StudyFolder
+from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
+from predbayes.study.plan.schema import REFERENCE_FILE
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
 from predbayes.text import printable
 
-_KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
+_KIT_SIGNATURE, _REFERENCE = f"{KIT}/{KIT_SIGNATURE}", f"{KIT}/{REFERENCE_FILE}"
 _PASSING = {
     LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE,
 }  # fmt: skip
@@ -54,14 +58,23 @@ def verify(
         return problems
     try:
         state = study.state()
-        problems = _altered(study, _recorded(study, state)) or [
+        exported = is_crate(study.folder)
+        problems = _altered(study, _expected(study, state)) or [
             *_unsigned(study, state, key),
-            *_not_of_sites(study, state),
+            *(() if exported else _not_of_sites(study, state)),
             *_not_contained(state, contains),
         ]
     except PredbayesError as error:  # a ledger or a plan that nobody could have written
         return [str(error)]
+    if rebuild and exported:
+        return ["an export has not what a result is made of; rebuild it from the study itself"]
     return problems if problems or not rebuild else _rebuilt(study, state)
+
+
+def withheld(study: StudyFolder, state: State) -> frozenset[str]:
+    """Return the files that an export is without: rows, labels, and what sites sent."""
+    of_sites = (name for name in recorded(study, state) if name.startswith(f"{UPLOADS}/"))
+    return frozenset({LABELS, _REFERENCE, *of_sites})
 
 
 def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None) -> Iterator[str]:
@@ -96,7 +109,8 @@ def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterato
         except StudyError as error:
             yield f"{where}: {error}"
             continue
-        yield from (f"{where}: {problem}" for problem in statement.problems(folder, name))
+        without = (REFERENCE_FILE,) if kind == "kit" and is_crate(study.folder) else ()
+        yield from (f"{where}: {problem}" for problem in statement.problems(folder, name, without))
 
 
 def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
@@ -119,8 +133,18 @@ def _not_contained(state: State, heads: Iterable[str]) -> Iterator[str]:
             yield f"the ledger does not contain {printable(head)}: it is another, or was cut"
 
 
-def _recorded(study: StudyFolder, state: State) -> dict[str, str]:
-    """The digest of every file that should be there, by path."""
+def _expected(study: StudyFolder, state: State) -> dict[str, str]:
+    """The digest of every file that should be there: of an export also what its list adds."""
+    files = recorded(study, state)
+    if not is_crate(study.folder):
+        return files
+    hidden, listed = withheld(study, state), listed_digests(study.folder)
+    added = {name: digest for name, digest in listed.items() if name not in {*files, *_PASSING}}
+    return {name: digest for name, digest in files.items() if name not in hidden} | added
+
+
+def recorded(study: StudyFolder, state: State) -> dict[str, str]:
+    """Return the digest of every file that the ledger names, by path."""
     files = dict(state.files)
     for accepted in state.kept:
         name = study.upload_path(accepted).relative_to(study.folder).as_posix()
@@ -130,15 +154,15 @@ def _recorded(study: StudyFolder, state: State) -> dict[str, str]:
     return files
 
 
-def _altered(study: StudyFolder, recorded: dict[str, str]) -> list[str]:
+def _altered(study: StudyFolder, expected: dict[str, str]) -> list[str]:
     """Files that are missing, altered, or not the study's."""
     paths = (path for path in study.folder.rglob("*") if path.is_file())
     there = {path.relative_to(study.folder).as_posix(): path for path in paths}
-    problems = [f"{name} is missing" for name in sorted(recorded.keys() - there.keys())]
-    strange = sorted(there.keys() - recorded.keys() - _PASSING)
+    problems = [f"{name} is missing" for name in sorted(expected.keys() - there.keys())]
+    strange = sorted(there.keys() - expected.keys() - _PASSING - {CRATE_FILE})
     problems += [f"{name} is not the study's" for name in strange]
-    for name in sorted(recorded.keys() & there.keys()):
-        if file_digest(there[name]) != recorded[name]:
+    for name in sorted(expected.keys() & there.keys()):
+        if file_digest(there[name]) != expected[name]:
             problems.append(f"{name} was altered")
     return problems
 

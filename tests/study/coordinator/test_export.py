@@ -1,0 +1,268 @@
+"""An exported study: an RO-Crate that others read, that verifies alone, and that has no data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+import zipfile
+
+import pytest
+from rocrate.rocrate import ROCrate
+
+from predbayes.cli.app import main
+from predbayes.errors import StudyError
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.signing import SigningKey
+from predbayes.study.coordinator.crate import CRATE_FILE
+from predbayes.study.coordinator.study import Study
+from predbayes.study.site.release import Approvals
+from predbayes.study.site.witness import verify_files
+from tests.study.world import SITES, make_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), coordinator=CoordinatorKey.generate())
+
+
+@pytest.fixture(scope="module")
+def study(world):
+    study = world.begin("study")
+    for site in SITES[:3]:
+        study.add(world.file(site))
+    study.finish()
+    return study
+
+
+@pytest.fixture(scope="module")
+def handed(world):
+    """What Alpha hands over, in a folder where also its table lies."""
+    folder = world.root / "from-alpha"
+    folder.mkdir()
+    key = SigningKey.generate()
+    approvals = Approvals(folder, SITES[0], key.public.hex)
+    approvals.record("plan", world.kit.digest, "Anna", key=key)
+    (folder / "egress.html").write_text("<p>what leaves</p>")
+    (folder / "patients.csv").write_text("x,y\n77.123,88.456\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def crate(world, study, handed):
+    study.export(world.root / "crate", {SITES[0]: handed}, "https://example.org/licence")
+    return world.root / "crate"
+
+
+@pytest.fixture
+def command(monkeypatch):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        return done.value.code
+
+    return run
+
+
+def graph(crate):
+    found = json.loads((crate / CRATE_FILE).read_bytes())["@graph"]
+    return {entity["@id"]: entity for entity in found}
+
+
+class TestCrate:
+    def test_an_independent_reader_finds_every_file(self, crate):
+        read = ROCrate(crate)
+        assert read.name == "The study small"
+        assert read.root_dataset["license"].id == "https://example.org/licence"
+        listed = {entity.id for entity in read.data_entities}
+        there = {p.relative_to(crate).as_posix() for p in crate.rglob("*") if p.is_file()}
+        assert listed == there - {CRATE_FILE}
+        assert {"kit/plan.toml", "ledger.jsonl", "results/1/model-card.json"} <= listed
+        assert {"sites/Alpha/approvals.jsonl", "sites/Alpha/egress.html"} <= listed
+        assert {f"receipts/{site}.receipt" for site in SITES[:3]} <= listed
+
+    def test_files_have_digest_size_type_maker_and_time(self, crate):
+        for entity in ROCrate(crate).data_entities:
+            content = (crate / entity.id).read_bytes()
+            assert entity["sha256"] == hashlib.sha256(content).hexdigest()
+            assert int(entity["contentSize"]) == len(content)
+            assert "/" in entity["encodingFormat"]
+            maker = "Alpha" if entity.id.startswith("sites/") else "The coordinator"
+            assert entity["creator"]["name"] == maker
+            if entity.id.startswith(("kit/", "results/", "ledger")):
+                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", entity["dateCreated"])
+
+    def test_every_entry_of_the_ledger_is_an_action(self, crate, study):
+        entities = graph(crate)
+        for entry in study.ledger.entries():
+            action = entities[f"#entry-{entry.number}"]
+            assert (action["identifier"], action["endTime"]) == (entry.digest, entry.at)
+        made = {file["@id"] for file in action["result"]}
+        assert "results/1/report.html" in made
+
+    def test_what_is_withheld_stands_there_by_digest(self, crate, study):
+        entities = graph(crate)
+        names = {e["name"]: e["sha256"] for i, e in entities.items() if i.startswith("#withheld-")}
+        uploads = {f"uploads/{u.digest}.safetensors" for u in study.state().kept}
+        assert names.keys() == {"labels.json", "kit/reference.csv"} | uploads
+        assert names["labels.json"] == study.state().files["labels.json"]
+
+    def test_every_reference_leads_somewhere(self, crate):
+        entities = graph(crate)
+
+        def led(value):
+            if isinstance(value, dict):
+                yield from [value["@id"]] if value.keys() == {"@id"} else led([*value.values()])
+            elif isinstance(value, list):
+                for item in value:
+                    yield from led(item)
+
+        outside = {"https://w3id.org/ro/crate/1.1"}
+        assert set(led([*entities.values()])) <= entities.keys() | outside
+
+    def test_a_zip_has_the_same_files(self, world, study, crate):
+        study.export(world.root / "crate.zip")
+        with zipfile.ZipFile(world.root / "crate.zip") as archive:
+            names = set(archive.namelist())
+            assert archive.read("ledger.jsonl") == (crate / "ledger.jsonl").read_bytes()
+        there = {p.relative_to(crate).as_posix() for p in crate.rglob("*") if p.is_file()}
+        assert names == {name for name in there if not name.startswith("sites/")}
+
+
+class TestNoData:
+    def test_no_cell_of_any_table_is_in_it(self, crate, world):
+        lines = (world.root / "reference.csv").read_text().splitlines()[1:]
+        cells = {cell for line in lines for cell in line.split(",")[:2] if len(cell) >= 5}
+        cells |= {"77.123", "88.456"}
+        assert len(cells) > 100
+        for path in (path for path in crate.rglob("*") if path.is_file()):
+            content = path.read_bytes().decode(errors="replace")
+            # Figures have coordinates of more decimals, whose digits meet those of cells by chance.
+            assert not cells & set(re.findall(r"-?\d+\.\d+", content)), path
+            assert not [line for line in lines if line.rpartition(",")[0] in content], path
+
+    def test_no_array_of_an_upload_or_of_the_reference_rows_is_in_it(self, crate, world, study):
+        arrays = [a for u in study.state().kept for a in study.read(u).arrays.values()]
+        rows = [row.numpy().tobytes() for array in arrays for row in array]
+        rows += [row.numpy().tobytes() for row in world.kit.inputs]
+        rows += [row.double().numpy().tobytes() for row in world.kit.inputs]
+        assert len(rows) > 300
+        for path in (path for path in crate.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            assert not [row for row in rows if row in content], path
+
+    def test_neither_labels_nor_key_nor_audit_log_are_in_it(self, crate, study):
+        labels = json.loads((study.folder / "labels.json").read_bytes())
+        parts = [
+            labels[role][what][:8] for role in ("labelled", "evaluate") for what in labels[role]
+        ]
+        for path in (path for path in crate.rglob("*") if path.is_file()):
+            content = path.read_bytes().decode(errors="replace")
+            spelt = [json.dumps(p, separators=s)[1:-1] for p in parts for s in ((", ", ": "), ",:")]
+            assert not [part for part in spelt if part in content], path
+            assert path.name not in ("labels.json", "audit.jsonl", ".key-path", "reference.csv")
+
+
+class TestVerify:
+    def test_it_verifies_alone(self, crate, world, command, capsys):
+        assert Study(crate).verify(key=world.coordinator.public) == []
+        before = sorted(crate.rglob("*"))
+        assert command("study", "verify", "--study", crate) == 0
+        assert "it is an export" in capsys.readouterr().out
+        assert sorted(crate.rglob("*")) == before
+
+    def test_its_parts_verify_as_a_site_checks_them(self, crate, world):
+        paths = [crate / "results" / "1", crate / "results" / "1" / "model"]
+        paths += [crate / "receipts" / "Alpha.receipt"]
+        assert verify_files(paths, world.coordinator.public).problems == ()
+
+    def test_a_head_that_a_site_noted_is_found(self, crate, study):
+        head = study.state().last
+        assert Study(crate).verify(contains=[head]) == []
+        assert "does not contain" in Study(crate).verify(contains=["0" * 64])[0]
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "kit/plan.toml",
+            "results/1/report.html",
+            "sites/Alpha/egress.html",
+            "receipts/Beta.receipt",
+        ],
+    )
+    def test_an_altered_file_is_named(self, crate, tmp_path, name):
+        copy = tmp_path / "copy"
+        shutil.copytree(crate, copy)
+        (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+        assert any(name in problem for problem in Study(copy).verify())
+
+    def test_missing_and_strange_files_are_named(self, crate, tmp_path):
+        copy = tmp_path / "copy"
+        shutil.copytree(crate, copy)
+        (copy / "results" / "1" / "report.html").unlink()
+        (copy / "rows.csv").write_text("1,2\n")
+        problems = Study(copy).verify()
+        assert "results/1/report.html is missing" in problems
+        assert "rows.csv is not the study's" in problems
+
+    def test_a_list_that_is_no_list_is_refused_in_one_line(self, crate, tmp_path):
+        copy = tmp_path / "copy"
+        shutil.copytree(crate, copy)
+        (copy / CRATE_FILE).write_text('{"@graph": [1]}')
+        assert Study(copy).verify() == [f"{CRATE_FILE} is not as predbayes writes it"]
+
+    def test_a_study_without_the_list_lacks_its_files(self, crate, tmp_path):
+        copy = tmp_path / "copy"
+        shutil.copytree(crate, copy)
+        (copy / CRATE_FILE).unlink()
+        assert "labels.json is missing" in Study(copy).verify()
+
+    def test_a_result_cannot_be_made_again_from_it(self, crate):
+        assert "has not what a result is made of" in Study(crate).verify(rebuild=True)[0]
+
+
+class TestRefusals:
+    def test_what_exists_stays(self, study, crate):
+        with pytest.raises(StudyError, match="exists already"):
+            study.export(crate)
+
+    def test_an_export_is_not_exported(self, crate, tmp_path):
+        with pytest.raises(StudyError, match="is an export"):
+            Study(crate).export(tmp_path / "again")
+
+    def test_a_stranger_hands_nothing_over(self, study, handed, tmp_path):
+        with pytest.raises(StudyError, match="no admitted site"):
+            study.export(tmp_path / "out", {"Omega": handed})
+
+    def test_an_altered_study_is_not_exported(self, world, tmp_path):
+        study = world.begin("altered")
+        (study.folder / "kit" / "README.txt").write_text("other")
+        with pytest.raises(StudyError, match=r"README\.txt was altered"):
+            study.export(tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    def test_altered_approvals_are_refused(self, study, handed, tmp_path):
+        shutil.copytree(handed, tmp_path / "handed")
+        path = tmp_path / "handed" / "approvals.jsonl"
+        path.write_bytes(path.read_bytes().replace(b"Anna", b"Anne"))
+        with pytest.raises(StudyError, match=r"entry 1 of approvals\.jsonl was altered"):
+            study.export(tmp_path / "out", {SITES[0]: tmp_path / "handed"})
+
+    def test_the_command_says_what_it_takes(self, study, handed, tmp_path, command, capsys):
+        asked = ["study", "export", "--study", study.folder, "--out", tmp_path / "out"]
+        assert command(*asked, "--from", "Alpha") == 2
+        assert "--from takes SITE=DIR" in capsys.readouterr().err
+        assert command(*asked, "--from", f"Alpha={handed}") == 0
+        assert "3 receipts and 2 from sites" in capsys.readouterr().out
+
+
+def test_without_a_key_there_are_no_receipts(tmp_path):
+    world = make_world(tmp_path / "world")
+    study = world.begin("plain")
+    study.export(tmp_path / "crate")
+    assert Study(tmp_path / "crate").verify() == []
+    assert not (tmp_path / "crate" / "receipts").exists()
+    assert "Not stated" in graph(tmp_path / "crate")["#licence"]["name"]

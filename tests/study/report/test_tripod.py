@@ -1,0 +1,84 @@
+"""The model card for programs: every item of TRIPOD+AI, from the study or left to a person."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from predbayes.study.report.tripod import ITEMS, render_card_data
+from tests.study import samples
+
+STUDIES = {
+    "classes": (samples.classification_plan, samples.classification_result),
+    "event": (samples.event_plan, samples.event_result),
+    "numbers": (samples.regression_plan, samples.regression_result),
+}
+
+
+@pytest.fixture(params=STUDIES)
+def made(request):
+    make_plan, make_result = STUDIES[request.param]
+    plan = make_plan()
+    result = make_result(plan)
+    return plan, result, json.loads(render_card_data(plan, result))
+
+
+def items(card):
+    return {item["item"]: item for item in card["reporting"]["items"]}
+
+
+def test_it_has_the_27_items_and_their_parts_in_order():
+    numbers = [item.number for item in ITEMS]
+    whole = [int(number.rstrip("abcdefg")) for number in numbers]
+    assert sorted(set(whole)) == list(range(1, 28))
+    assert whole == sorted(whole)
+    assert len(numbers) == len(set(numbers)) == 52
+    assert [number for number in numbers if number.startswith("12")] == [
+        f"12{c}" for c in "abcdefg"
+    ]
+
+
+def test_each_says_what_is_known_and_what_a_person_must_write(made):
+    _, _, card = made
+    for item in items(card).values():
+        expected = {
+            "known": (True, False), "in part": (True, True), "to write": (False, True)
+        }[item["state"]]  # fmt: skip
+        assert (bool(item["known"]), bool(item["write"])) == expected, item
+    assert sum(card["reporting"]["states"].values()) == 52
+
+
+@pytest.mark.parametrize("number", ["3a", "3c", "5b", "6b", "17", "18a", "18b", "18d", "19", "27c"])
+def test_what_no_software_knows_is_left_to_a_person(made, number):
+    plan, _, card = made
+    if number == "17" and plan.reference.legal_basis:
+        assert items(card)[number]["write"]
+    else:
+        assert items(card)[number]["state"] == "to write"
+
+
+def test_figures_are_those_of_the_result(made):
+    plan, result, card = made
+    assert card["plan"] == plan.digest()
+    for name, estimate in result.student.scores.metrics.items():
+        assert card["scores"][name]["value"] == estimate.value
+    assert "The model" in items(card)["23a"]["known"][0]
+    predictors = " ".join(items(card)["9b"]["known"])
+    assert next(iter(plan.columns)) in predictors
+
+
+def test_it_names_no_site(made):
+    _, result, card = made
+    text = json.dumps(card, ensure_ascii=False)
+    for site in result.sites:
+        assert site.site not in text
+        assert site.digest not in text
+
+
+def test_without_labels_it_has_no_scores():
+    plan = samples.classification_plan()
+    result = samples.without_labels(samples.classification_result(plan))
+    card = json.loads(render_card_data(plan, result))
+    assert card["scores"] is None
+    assert "cannot be said yet" in card["verdict"]
