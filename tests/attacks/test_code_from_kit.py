@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.study.kit.kit import FINGERPRINT_FILE, PLAN_FILE
+from predbayes.study.kit.kit import FINGERPRINT_FILE
+from predbayes.study.plan.schema import PLAN_FILE
 from tests.study.world import World, make_world
 
 CALLABLE = "numpy.f2py.__main__:main"

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.errors import PlanError
-from predbayes.study.kit.kit import FINGERPRINT_FILE, PLAN_FILE, Kit
+from predbayes.study.kit.kit import FINGERPRINT_FILE, Kit
 from predbayes.study.kit.review import UnsoundPlanError
-from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.site.policy import SitePolicy
 from tests.study.world import frozen, make_world

@@ -50,6 +50,7 @@ TABLES = {
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
     "Measures": "### `[measures]`",
+    "Survey": "### `[survey]`",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "SiteFile": "| key at the top |",

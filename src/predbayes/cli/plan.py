@@ -83,7 +83,7 @@ def check_plan(plan: PlanFile) -> None:
     from predbayes.study.plan.sizes import upload_bytes
     from predbayes.study.tables.problem import errors_of
 
-    path = _plan_file(plan)
+    path = plan_file(plan)
     read = predbayes.study.Plan.load(path)
     findings = check(read, path.parent)
     show_findings(findings)
@@ -120,7 +120,7 @@ def freeze_plan(
     from predbayes.study.kit.kit import freeze, labels_path
     from predbayes.study.kit.review import UnsoundPlanError
 
-    path = _plan_file(plan)
+    path = plan_file(plan)
     labels = labels_path(out) if labels is None else labels
     try:
         public = None if key is None else CoordinatorPublicKey.load(key)
@@ -135,8 +135,9 @@ def freeze_plan(
     read_out(kit)
 
 
-def _plan_file(path: Path) -> Path:
-    from predbayes.study.kit.kit import PLAN_FILE
+def plan_file(path: Path) -> Path:
+    """Return the file of a plan, which may be given by its folder."""
+    from predbayes.study.plan.schema import PLAN_FILE
 
     return path / PLAN_FILE if path.is_dir() else path
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from predbayes.cli import site_check, site_model, site_train, site_verify
+from predbayes.cli import site_check, site_model, site_survey, site_train, site_verify
 
 app = typer.Typer(
-    help="Take part in a study: check, approve, train, verify, adopt.",
+    help="Take part in a study: survey, check, approve, train, verify, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )
 app.command("key")(site_train.key_command)
+app.command("survey")(site_survey.survey_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)

@@ -59,7 +59,7 @@ def check_command(
         again = f"predbayes site check {arguments}{site_option(site_file)}"
         try:
             if suggest:
-                _draft(loaded.plan, data, site_file, name, again)
+                draft_site(loaded.plan, data, site_file, name, again)
             else:
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
@@ -96,7 +96,8 @@ def _show_next(kit: Kit, train: str, site_file: Path) -> None:
     say(f"next: predbayes site {command}{site_option(site_file)}")
 
 
-def _draft(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
+def draft_site(plan: Plan, data: Path, site_file: Path, name: str | None, again: str) -> None:
+    """Write a first site.toml, or complete the one that is there; say what to look at."""
     from predbayes.exchange.strict import require_site_name
     from predbayes.files import write_bytes
     from predbayes.study.plan.schema import read_text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -23,8 +24,9 @@ from predbayes.errors import KeyFileError, StudyError
 from predbayes.study.wording import quoted
 
 if TYPE_CHECKING:
-    from predbayes.exchange.header import Header
     from predbayes.exchange.signing import SigningKey
+    from predbayes.study.site.policy import SitePolicy
+    from predbayes.study.site.release import What
     from predbayes.study.site.training import Trained
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -50,7 +52,7 @@ def key_command(
 
 
 WhatArgument = Annotated[
-    Path, typer.Argument(metavar="KIT|UPLOAD", help="A kit, for its plan; or an upload.")
+    Path, typer.Argument(metavar="KIT|FILE", help="A kit, for its plan; or an upload, or a survey.")
 ]
 ByOption = Annotated[str, typer.Option(metavar="NAME", help="Who says so: name and office.")]
 OfficerOption = Annotated[
@@ -64,13 +66,12 @@ def approve_command(
     key: OfficerOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Record that somebody approved a plan, or one upload."""
-    new, header, kind, digest = _record("approve", what, by, key, site)
-    say(f"{'approved' if new else 'was approved before'}: {kind} {digest}")
-    _say_words(digest)
-    if header is not None and header.signature is None:
-        made_by = "evaluate" if header.info.kind == "evaluation" else "train"
-        say(f"next: the same predbayes site {made_by} again; it signs what was approved")
+    """Record that somebody approved a plan, one upload or one survey."""
+    new, thing = _record("approve", what, by, key, site)
+    say(f"{'approved' if new else 'was approved before'}: {thing.kind} {thing.digest}")
+    _say_words(thing.digest)
+    if thing.made_by:
+        say(f"next: the same predbayes site {thing.made_by} again; it signs what was approved")
 
 
 def revoke_command(
@@ -80,33 +81,63 @@ def revoke_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Take an approval back: nothing more is trained or released."""
-    new, _, kind, digest = _record("revoke", what, by, key, site)
-    say(f"{'revoked' if new else 'was revoked before'}: {kind} {digest}")
-    _say_words(digest)
+    new, thing = _record("revoke", what, by, key, site)
+    say(f"{'revoked' if new else 'was revoked before'}: {thing.kind} {thing.digest}")
+    _say_words(thing.digest)
     say("what has left already stays with the coordinator: ask for its withdrawal")
+
+
+class _Thing(NamedTuple):
+    """What is approved or revoked."""
+
+    kind: What
+    digest: str
+    about: dict[str, str]
+    made_by: str  # the command that signs it; empty if nothing waits for that
+    require: Callable[[SitePolicy], None]  # refuses what the site's policy forbids
+
+
+def _thing(path: Path) -> _Thing:
+    """Read what is to be approved: a kit, an upload or a survey."""
+    from predbayes.exchange.header import Header
+    from predbayes.exchange.upload import Upload
+    from predbayes.study.tables.surveyfile import is_survey, read_survey
+
+    if path.is_dir():
+        kit = predbayes.study.Kit.load(path)
+        plan, digest = kit.plan, kit.digest
+        about = {"plan": digest, "kind": plan.upload.kind, "network": plan.model.module}
+        return _Thing("plan", digest, about, "", lambda policy: policy.require(plan))
+    if is_survey(path):
+        survey, is_signed = read_survey(path)
+        about = {"plan": survey.plan, "kind": survey.kind}
+        made_by = "" if is_signed else "survey"
+        return _Thing(
+            "survey", survey.digest(), about, made_by, lambda policy: policy.require_survey()
+        )
+    header = Header.read(path)
+    kind = header.info.kind
+    made_by = "evaluate" if kind == "evaluation" else "train"
+    return _Thing(
+        "upload",
+        Upload.load(path, header).digest(),
+        {"plan": header.info.plan, "kind": kind},
+        made_by if header.signature is None else "",
+        lambda policy: policy.require_kind(kind),
+    )
 
 
 def _record(
     act: Literal["approve", "revoke"], what: Path, by: str, key: Path | None, site: Path
-) -> tuple[bool, Header | None, str, str]:
+) -> tuple[bool, _Thing]:
     """Write down a yes or a no; whether it is new, and what it is of."""
-    from predbayes.exchange.header import Header
     from predbayes.exchange.signing import SigningKey
-    from predbayes.exchange.upload import Upload
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.release import Approvals
 
     with site_log(site).during(act, by=by) as noted:
-        header = None if what.is_dir() else Header.read(what)
-        kind: Literal["plan", "upload"] = "plan" if header is None else "upload"
-        if header is None:
-            kit = predbayes.study.Kit.load(what)
-            plan, digest = kit.plan, kit.digest
-            about = {"plan": digest, "kind": plan.upload.kind, "network": plan.model.module}
-        else:
-            digest = Upload.load(what, header).digest()
-            about = {"plan": header.info.plan, "kind": header.info.kind}
-        noted[kind] = digest
+        thing = _thing(what)
+        noted[thing.kind] = thing.digest
         signer = None if key is None else SigningKey.load(key)
         noted["key"] = None if signer is None else signer.public.fingerprint
         approvals = (
@@ -114,12 +145,10 @@ def _record(
             if site.exists()
             else Approvals(site.parent, policy=SitePolicy.of())
         )
-        if act == "approve" and header is None:
-            approvals.policy.require(plan)
-        elif act == "approve" and header is not None:
-            approvals.policy.require_kind(header.info.kind)
-        new = approvals.record(kind, digest, by, act=act, key=signer, about=about)
-    return new, header, kind, digest
+        if act == "approve":
+            thing.require(approvals.policy)
+        new = approvals.record(thing.kind, thing.digest, by, act=act, key=signer, about=thing.about)
+    return new, thing
 
 
 def _say_words(digest: str) -> None:

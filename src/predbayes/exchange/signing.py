@@ -38,6 +38,7 @@ Signed = Literal[
     "approval",
     "deletion",
     "adoption",
+    "survey",
 ]
 """The kinds of things that are signed."""
 

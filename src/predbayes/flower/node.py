@@ -21,8 +21,8 @@ from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import file_digest
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.simulation import node_config
-from predbayes.study.kit.kit import PLAN_FILE, Kit
-from predbayes.study.plan.schema import Plan
+from predbayes.study.kit.kit import Kit
+from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import SiteRows, Training
 from predbayes.study.store.audit import AuditLog

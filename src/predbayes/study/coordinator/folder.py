@@ -30,8 +30,8 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest, memory_file
 from predbayes.study.coordinator.signer import private_key
 from predbayes.study.coordinator.state import State
-from predbayes.study.kit.kit import PLAN_FILE, Kit, Labels
-from predbayes.study.plan.schema import Plan
+from predbayes.study.kit.kit import Kit, Labels
+from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog

@@ -27,8 +27,7 @@ from predbayes.study.coordinator.folder import PLAIN, RESULTS, UPLOADS, StudyFol
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
 from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
-from predbayes.study.kit.kit import PLAN_FILE
-from predbayes.study.plan.schema import Plan, read_text
+from predbayes.study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.store.files import copy_bounded, locked
 from predbayes.study.store.ledger import Entry

@@ -48,6 +48,7 @@ from predbayes.study.kit.review import require_sound
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
     MAX_WEIGHT,
+    PLAN_FILE,
     REFERENCE_FILE,
     Column,
     Frozen,
@@ -64,7 +65,6 @@ from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.textfile import from_csv, to_csv
 from predbayes.study.wording import six_digits
 
-PLAN_FILE = "plan.toml"
 FINGERPRINT_FILE = "FINGERPRINT.txt"
 README_FILE = "README.txt"
 FILES = (PLAN_FILE, REFERENCE_FILE, FINGERPRINT_FILE, README_FILE)

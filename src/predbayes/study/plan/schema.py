@@ -10,6 +10,7 @@
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [measures]    which class is the event, and from which risks on something would be done
+    [survey]      what sites tell of their columns before the plan is frozen
     [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
                   the coordinator's keys
 
@@ -68,6 +69,7 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 MAX_WEIGHT = 3.0
 """The `rules.max_weight` of a plan that does not say."""
 
+PLAN_FILE = "plan.toml"
 REFERENCE_FILE = "reference.csv"
 """The reference inputs of a frozen plan, beside it."""
 
@@ -281,6 +283,12 @@ class Measures(Section):
     groups: Annotated[Names, Field(max_length=10)] = ()
 
 
+class Survey(Section):
+    """What sites are asked to tell of their columns before there are reference rows."""
+
+    moments: bool = False  # sums of products of pairs of columns, too
+
+
 class Limits(Section):
     """What a plan may ask of a site's computer; these hold where nobody states others."""
 
@@ -356,6 +364,7 @@ class Plan(Section):
     rules: Rules = Rules()
     # Left out where there is none, so that older versions read the plan.
     measures: Annotated[Measures | None, Field(exclude_if=lambda stated: stated is None)] = None
+    survey: Annotated[Survey | None, Field(exclude_if=lambda stated: stated is None)] = None
     frozen: Frozen | None = None
 
     @model_validator(mode="after")

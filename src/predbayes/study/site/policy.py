@@ -8,6 +8,7 @@ plan may ask of the site's computer and change nothing else.
     site check, site train, site approve, a Flower node    refuse a plan below a floor: `require`
     site train, a Flower node                              bound what leaves: `limited`
     site evaluate, if it is to leave                       the same, and `require_rows`
+    site survey                                            `require_survey`, `survey_step`
     approvals                                              are asked for, whatever the plan says
 
 Each line of a refusal names the plan's setting, the policy's, and the policy's file.
@@ -117,6 +118,22 @@ class SitePolicy:
                     f"the site's policy forbids it: an evaluation of {num_rows:,} rows is below "
                     f"min_evaluated = {policy.min_evaluated:,} of {where}"
                 )
+
+    def require_survey(self) -> None:
+        """Refuse a survey where one may not leave."""
+        for where, policy in self.holding:
+            if not policy.surveys:
+                raise PlanError(f"the site's policy forbids it: surveys = false of {where}")
+
+    @property
+    def moments(self) -> bool:
+        """Whether sums of products of columns may leave."""
+        return all(policy.moments for _, policy in self.holding)
+
+    def survey_step(self, plan: Plan) -> int:
+        """Return the least count that a survey tells, and the step of greater ones."""
+        unit = self.bounds.rows_unit
+        return unit * math.ceil(self.least_cell(plan) / unit)
 
     def least_cell(self, plan: Plan) -> int:
         """Return the least count about rows that may be told to others."""

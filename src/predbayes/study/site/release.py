@@ -3,6 +3,7 @@
     the plan      needs an approval before training if it says `release = "manual"`, and always if
                   a message from outside asks for training: nobody sits there who could refuse
     an upload     needs an approval before it is signed if the plan says `release = "manual"`
+    a survey      likewise
 
 Approvals are recorded in `approvals.jsonl` beside the site's `site.toml`, a hash-chained ledger:
 who approved what, when. They are by digest: a plan or an upload that changes needs a new one.
@@ -41,7 +42,7 @@ if TYPE_CHECKING:  # a Flower node reads approvals without torch
 
 FILE = "approvals.jsonl"
 _LOCK = ".lock-approvals"
-What = Literal["plan", "upload"]
+What = Literal["plan", "upload", "survey"]
 Act = Literal["approve", "revoke"]
 
 
@@ -111,7 +112,7 @@ class Approvals:
         """Record an approval, or that it is taken back; False if that was the last word already.
 
         Args:
-            what: A plan or an upload.
+            what: A plan, an upload or a survey.
             digest: Its own.
             by: Who says so; a name that can be seen.
             act: Yes or no.
@@ -180,6 +181,12 @@ class Approvals:
         if not self.may_send(plan.digest(), digest):
             return False
         return not self.policy.asks_release(plan) or self.given("upload", digest)
+
+    def may_tell(self, plan: Plan, survey_digest: str) -> bool:
+        """Return whether a survey may be signed."""
+        asks = self.policy.asks_release(plan)
+        no = self.revoked("plan", plan.digest()) or self.revoked("survey", survey_digest)
+        return self.given("survey", survey_digest) if asks and not no else not no
 
     def may_send(self, plan_digest: str, upload_digest: str) -> bool:
         """Return whether nobody said no to what was signed before."""

@@ -38,8 +38,7 @@ from predbayes.exchange.statement import (
 )
 from predbayes.exchange.strict import Strict
 from predbayes.exchange.upload import Upload
-from predbayes.study.kit.kit import PLAN_FILE
-from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.result.model import HEADER_FILE, model_folder, plan_of
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger

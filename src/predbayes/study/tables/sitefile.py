@@ -145,6 +145,9 @@ class Policy(Limits):
     # many as chance explains
     # Whether a plan may ask for the gate; left out of digests where it may.
     gates: Annotated[bool, Field(exclude_if=lambda may: may)] = True
+    # Whether a survey may leave, and sums of products in it; left out of digests where they may.
+    surveys: Annotated[bool, Field(exclude_if=lambda may: may)] = True
+    moments: Annotated[bool, Field(exclude_if=lambda may: may)] = True
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
 
 

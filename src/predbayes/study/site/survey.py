@@ -1,0 +1,48 @@
+"""A survey on its way out of a site: computed, shown on a page, approved, signed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from predbayes.exchange.signing import SigningKey
+from predbayes.files import remove, write_bytes
+from predbayes.study.plan.schema import Plan
+from predbayes.study.report.survey import render_survey
+from predbayes.study.site.release import Approvals
+from predbayes.study.tables.sitefile import SiteFile
+from predbayes.study.tables.survey import take_survey
+from predbayes.study.tables.surveyfile import Survey
+
+_HELD_BACK = "held-back-"
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What `write_survey` wrote."""
+
+    survey: Survey
+    path: Path  # signed, or held back
+    page: Path
+    released: bool
+
+
+def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Path) -> Surveyed:
+    """Survey a site's table, and write page and file; unsigned until it may leave.
+
+    The same table gives the same bytes, so what was approved is what a second call signs.
+    """
+    approvals = Approvals.of(own)
+    policy = approvals.policy
+    policy.require_survey()
+    step, public = policy.survey_step(plan), key.public.hex
+    survey = take_survey(plan, own, data, step=step, key=public, moments=policy.moments)
+    released = approvals.may_tell(plan, survey.digest())
+    held_back, page = out.with_name(_HELD_BACK + out.name), out.with_name(f"{out.name}.html")
+    path, other = (out, held_back) if released else (held_back, out)
+    content = survey.file(key if released else None)
+    write_bytes(path, content)
+    remove(other)
+    rendered = render_survey(plan, survey, num_bytes=len(survey.file(key)), released=released)
+    write_bytes(page, rendered.encode())
+    return Surveyed(survey, path, page, released)

@@ -1,0 +1,206 @@
+"""What a survey tells of a table, and what it keeps to itself."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbayes.errors import DataError, StudyError
+from predbayes.exchange.signing import SigningKey
+from predbayes.study.tables.survey import (
+    BOUND,
+    ROWS_PER_SUM,
+    num_sums,
+    told_counts,
+    told_quantiles,
+)
+from predbayes.study.tables.surveyfile import Survey, read_survey
+from tests.study.invented import DRAFT, STEP, plan, survey_of, table
+
+NO_COUNTS = {"quantiles", "factor", "offset", "decimals", "moments", "format"}
+
+
+@pytest.fixture(scope="module")
+def graz(tmp_path_factory):
+    frame = table("Graz")
+    return frame, survey_of(frame, tmp_path_factory.mktemp("graz"))
+
+
+class TestCounts:
+    def test_a_small_count_is_not_told(self):
+        assert told_counts([100, 60, 3, 2], STEP) == [100, 60, None, None]
+
+    def test_nor_does_it_follow_from_the_others(self):
+        assert told_counts([100, 60, 3, 0], STEP) == [100, None, None, None]
+        assert told_counts([100, 60, 2, 2], STEP) == [100, None, None, None]
+        assert told_counts([97, 3], STEP) == [None, None]
+
+    def test_none_and_few_look_the_same(self, tmp_path):
+        told = []
+        for num in (0, 3):
+            frame = table("Graz")[:600].assign(sodium="140")
+            frame.loc[frame.index[:num], "sodium"] = ""
+            told.append(survey_of(frame, tmp_path).columns["sodium"])
+        assert told[0] == told[1]
+
+    def test_one_row_more_moves_a_count_by_a_step_at_the_most(self):
+        rng = np.random.default_rng(0)
+        for _ in range(200):
+            counts = rng.integers(10, 60, 4)
+            more = counts + np.eye(4, dtype=int)[rng.integers(4)]
+            pairs = zip(told_counts(counts, STEP), told_counts(more, STEP), strict=True)
+            assert sum(b - a for a, b in pairs) in (0, STEP)
+
+    def test_all_counts_of_a_file_are_in_steps(self, graz):
+        counts = []
+
+        def collect(value):
+            if isinstance(value, dict):
+                for key, part in value.items():
+                    if key not in NO_COUNTS:
+                        collect(part)
+            elif isinstance(value, int):
+                counts.append(value)
+
+        collect(json.loads(graz[1].content()))
+        assert len(counts) > 10
+        assert all(count % STEP == 0 for count in counts)
+
+
+class TestWords:
+    def survey(self, tmp_path, words):
+        frame = pd.concat([table("Graz")[:600]] * (len(words) // 600 + 1))[: len(words)]
+        return survey_of(frame.assign(smoking=words), tmp_path).columns["smoking"]
+
+    def test_frequent_words_that_the_plan_lacks_are_told(self, tmp_path):
+        told = self.survey(tmp_path, ["never"] * 50 + ["Current"] * 33 + ["vapes"] * 17)
+        assert told.words == {"never": 50, "former": None, "current": None}
+        assert told.unlisted == {"Current": 30, "vapes": 15}
+
+    def test_rare_ones_are_not(self, tmp_path):
+        told = self.survey(tmp_path, ["never"] * 50 + ["Anna Huber"] * 3 + ["former"] * 47)
+        assert "Huber" not in told.model_dump_json()
+        assert told.words == {"never": 50, "former": None, "current": None}
+
+    def test_free_text_is_not_told_even_where_it_repeats(self, tmp_path):
+        notes = ["A. Huber"] * 8 + [f"patient {k}" for k in range(92)]
+        assert self.survey(tmp_path, notes).unlisted == {}
+
+    def test_nor_are_long_words(self, tmp_path):
+        assert self.survey(tmp_path, ["never"] * 80 + ["x" * 31] * 20).unlisted == {}
+
+
+class TestNumbers:
+    def test_quantiles_are_near_and_stand_for_a_step_of_rows(self, graz):
+        frame, survey = graz
+        for name in ("age", "creatinine", "crp", "temperature"):
+            values = pd.to_numeric(frame[name]).dropna().to_numpy()
+            for level, told in survey.columns[name].quantiles.items():
+                assert abs((values <= told).mean() - level / 100) < 0.05, (name, level)
+                beyond = min((values <= told).sum(), (values >= told).sum())
+                assert beyond >= STEP
+
+    def test_ends_are_never_told(self):
+        rng = np.random.default_rng(1)
+        for num in (20, 40, 100, 1000):
+            values = rng.standard_normal(num) * 1000
+            told = told_quantiles(values, STEP)
+            assert all(min(p, 100 - p) * num >= 400 * STEP for p in told)
+            assert not {values.min(), values.max()} & set(told.values())
+
+    def test_few_values_have_none(self):
+        assert told_quantiles(np.arange(39.0), STEP) == {}
+
+    def test_no_told_number_is_one_persons_value(self):
+        """Continuous values: rounding leaves none of them as it was."""
+        values = np.random.default_rng(2).standard_normal(200) * np.pi
+        assert not set(told_quantiles(values, STEP).values()) & set(values)
+
+    def test_codes_for_missing_are_named_and_no_quantile(self, tmp_path):
+        frame = table("Graz")
+        frame.loc[frame.index[:60], "sodium"] = "999"
+        told = survey_of(frame, tmp_path).columns["sodium"]
+        assert told.codes == {"999": 60}
+        assert max(told.quantiles.values()) < 160
+
+    def test_a_value_of_few_is_no_code(self, tmp_path):
+        frame = table("Graz")
+        frame.loc[frame.index[:4], "sodium"] = "999"
+        assert survey_of(frame, tmp_path).columns["sodium"].codes == {}
+
+    def test_decimals_are_those_of_the_cells(self, graz):
+        assert graz[1].columns["age"].decimals == 0
+        assert graz[1].columns["temperature"].decimals == 1
+
+
+class TestMoments:
+    def test_sums_are_those_of_bounded_features(self, graz):
+        frame, survey = graz
+        told = survey.moments
+        names = [(f.column, f.kind, f.word) for f in told.features]
+        age, ill = names.index(("age", "value", "")), names.index(("diabetes", "word", "yes"))
+        feature = told.features[age]
+        values = ((frame["age"].astype(float) - feature.centre) / feature.scale).clip(-BOUND, BOUND)
+        yes = (frame["diabetes"] == "yes").astype(float)
+        assert told.sums[ill] == yes.sum() // STEP * STEP
+        assert told.products[ill][age] == pytest.approx((values * yes).sum(), abs=STEP / 2)
+        assert all(number % STEP == 0 for line in told.products for number in line)
+
+    def test_missing_values_have_a_feature(self, graz):
+        missing = {f.column for f in graz[1].moments.features if f.kind == "missing"}
+        assert missing == {"sodium", "crp", "haemoglobin", "temperature", "smoking"}
+
+    def test_too_few_rows_have_none(self, tmp_path, graz):
+        needed = ROWS_PER_SUM * num_sums(len(graz[1].moments.features))
+        frame = table("Graz", num_rows=needed)
+        assert survey_of(frame, tmp_path).moments is not None
+        assert survey_of(frame[:-1], tmp_path).moments is None
+
+    def test_they_are_told_only_where_plan_and_site_say_so(self, tmp_path):
+        frame, quiet = table("Graz"), plan(DRAFT.replace("moments = true", ""))
+        assert survey_of(frame, tmp_path, of=quiet).moments is None
+        assert survey_of(frame, tmp_path, moments=False).moments is None
+
+
+class TestFile:
+    def test_a_table_of_few_rows_is_not_surveyed(self, tmp_path):
+        with pytest.raises(DataError, match="fewer than 20 rows are not surveyed"):
+            survey_of(table("Split")[:19], tmp_path)
+
+    def test_absent_columns_are_named(self, tmp_path):
+        survey = survey_of(table("Split").drop(columns="crp"), tmp_path)
+        assert survey.absent == ("crp",)
+        assert "crp" not in survey.columns
+
+    def test_it_reads_back_and_any_change_is_found(self, tmp_path):
+        key, path = SigningKey.generate(), tmp_path / "Split.survey"
+        survey = survey_of(table("Split"), tmp_path, "Split", key=key)
+        path.write_bytes(survey.file(key))
+        assert read_survey(path) == (survey, True)
+        path.write_bytes(path.read_bytes().replace(b'"rows": 350', b'"rows": 950'))
+        with pytest.raises(StudyError, match="key that it names, or was altered"):
+            read_survey(path)
+
+    def test_what_is_held_back_has_no_signature(self, tmp_path):
+        path = tmp_path / "held-back"
+        path.write_bytes(survey_of(table("Split"), tmp_path).file(None))
+        assert not read_survey(path).is_signed
+
+    @pytest.mark.parametrize("content", [b"", b"{}", b"{}\n\n", b"nonsense\n", b"{\n" * 9])
+    def test_nothing_else_is_one(self, tmp_path, content):
+        path = tmp_path / "x.survey"
+        path.write_bytes(content)
+        with pytest.raises(StudyError, match=r"x.survey is no survey"):
+            read_survey(path)
+
+    def test_the_same_table_gives_the_same_bytes(self, tmp_path):
+        key = SigningKey.generate()
+        first, second = (survey_of(table("Split"), tmp_path, key=key) for _ in range(2))
+        assert first.file(key) == second.file(key)
+
+    def test_quantiles_out_of_order_are_refused(self, graz):
+        content = json.loads(graz[1].content())
+        content["columns"]["age"]["quantiles"]["50"] = -1.0
+        with pytest.raises(ValueError, match="must be in order"):
+            Survey.model_validate_json(json.dumps(content))
