@@ -191,9 +191,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Show the state of the study, and the next step."""
+    from predbayes.study.coordinator.record import StudyRecord
     from predbayes.study.coordinator.status import status_of
 
-    found = status_of(predbayes.study.Study(study))
+    found = status_of(StudyRecord(study))
     if as_json:
         say(*json.dumps(asdict(found), indent=1).split("\n"))
     else:

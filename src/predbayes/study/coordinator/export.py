@@ -31,7 +31,8 @@ from predbayes.study.coordinator.crate import (
     is_crate,
     site_id,
 )
-from predbayes.study.coordinator.folder import KIT, LEDGER, RESULTS, StudyFolder
+from predbayes.study.coordinator.folder import StudyFolder
+from predbayes.study.coordinator.record import KIT, LEDGER, RESULTS
 from predbayes.study.coordinator.signer import key_path
 from predbayes.study.coordinator.state import State
 from predbayes.study.coordinator.step import begin_step

@@ -14,7 +14,8 @@ from pathlib import Path
 from predbayes.errors import StudyError, no_such
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
-from predbayes.study.coordinator.folder import LABELS, RESULT_FILE, StudyFolder
+from predbayes.study.coordinator.folder import StudyFolder
+from predbayes.study.coordinator.record import LABELS, RESULT_FILE
 from predbayes.study.coordinator.signer import Signer
 from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes.study.coordinator.step import Step

@@ -22,8 +22,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from predbayes.errors import StudyError
-from predbayes.study.result.accepted import Accepted, AcceptedEvaluation, AcceptedUpload, Digest
-from predbayes.study.result.model import WEIGHTS_FILE
+from predbayes.study.result.accepted import (
+    WEIGHTS_FILE,
+    Accepted,
+    AcceptedEvaluation,
+    AcceptedUpload,
+    Digest,
+)
 from predbayes.study.store.ledger import FIRST, Entry
 
 MODEL_FOLDER = "model"

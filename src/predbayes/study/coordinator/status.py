@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from predbayes.exchange.signing import PublicKey
-from predbayes.study.coordinator.folder import StudyFolder
+from predbayes.study.coordinator.record import StudyRecord
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.result.schema import Result
@@ -59,7 +59,7 @@ class Status:
     next: str  # what to do now
 
 
-def status_of(study: StudyFolder) -> Status:
+def status_of(study: StudyRecord) -> Status:
     """Read a study; nothing is changed, and no lock is needed."""
     state, plan = study.state(), study.plan
     deadline = plan.rules.deadline

@@ -23,8 +23,9 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import folded_name, require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
-from predbayes.study.coordinator.folder import PLAIN, RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
+from predbayes.study.coordinator.record import PLAIN, RESULTS, UPLOADS
 from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan, read_text

@@ -22,7 +22,8 @@ from predbayes.optional import require
 from predbayes.study.coordinator.crate import CrateFile
 from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish
-from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.folder import StudyFolder
+from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
 from predbayes.study.coordinator.signer import KEY_PATH, Signer, private_key
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.coordinator.step import Step, begin_step

@@ -27,7 +27,8 @@ from predbayes.exchange.statement import (
 from predbayes.files import file_digest
 from predbayes.study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
-from predbayes.study.coordinator.folder import KIT, LABELS, LEDGER, RESULTS, UPLOADS, StudyFolder
+from predbayes.study.coordinator.folder import StudyFolder
+from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State

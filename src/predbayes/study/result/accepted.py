@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+WEIGHTS_FILE = "model.safetensors"
+"""The weights in the folder of a model, by whose digest evaluations name it."""
+
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 

@@ -53,10 +53,10 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.study.plan.models import student_network
 from predbayes.study.plan.networks import require_allowed
 from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
+from predbayes.study.result.accepted import WEIGHTS_FILE
 from predbayes.study.tables.coding import Encoder, code_table, target_units, untransform
 
 HEADER_FILE = "model.json"
-WEIGHTS_FILE = "model.safetensors"
 
 _ALLOW = 'allow it with --allow-network {0}, or at a site in site.toml: allow_networks = ["{0}"]'
 

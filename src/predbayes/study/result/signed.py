@@ -34,13 +34,8 @@ from predbayes.exchange.statement import (
 )
 from predbayes.files import file_digest, write_bytes
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.model import (
-    HEADER_FILE,
-    WEIGHTS_FILE,
-    CalibratedModel,
-    plan_of,
-    read_header,
-)
+from predbayes.study.result.accepted import WEIGHTS_FILE
+from predbayes.study.result.model import HEADER_FILE, CalibratedModel, plan_of, read_header
 
 SIGNED_HEADER = "model-signed.json"
 

@@ -1,0 +1,95 @@
+"""A study's folder as far as it is text: where its files are, and what its ledger says.
+
+Nothing here needs arrays, so a command that only looks starts at once; `coordinator.folder` reads
+kit, labels and uploads.
+
+study/
+kit/                    plan and reference inputs, as every site has them
+labels.json             the coordinator's labels and which rows they are of
+ledger.jsonl            every step (`predbayes.study.store.ledger`)
+audit.jsonl             who asked for what (`predbayes.study.store.audit`)
+uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`
+results/N/              result.json, report.html, report-public.html, model-card.html and .json,
+                        model/
+.key-path               where the coordinator's key lies, if the plan names one
+
+Where there is such a key, kit, results and models have a file that signs the others
+(`predbayes.exchange.statement`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from predbayes.errors import StudyError
+from predbayes.exchange.sealed import SUFFIX
+from predbayes.study.coordinator.state import State
+from predbayes.study.plan.schema import PLAN_FILE, Plan
+from predbayes.study.result.accepted import Accepted
+from predbayes.study.result.schema import Result
+from predbayes.study.store.audit import AuditLog
+from predbayes.study.store.ledger import Ledger
+
+KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
+UPLOADS, RESULTS = "uploads", "results"
+PLAIN = ".safetensors"
+RESULT_FILE = "result.json"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StudyRecord:
+    """What is agreed, done and found in a study."""
+
+    folder: Path
+
+    def __init__(self, folder: str | Path) -> None:
+        object.__setattr__(self, "folder", Path(folder))
+        if not (self.folder / LEDGER).is_file():
+            raise StudyError(
+                f"there is no study in {self.folder}; begin one with `predbayes study init`"
+            )
+
+    @property
+    def plan_path(self) -> Path:
+        """The path of the plan."""
+        return self.folder / KIT / PLAN_FILE
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the study; quicker to read than the kit."""
+        return Plan.load(self.plan_path)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every step."""
+        return Ledger(self.folder / LEDGER)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The record of who asked for what, refusals included."""
+        return AuditLog.at(self.folder)
+
+    def state(self) -> State:
+        """Return what the ledger says."""
+        return State.of(self.ledger.entries())
+
+    def result(self, number: int) -> Result:
+        """Read a numbered result."""
+        path = self.result_folder(number) / RESULT_FILE
+        try:
+            return Result.model_validate_json(path.read_bytes(), strict=False)
+        except (OSError, ValidationError) as error:
+            raise StudyError(
+                f"result {number} cannot be read; run `predbayes study verify`"
+            ) from error
+
+    def result_folder(self, number: int) -> Path:
+        """Return where a result is."""
+        return self.folder / RESULTS / str(number)
+
+    def upload_path(self, accepted: Accepted) -> Path:
+        """Return where an accepted upload is."""
+        return self.folder / UPLOADS / f"{accepted.digest}{SUFFIX if accepted.sealed else PLAIN}"
