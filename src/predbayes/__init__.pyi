@@ -44,6 +44,7 @@ from .methods.fedpa import FedPA as FedPA
 from .methods.fedprox import FedProx as FedProx
 from .methods.fedyogi import FedYogi as FedYogi
 from .methods.method import Method as Method
+from .methods.moments import HeadFromMoments as HeadFromMoments
 from .methods.oneshot import OneShotFL as OneShotFL
 from .methods.pooled import Pooled as Pooled
 from .methods.server_only import ServerOnly as ServerOnly

@@ -33,6 +33,7 @@ from predbayes.methods.fedkt import FedKT
 from predbayes.methods.fedpa import FedPA
 from predbayes.methods.fedprox import FedProx
 from predbayes.methods.fedyogi import FedYogi
+from predbayes.methods.moments import head_for
 from predbayes.methods.oneshot import OneShotFL
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
@@ -102,6 +103,7 @@ METHODS = {
     "fedbe": lambda family: FedBE(point(family)),
     "oneshot": lambda family: OneShotFL(point(family)),
     "fedkt": lambda family: FedKT(point(family), num_parts=2),
+    "moments": lambda family: head_for(point(family), num_features=10),
     "distilled beta": lambda family: Distilled(
         Pooled(learner(family), BetaPool()), STUDENTS[family], SHORT
     ),

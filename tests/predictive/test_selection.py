@@ -15,9 +15,11 @@ from predbayes.errors import PoolError
 from predbayes.predictive import selection
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
-from predbayes.predictive.pooling import PredictiveSum, Term
+from predbayes.predictive.pooling import PredictiveSum, Term, gated
 from predbayes.predictive.selection import (
     CATEGORICAL_TERMS,
+    FAVOUR,
+    GATED_MIXTURE,
     GAUSSIAN_TERMS,
     MARGINAL,
     MIN_LABELS,
@@ -238,6 +240,45 @@ class TestManyWeights:
         assert choice.left_out == ()
         assert ";" not in choice.reason
         assert caplog.text == ""
+
+
+class TestFavour:
+    """A few labels do not outvote the gated mixture; many do; nor is it favoured in distrust."""
+
+    def total(self, rng, num_rows, ratio=1.0):
+        """The mixture is the truth; the gated mixture was made to differ from it."""
+        truth = random_categorical(rng, num_rows=num_rows, scale=1.0)
+        gate = torch.full((num_rows,), ratio).log()
+        total = PredictiveSum.of(truth, 10, gate=gate, terms=(gated(),))
+        other = Categorical.from_natural(0.7 * truth.natural())
+        specs = [MIXTURE, GATED_MIXTURE, replace(MIXTURE, name="other", base="other")]
+        return total.with_component("other", other), draw(other, rng), specs
+
+    def share(self, rng, num_rows, ratio=1.0):
+        total, y, specs = self.total(rng, num_rows, ratio)
+        scores = select(total, y, specs, rng=generator(0)).scores
+        return sum(found.share for found in scores if found.name != "other")
+
+    def test_few_labels_leave_it_most_of_the_pool(self, rng):
+        assert self.share(rng, 40) > 0.5
+
+    def test_many_labels_outvote_it(self, rng):
+        assert self.share(rng, 4000) < 0.05
+
+    def test_it_is_not_favoured_where_gates_cannot_be_trusted(self, rng):
+        state = rng.get_state()
+        trusted = self.share(rng, 120)
+        rng.set_state(state)
+        assert self.share(rng, 120, ratio=0.01) < trusted
+
+    def test_shares_are_the_losses_times_the_votes(self, rng):
+        losses = [torch.zeros(50, dtype=torch.float64)] + [
+            torch.full((50,), gap, dtype=torch.float64) for gap in (0.01, 0.02)
+        ]
+        found = _shares(losses, [True] * 3, rng, favoured=2)
+        votes = torch.tensor([1, 1, 1 + 3 * FAVOUR / (1 - FAVOUR)]).log()
+        expected = (votes - 50 * torch.tensor([0.0, 0.01, 0.02])).softmax(0)
+        assert found == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 class TestDuplicates:

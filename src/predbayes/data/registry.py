@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from predbayes.data.dataset import Dataset, RawFiles
+from predbayes.data.digits import read_digits
 from predbayes.data.files import data_root, find_file, has_file, read_content
 from predbayes.data.heart import read_heart
 from predbayes.data.images import FEATURES, count_cifar, count_idx, read_cifar, read_idx_set
@@ -287,6 +288,19 @@ DATASETS: dict[str, DatasetSpec] = {
         "Janosi et al. (1989), Heart Disease, doi:10.24432/C52P4X",
         random_splits=("default",),
         note="groups are the hospitals; cholesterol 0 in Switzerland means not measured",
+    ),
+    "digits": DatasetSpec(
+        "Handwritten digits of 8 x 8 pixels",
+        "classification",
+        "",
+        {},
+        (),
+        lambda raw, rng: read_digits(raw, rng=rng),
+        "CC BY 4.0",
+        "Alpaydin and Kaynak (1998), Optical Recognition of Handwritten Digits, "
+        "doi:10.24432/C50P49",
+        random_splits=("default",),
+        note="comes with scikit-learn: nothing to download",
     ),
 }
 

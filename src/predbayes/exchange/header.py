@@ -104,7 +104,7 @@ class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused."""
 
     format_version: Literal[1] = 1
-    kind: Literal["weights", "delta", "predictions", "counts", "evaluation"]
+    kind: Literal["weights", "delta", "predictions", "counts", "evaluation", "moments"]
     num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
     class_rows: tuple[Amount, ...] | None = None
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""

@@ -55,7 +55,7 @@ METHODS: dict[str, MethodSpec] = {
     "gated": MethodSpec("predbayes.pools.gated:GatedPool"),
     "gated-log": MethodSpec("predbayes.pools.gated:GatedPool", options={"pool": "log"}),
     "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=3),
-    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool", version=3),
+    "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool", version=4),
     "tempered-mixture": MethodSpec(
         "predbayes.pools.tempered:Tempered", options={"component": "mixture"}
     ),
@@ -77,6 +77,7 @@ METHODS: dict[str, MethodSpec] = {
     "fedyogi": MethodSpec("predbayes.methods.fedyogi:FedYogi", "optimizer"),
     "fedbe": MethodSpec("predbayes.methods.fedbe:FedBE", "optimizer"),
     "oneshot": MethodSpec("predbayes.methods.oneshot:OneShotFL", "optimizer"),
+    "moments": MethodSpec("predbayes.methods.moments:head_for"),
     "fedkt": MethodSpec("predbayes.methods.fedkt:FedKT", "optimizer"),
 }
 
