@@ -10,11 +10,11 @@ import typer
 
 import predbayes.study
 from predbayes.cli.show import read_out, say, show_findings
-from predbayes.errors import PlanError
+from predbayes.errors import PlanError, StudyError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
 if TYPE_CHECKING:
-    pass
+    from predbayes.study.tables.surveyfile import Survey
 
 app = typer.Typer(
     help="Draft, check and freeze a study's plan.", no_args_is_help=True, suggest_commands=False
@@ -74,6 +74,59 @@ def new_plan(
     for note in drafted.notes:
         say(f"  - {note}")
     say(f"next: edit it, then predbayes plan check {quoted(out)}")
+
+
+@app.command("merge")
+def merge_plan(
+    plan: PlanFile,
+    surveys: Annotated[
+        list[Path], typer.Argument(metavar="SURVEY...", help="What sites told: NAME.survey.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The plan to write.")],
+    keys: Annotated[
+        list[Path] | None,
+        typer.Option("--key", metavar="FILE", help="A site's NAME.pub; give one for each."),
+    ] = None,
+) -> None:
+    """Propose ranges, categories and the like; say where sites disagree."""
+    from predbayes.study.kit.merge import merge
+    from predbayes.study.plan.text import dump
+    from predbayes.study.tables.problem import warning
+
+    path = plan_file(plan)
+    if out.exists():
+        raise PlanError(f"{out} exists already; choose another name with --out")
+    told = _surveys(surveys, keys or [])
+    merged = merge(predbayes.study.Plan.load(path), told)
+    out.write_bytes(dump(merged.plan, merged.notes).encode())
+    show_findings(warning(doubt.text) for doubt in merged.doubts)
+    rows = counted(sum(survey.rows for survey in told), "row")
+    doubts = counted(len(merged.doubts), "warning")
+    say(f"wrote {out}: by {counted(len(told), 'site')} and at least {rows}, {doubts}")
+    if merged.doubts:
+        say("next: ask the sites; what they mend needs a new survey of theirs")
+    else:
+        say(f"next: edit it, then predbayes plan check {quoted(out)}")
+
+
+def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
+    """Read surveys; refuse those that nobody signed, or with another key than those given."""
+    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.tables.surveyfile import read_survey
+
+    known = {PublicKey.load(path).hex for path in keys}
+    found = []
+    for path in paths:
+        survey, is_signed = read_survey(path)
+        if not is_signed:
+            raise StudyError(f"{path.name} is not signed: it was held back at {survey.site}")
+        if known and survey.key not in known:
+            raise StudyError(f"{path.name} is signed with a key that is none of those given")
+        found.append(survey)
+        if not known:
+            words = PublicKey(survey.key).fingerprint
+            say(f"{survey.site}: signed with {words}; not compared with any key: give --key")
+    return found
 
 
 @app.command("check")

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -186,19 +186,25 @@ def draft(
         raise PlanError(f"no column to predict {target!r} from: {'; '.join(left_out)}")
     notes += _perhaps_codes([cells[c] for c, guess in columns.items() if guess.type == "number"])
     reference = _reference(file, len(frame), cells[target].num_filled, labelled, evaluate)
-    rules = Rules(max_weight=MAX_WEIGHT)
     plan = Plan(
         format=1,
         name=name,
         target=goal,
         columns=columns,
         reference=reference,
-        learner=Learner(name=LEARNER, split=SPLIT),
-        gate=GATE,
-        pool=Pool(own=LEARNER),
-        rules=rules,
+        **new_sections(),
     )
     return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))
+
+
+def new_sections() -> dict[str, Any]:
+    """Return what a new plan says of sites, pool and rules."""
+    return {
+        "learner": Learner(name=LEARNER, split=SPLIT),
+        "gate": GATE,
+        "pool": Pool(own=LEARNER),
+        "rules": Rules(max_weight=MAX_WEIGHT),
+    }
 
 
 def study_name(text: str) -> str:

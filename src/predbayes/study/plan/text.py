@@ -13,7 +13,7 @@ change with a library.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -37,14 +37,14 @@ _LATER = {"rules.min_rows", "learner.split"}
 """Keys that came later, shown only where they are not at their default: texts of plans stay."""
 
 
-def dump(plan: Plan) -> str:
-    """Return the text of a plan, with comments."""
+def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Return the text of a plan, with comments; notes are further ones, above columns."""
     header = _COMMENTS["draft" if plan.frozen is None else "frozen"]
     top = _lines("", {k: v for k, v in plan if not isinstance(v, Section | dict)})
     parts = [header + "\n".join(top)]
     for name, value in plan:
         if name == "columns":
-            parts.append(_section(name, _columns(plan.columns)))
+            parts.append(_section(name, _columns(plan.columns, notes or {})))
         elif isinstance(value, Section):
             parts.append(_section(name, _lines(f"{name}.", _shown(name, value))))
     if plan.frozen is not None and plan.frozen.network is not None:
@@ -88,8 +88,12 @@ def _assignment(prefix: str, key: str, value: Any) -> str:
     return f"{key} = {toml_value(value)}"
 
 
-def _columns(columns: dict[str, Column]) -> list[str]:
-    return assignments({name: _shown_of(column) for name, column in columns.items()})
+def _columns(columns: dict[str, Column], notes: Mapping[str, Sequence[str]]) -> list[str]:
+    lines: list[str] = []
+    for name, column in columns.items():
+        lines += (f"# {' '.join(note.split())}" for note in notes.get(name, ()))
+        lines += assignments({name: _shown_of(column)})
+    return lines
 
 
 def _shown_of(column: Number | Category) -> dict[str, Any]:

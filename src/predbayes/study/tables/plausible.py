@@ -36,7 +36,9 @@ Array = np.ndarray[Any, Any]
 MIN_VALUES = 20
 """With fewer a middle and a spread say too little; nor may they be of a few people."""
 
-_FAR = 2.5  # distance from the plan, as below, from which another unit is looked for
+FAR = 2.5
+"""Distance of middle and spread from the plan's from which on another unit is looked for."""
+
 _NEAR = 0.8  # distance that a factor must leave
 _GAIN = 2.0  # and by which it must be nearer
 _ELSEWHERE = 4.0  # scales between the middles from which no unit need explain it
@@ -67,20 +69,29 @@ def unit_doubt(
     middle, spread = float(np.median(known)), _spread(known)
     if np.ptp(np.quantile(known, (0.25, 0.75))) == 0:
         return ""  # half of the rows or more have one value: neither is a measure of the rest
-    as_it_is = _distance(column, middle, spread)
-    if as_it_is < _FAR:
+    if distance(column, middle, spread) < FAR:
         return ""
-    for ways in (_of_unit(name, theirs, column), _by_any_name(column), _DECIMAL):
-        left = {way: _after(column, way, middle, spread, is_log=is_log) for way in ways}
-        best = min(left, key=left.__getitem__, default=None)
-        if best is not None and left[best] < min(_NEAR, as_it_is - _GAIN):
-            return _advice(name, best, where, is_log=is_log)
+    if way := conversion_between(name, column, middle, spread, theirs=theirs, is_log=is_log):
+        return _advice(name, way, where, is_log=is_log)
     if abs(middle - column.centre) < _ELSEWHERE * column.scale:
         return ""
     return (
         f"{name}: its middle is far from that of the reference rows; is it the right column, in "
         f"{column.unit or 'the unit of the plan'}?"
     )
+
+
+def conversion_between(
+    name: str, column: Number, middle: float, spread: float, *, theirs: str, is_log: bool = False
+) -> Conversion | None:
+    """Return the change of units that brings a far middle and spread to the plan's, if one does."""
+    as_it_is = distance(column, middle, spread)
+    for ways in (_of_unit(name, theirs, column), _by_any_name(column), _DECIMAL):
+        left = {way: _after(column, way, middle, spread, is_log=is_log) for way in ways}
+        best = min(left, key=left.__getitem__, default=None)
+        if best is not None and left[best] < min(_NEAR, as_it_is - _GAIN):
+            return best
+    return None
 
 
 def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
@@ -95,7 +106,7 @@ def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
     if known.sum() < MIN_VALUES:
         return
     share = plan.target.share
-    if share is not None and _is_swapped(share, float(targets[known].mean())):
+    if share is not None and is_swapped(share, float(targets[known].mean())):
         first, second = plan.target.classes or ("", "")
         yield (
             f"{name}: {second!r} is about as frequent here as {first!r} in the reference rows; "
@@ -114,8 +125,8 @@ def _spread(values: Array) -> float:
     return float(values.clip(low, high).std())
 
 
-def _distance(column: Number, middle: float, spread: float) -> float:
-    """How far off the plan's numbers are: the middle in scales, the spread in logarithms."""
+def distance(column: Number, middle: float, spread: float) -> float:
+    """Return how far off the plan's numbers are: the middle in scales, the spread in logarithms."""
     assert column.centre is not None
     assert column.scale is not None
     return abs(middle - column.centre) / column.scale + abs(math.log(spread / column.scale))
@@ -123,8 +134,8 @@ def _distance(column: Number, middle: float, spread: float) -> float:
 
 def _after(column: Number, way: Conversion, middle: float, spread: float, *, is_log: bool) -> float:
     if is_log:
-        return _distance(column, middle + math.log(way.factor), spread)
-    return _distance(column, middle * way.factor + way.offset, spread * way.factor)
+        return distance(column, middle + math.log(way.factor), spread)
+    return distance(column, middle * way.factor + way.offset, spread * way.factor)
 
 
 def _of_unit(name: str, theirs: str, column: Number) -> list[Conversion]:
@@ -148,8 +159,8 @@ def _advice(name: str, way: Conversion, where: str, *, is_log: bool) -> str:
     )
 
 
-def _is_swapped(plans: float, here: float) -> bool:
-    """Whether a share is near one minus the plan's, and far from the plan's."""
+def is_swapped(plans: float, here: float) -> bool:
+    """Return whether a share is near one minus the plan's, and far from the plan's."""
     apart = abs(1 - 2 * plans)
     return apart > _MIN_APART and abs(here - (1 - plans)) < _SWAPPED * apart
 

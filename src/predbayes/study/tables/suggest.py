@@ -438,7 +438,7 @@ def _propose_words(column: Category, cells: Cells, min_cell: int) -> Proposal:
     unknown = {word: count for word, count in cells.words.items() if word not in known}
     missing = tuple(w for w in unknown if w in _CODE_WORDS and unknown[w] >= min_cell)
     for word, count in sorted(unknown.items()):
-        same = _same_word(word, column.categories) if count >= min_cell else None
+        same = same_word(word, column.categories) if count >= min_cell else None
         if same is not None:
             recode[word] = same[0]
             checks |= {same[1]: None} if same[1] else {}
@@ -470,8 +470,8 @@ def _told(words: Mapping[str, int], frequent: Sequence[str], what: str, advice: 
     return f"{count} {what}: {where}; {advice}"
 
 
-def _same_word(word: str, categories: Sequence[str]) -> tuple[str, str] | None:
-    """The plan's word for one of the site's, and what to check about it."""
+def same_word(word: str, categories: Sequence[str]) -> tuple[str, str] | None:
+    """Return the plan's word for one of the site's, and what to check about it."""
     spelt = [c for c in categories if normal(c) == normal(word) != ""]
     meant = [c for c in categories if meaning_of(c) == meaning_of(word) != ""]
     answers = [c for c in categories if _yes_or_no(c) == _yes_or_no(word) != ""]

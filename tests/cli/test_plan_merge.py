@@ -1,0 +1,79 @@
+"""`predbayes plan merge`: surveys in, a draft out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from predbayes.errors import StudyError
+from predbayes.exchange.signing import SigningKey
+from predbayes.study.plan.schema import Plan
+from tests.cli.test_site_train import done, run
+from tests.study.invented import DRAFT, survey_of, table
+
+MERGE = "plan merge draft.toml Brno.survey Split.survey --out plan.toml"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A coordinator who has a draft and two surveys."""
+    (tmp_path / "draft.toml").write_text(DRAFT)
+    for name in ("Brno", "Split"):
+        key = SigningKey.generate()
+        key.public.save(tmp_path / f"{name}.pub", name)
+        survey = survey_of(table(name), tmp_path, name, key=key)
+        (tmp_path / f"{name}.survey").write_bytes(survey.file(key))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_writes_a_plan_that_can_be_read(folder):
+    lines = done(MERGE)
+    assert "wrote plan.toml: by 2 sites and at least 1,050 rows, 0 warnings" in lines
+    assert lines[-1] == "next: edit it, then predbayes plan check plan.toml"
+    assert Plan.load(folder / "plan.toml").columns["age"].range is not None
+
+
+def test_without_keys_it_says_that_nothing_was_compared(folder):
+    assert sum("not compared with any key: give --key" in line for line in done(MERGE)) == 2
+
+
+def test_with_keys_others_are_refused(folder):
+    lines = done(f"{MERGE} --key Brno.pub --key Split.pub")
+    assert not any("not compared" in line for line in lines)
+    refused = run(f"{MERGE.replace('plan.toml', 'other.toml')} --key Brno.pub")
+    assert isinstance(refused.exception, StudyError)
+    assert "Split.survey is signed with a key that is none of those given" in str(refused.exception)
+
+
+def test_what_was_held_back_or_is_there_already_is_refused(folder):
+    done(MERGE)
+    assert "plan.toml exists already" in str(run(MERGE).exception)
+    survey = survey_of(table("Split"), folder, "Split")
+    (folder / "Split.survey").write_bytes(survey.file(None))
+    refused = run(MERGE.replace("plan.toml", "other.toml"))
+    assert "Split.survey is not signed: it was held back at Split" in str(refused.exception)
+    assert not (folder / "other.toml").exists()
+
+
+def test_warnings_are_one_line_each(folder):
+    key = SigningKey.generate()
+    frame = table("Split").drop(columns="pulse")
+    (folder / "Split.survey").write_bytes(survey_of(frame, folder, "Split", key=key).file(key))
+    lines = done(MERGE)
+    assert [line for line in lines if line.startswith("warning: pulse: Split has no such column")]
+    assert lines[-1] == "next: ask the sites; what they mend needs a new survey of theirs"
+
+
+def test_it_loads_no_torch(folder):
+    code = (
+        "import sys; from predbayes.cli.app import app\n"
+        f"try: app({MERGE.split()!r})\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert (folder / "plan.toml").exists()
