@@ -27,8 +27,8 @@ from predbayes.seeding import draw_seed
 
 _log = logging.getLogger(__name__)
 
-ENOUGH_ROWS = 5
-"""Rows per feature that a site should have: sums of fewer give rows away."""
+ENOUGH_ROWS = 20
+"""Rows per feature that a site should have: sums of fewer tell who is in them."""
 
 
 @dataclass(frozen=True, slots=True)
