@@ -81,6 +81,19 @@ class TestChoose:
         held_out(learner, rows_of(50), rng=generator(0))
         assert learner.sizes == [40] * 5
 
+    def test_rows_of_one_patient_are_tried_together(self):
+        inputs, targets = rows_of(60)
+        patients = torch.arange(60) // 4
+        inputs[:, 0] = patients  # by which the learner notes what it has seen, and refuses it
+        choose(
+            {"a": Says(2.0), "b": Says(2.0)},
+            (inputs, targets),
+            groups=patients,
+            rng=generator(0, "x"),
+        )
+        with pytest.raises(AssertionError):
+            choose({"a": Says(2.0), "b": Says(2.0)}, (inputs, targets), rng=generator(0, "x"))
+
     def test_few_rows_choose_nothing(self):
         unused = Says(1.0)
         found = choose(

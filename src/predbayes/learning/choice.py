@@ -66,6 +66,7 @@ def choose(
     rows: tuple[Tensor, Tensor],
     *,
     most_rows: int = MOST_ROWS,
+    groups: Tensor | None = None,
     rng: torch.Generator,
 ) -> Choice:
     """Choose one of several learners for a site's rows.
@@ -74,6 +75,7 @@ def choose(
         learners: By name, simplest first.
         rows: Inputs and targets.
         most_rows: How many of them are looked at.
+        groups: Rows with the same number, as those of one patient, are tried together.
         rng: Which rows are tried, their parts, and the learners' randomness.
     """
     inputs, targets = rows
@@ -82,8 +84,9 @@ def choose(
         return Choice(simplest, {}, len(targets))
     drawn = torch.randperm(len(targets), generator=rng)[:most_rows].sort().values
     tried = inputs[drawn], targets[drawn]
+    together = None if groups is None else groups[drawn]
     losses = {
-        name: _held_out_losses(in_brief(learner), tried, own)
+        name: _held_out_losses(in_brief(learner), tried, own, together)
         for (name, learner), own in zip(learners.items(), split(rng, len(learners)), strict=True)
     }
     found = {name: rows for name, rows in losses.items() if rows is not None}
@@ -103,24 +106,40 @@ def in_brief(learner: Any) -> Any:
 
 
 def held_out(
-    learner: LocalLearner, rows: tuple[Tensor, Tensor], *, rng: torch.Generator
+    learner: LocalLearner,
+    rows: tuple[Tensor, Tensor],
+    *,
+    rng: torch.Generator,
+    groups: Tensor | None = None,
 ) -> Predictive:
-    """Return what fits to the other parts predict for each row."""
+    """Return what fits to the other parts predict for each row; rows of a group are in one part."""
     inputs, targets = rows
-    parts = folds(len(targets), _NUM_FOLDS, rng=rng)
+    parts = folds(len(targets), _NUM_FOLDS, rng=rng, groups=groups)
     predictives = [
-        learner.fit((inputs[seen], targets[seen]), rng=own).predict(inputs[out])
+        learner.fit(
+            (inputs[seen], targets[seen]), rng=own, **kept_together(learner, groups, seen)
+        ).predict(inputs[out])
         for (out, seen), own in zip(parts, split(rng, len(parts)), strict=True)
     ]
     return in_row_order(parts, predictives)
 
 
+def kept_together(learner: LocalLearner, groups: Tensor | None, rows: Tensor) -> dict[str, Any]:
+    """Return what `fit` is told of groups of some rows: nothing, if the learner leaves none out."""
+    if groups is None or not isinstance(learner, SklearnClassifier | SklearnRegressor):
+        return {}
+    return {"groups": groups[rows]}
+
+
 def _held_out_losses(
-    learner: LocalLearner, rows: tuple[Tensor, Tensor], rng: torch.Generator
+    learner: LocalLearner,
+    rows: tuple[Tensor, Tensor],
+    rng: torch.Generator,
+    groups: Tensor | None,
 ) -> Tensor | None:
     """The loss row by row; None of a learner that cannot be fitted to the rows."""
     try:
-        predictive = held_out(learner, rows, rng=rng)
+        predictive = held_out(learner, rows, rng=rng, groups=groups)
     except TrainingError:
         return None
     return row_losses(predictive, rows[1])

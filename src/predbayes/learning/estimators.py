@@ -52,6 +52,7 @@ from predbayes.learning.noise import ErrorVariance, learn_error, parts
 from predbayes.learning.training import Rows, gather
 from predbayes.optional import require
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.folds import numbered
 from predbayes.seeding import isolated, split
 
 _MAX_DRAWS = 100  # bootstrap draws without all classes; then each class is drawn for itself
@@ -90,8 +91,13 @@ class SklearnClassifier:
                 "CalibratedClassifierCV, or choose a classifier with probabilities"
             )
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> FittedClassifier:
-        """Fit every member; a site with one class only gets a constant, which needs no fit."""
+    def fit(
+        self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
+    ) -> FittedClassifier:
+        """Fit every member; a site with one class only gets a constant, which needs no fit.
+
+        Rows of a group, as those of one patient, are drawn and left out together.
+        """
         inputs, targets = gather(rows, rng=rng)
         Softmax(self.num_classes).check(targets)
         # Numbered without a gap: XGBoost refuses a site that lacks a class in between.
@@ -101,26 +107,34 @@ class SklearnClassifier:
         table = _table(inputs)
         with _threads():
             if self.calibrated:
-                return self._bagged(table, labels, classes, rng)
-            members = _members(self.estimator, table, labels, self.size, rng)
+                return self._bagged(table, labels, classes, rng, groups)
+            members = _members(self.estimator, table, labels, self.size, rng, groups)
         return self._of(members, classes, len(labels))
 
     def _of(self, members: tuple[Any, ...], classes: Array, num_rows: int) -> FittedClassifier:
         return FittedClassifier(members, classes, self.num_classes, self.smoothing / num_rows)
 
     def _bagged(
-        self, table: Array, labels: Array, classes: Array, rng: torch.Generator
+        self,
+        table: Array,
+        labels: Array,
+        classes: Array,
+        rng: torch.Generator,
+        groups: Tensor | None,
     ) -> FittedClassifier:
         members, left_out = [], []
         for own in split(rng, self.size):
-            drawn = _drawn_rows(labels, own)
+            drawn = _drawn_rows(labels, own, groups)
             members.append(_fitted(self.estimator, table[drawn], labels[drawn], rng=own))
-            left_out.append(np.setdiff1d(np.arange(len(labels)), drawn))
+            left_out.append(_left_out(drawn, len(labels), groups))
         fitted = self._of(tuple(members), classes, len(labels))
-        probs = [
-            fitted.shares((m,), table[rows]) for m, rows in zip(members, left_out, strict=True)
-        ]
-        sharpness = inverse_temperature(probs, left_out, classes[labels], fitted.uniform)
+        # Of few patients a draw may leave nobody out.
+        told = [(m, rows) for m, rows in zip(members, left_out, strict=True) if len(rows)]
+        if not told:
+            return fitted
+        probs = [fitted.shares((member,), table[rows]) for member, rows in told]
+        rows_told = [rows for _, rows in told]
+        sharpness = inverse_temperature(probs, rows_told, classes[labels], fitted.uniform)
         return replace(fitted, inverse_temperature=sharpness)
 
     def teller(self) -> Teller:
@@ -183,12 +197,16 @@ class SklearnRegressor:
                 f"{_name(self.estimator)} is a classifier; use SklearnClassifier, or a regressor"
             )
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> FittedRegressor:
-        """Fit every member, then estimate the noise."""
+    def fit(
+        self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
+    ) -> FittedRegressor:
+        """Fit every member, then estimate the noise; rows of a group are left out together."""
         with _threads():
-            return self._fit(*gather(rows, rng=rng), rng)
+            return self._fit(*gather(rows, rng=rng), rng, groups)
 
-    def _fit(self, inputs: Tensor, targets: Tensor, rng: torch.Generator) -> FittedRegressor:
+    def _fit(
+        self, inputs: Tensor, targets: Tensor, rng: torch.Generator, groups: Tensor | None
+    ) -> FittedRegressor:
         LearnedNoise().check(targets)
         if len(targets) < 2:
             raise TrainingError("a regression needs at least two rows: one tells nothing of noise")
@@ -198,8 +216,8 @@ class SklearnRegressor:
         if _has_std(self.estimator) and not self.discreet:
             members = _members(self.estimator, table, numbers, 1, rng)
             return FittedRegressor(members, ErrorVariance(floor_var), floor_var, "own")
-        members = _members(self.estimator, table, numbers, self.size, rng)
-        held_out = _held_out_residuals(self.estimator, table, numbers, rng)
+        members = _members(self.estimator, table, numbers, self.size, rng, groups)
+        held_out = _held_out_residuals(self.estimator, table, numbers, rng, groups)
         error_var = float((held_out**2).mean())
         if self.discreet and hasattr(_last_step(members[0])[1], "coef_"):
             return FittedRegressor(members, ErrorVariance(error_var), floor_var, "one")
@@ -207,7 +225,7 @@ class SklearnRegressor:
         if self.discreet:
             rest = ErrorVariance(error_var - float(spread_vars.mean()))
             return FittedRegressor(members, rest, floor_var)
-        error = learn_error(table, held_out, floor_var, rng)
+        error = learn_error(table, held_out, floor_var, rng, groups)
         return FittedRegressor(members, error, floor_var, most_spread_var=float(spread_vars.max()))
 
     def teller(self) -> Teller:
@@ -259,7 +277,12 @@ class _OneClass:
 
 
 def _members(
-    estimator: Any, table: Array, targets: Array, size: int, rng: torch.Generator
+    estimator: Any,
+    table: Array,
+    targets: Array,
+    size: int,
+    rng: torch.Generator,
+    groups: Tensor | None = None,
 ) -> tuple[Any, ...]:
     """One plain fit, or ``size`` fits by the bootstrap that the estimator can take."""
     if size == 1:
@@ -268,10 +291,10 @@ def _members(
     members = []
     for own in split(rng, size):
         if weighted is not None:
-            weights = {weighted: _dirichlet_weights(len(targets), own)}
+            weights = {weighted: _dirichlet_weights(len(targets), own, groups)}
             members.append(_fitted(estimator, table, targets, weights, rng=own))
         else:
-            drawn = _drawn_rows(targets, own)
+            drawn = _drawn_rows(targets, own, groups)
             if _has_std(estimator):
                 drawn = np.unique(drawn)  # two copies of a row would tell it that nothing is noise
             members.append(_fitted(estimator, table[drawn], targets[drawn], rng=own))
@@ -323,19 +346,26 @@ def _only_rows(targets: Array) -> Array:
     return only
 
 
-def _dirichlet_weights(num_rows: int, rng: torch.Generator) -> Array:
-    """Weights of sum N, uniform over the simplex: exponentials divided by their sum."""
-    draws = torch.empty(num_rows, dtype=torch.float64).exponential_(generator=rng)
+def _dirichlet_weights(num_rows: int, rng: torch.Generator, groups: Tensor | None) -> Array:
+    """Weights of sum N, uniform over the simplex: exponentials divided by their sum.
+
+    Rows of a group have one weight.
+    """
+    units = numbered(num_rows, groups)
+    num_units = int(units.max()) + 1
+    draws = torch.empty(num_units, dtype=torch.float64).exponential_(generator=rng)[units]
     weights: Array = (num_rows * draws / draws.sum()).numpy()
     return weights
 
 
-def _drawn_rows(targets: Array, rng: torch.Generator) -> Array:
-    """Indices drawn with replacement, of every class if the targets are classes."""
-    num_rows = len(targets)
+def _drawn_rows(targets: Array, rng: torch.Generator, groups: Tensor | None) -> Array:
+    """Indices drawn with replacement, of every class if the targets are classes.
+
+    Groups are drawn whole.
+    """
     classes = np.unique(targets) if np.issubdtype(targets.dtype, np.integer) else None
     for _ in range(_MAX_DRAWS):
-        drawn: Array = torch.randint(num_rows, (num_rows,), generator=rng).numpy()
+        drawn = _drawn_groups(len(targets), rng, groups)
         if classes is None or len(np.unique(targets[drawn])) == len(classes):
             return drawn
     assert classes is not None
@@ -345,12 +375,35 @@ def _drawn_rows(targets: Array, rng: torch.Generator) -> Array:
     )
 
 
+def _drawn_groups(num_rows: int, rng: torch.Generator, groups: Tensor | None) -> Array:
+    """Rows, or all rows of groups, drawn as often as there are such."""
+    if groups is None:
+        drawn: Array = torch.randint(num_rows, (num_rows,), generator=rng).numpy()
+        return drawn
+    numbers = numbered(num_rows, groups).numpy()
+    num_groups = int(numbers.max()) + 1
+    rows_of = np.split(np.argsort(numbers, kind="stable"), np.bincount(numbers).cumsum()[:-1])
+    own = torch.randint(num_groups, (num_groups,), generator=rng).tolist()
+    return np.concatenate([rows_of[one] for one in own])
+
+
+def _left_out(drawn: Array, num_rows: int, groups: Tensor | None) -> Array:
+    """Rows that were not drawn, and none of whose group was."""
+    units = numbered(num_rows, groups).numpy()
+    rows: Array = np.flatnonzero(~np.isin(units, units[drawn]))
+    return rows
+
+
 def _held_out_residuals(
-    estimator: Any, table: Array, targets: Array, rng: torch.Generator
+    estimator: Any,
+    table: Array,
+    targets: Array,
+    rng: torch.Generator,
+    groups: Tensor | None = None,
 ) -> Array:
     """Target minus the prediction of a plain fit to the other folds, for every row once."""
     residuals = np.empty(len(targets))
-    for held_out, others in parts(len(targets), rng):
+    for held_out, others in parts(len(targets), rng, groups):
         model = _fitted(estimator, table[others], targets[others], rng=rng)
         with _explained(estimator):
             residuals[held_out] = targets[held_out] - _means(model, table[held_out])

@@ -23,8 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import optimize
+from torch import Tensor
 
 from predbayes.optional import require
+from predbayes.predictive.folds import folds
 
 Array = npt.NDArray[Any]
 
@@ -53,30 +55,45 @@ class ErrorVariance:
 
 
 def learn_error(
-    table: Array, residuals: Array, floor_var: float, rng: torch.Generator
+    table: Array,
+    residuals: Array,
+    floor_var: float,
+    rng: torch.Generator,
+    groups: Tensor | None = None,
 ) -> ErrorVariance:
-    """Learn it from the residuals of models that were fitted without the row."""
+    """Learn it from the residuals of models that were fitted without the row, or its group."""
     # A residual of nothing is no error of nothing.
     squares = residuals**2 + floor_var
     logs = np.log(squares)
-    scores = _held_out_scores(table, logs, rng)
+    scores = _held_out_scores(table, logs, rng, groups)
     belief = _belief(squares, scores)
     scale = float((residuals**2 * np.exp(-belief * scores)).mean())
     return ErrorVariance(scale, _forest(table, logs, rng) if belief else None, belief)
 
 
-def _held_out_scores(table: Array, logs: Array, rng: torch.Generator) -> Array:
+def _held_out_scores(
+    table: Array, logs: Array, rng: torch.Generator, groups: Tensor | None
+) -> Array:
     scores = np.zeros(len(logs))
     if len(logs) < LEAST_ROWS:
         return scores
-    for held_out, others in parts(len(logs), rng):
+    for held_out, others in parts(len(logs), rng, groups):
         scores[held_out] = _forest(table[others], logs[others], rng).predict(table[held_out])
     scores -= scores.mean()
     return scores
 
 
-def parts(num_rows: int, rng: torch.Generator) -> Iterator[tuple[Array, Array]]:
-    """Deal rows at random into parts, at most five; yield each, and all other rows, ascending."""
+def parts(
+    num_rows: int, rng: torch.Generator, groups: Tensor | None = None
+) -> Iterator[tuple[Array, Array]]:
+    """Deal rows at random into parts, at most five; yield each, and all other rows, ascending.
+
+    Rows of a group are in one part.
+    """
+    if groups is not None:
+        for out, rest in folds(num_rows, _NUM_FOLDS, rng=rng, groups=groups):
+            yield out.numpy(), rest.numpy()
+        return
     order = torch.randperm(num_rows, generator=rng)
     for fold in order.tensor_split(min(_NUM_FOLDS, num_rows)):
         yield fold.numpy(), np.setdiff1d(order.numpy(), fold.numpy())

@@ -221,6 +221,20 @@ class TestCrossFitting:
         fitted = fit_adjustment(predictive, rows.targets).apply(predictive)
         assert nll(before, rows.targets) > nll(fitted, rows.targets)
 
+    @pytest.mark.parametrize("kind", TARGETS)
+    def test_nor_have_rows_of_the_same_patient(self, kind):
+        model = make_model(kind)
+        rows = make_rows(model, 30)
+        predictive, patients = model.predictive(rows.inputs), torch.arange(30) // 3
+        changed = rows.targets.clone()
+        changed[7] = (changed[7] + 1) % 3
+        made = {"rng": generator(0, "parts"), "groups": patients}
+        before = cross_adjusted(predictive, rows.targets, **made)
+        after = cross_adjusted(predictive, changed, **made | {"rng": generator(0, "parts")})
+        same = [torch.equal(before[i].natural(), after[i].natural()) for i in _each(30)]
+        assert all(same[6:9])
+        assert sum(same) < 30
+
     def test_rows_keep_their_order(self):
         predictive = Gaussian(torch.arange(25.0), torch.ones(25))
         adjusted = cross_adjusted(predictive, torch.arange(25.0), rng=generator(0, "parts"))

@@ -6,9 +6,13 @@ import pandas as pd
 import pytest
 import torch
 
+from predbayes.learning.choice import Choice
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.seeding import generator
+from predbayes.study.site import training
 from predbayes.study.site.holdout import connected, hold_out
-from predbayes.study.site.training import SiteRows, split_rows
+from predbayes.study.site.training import SiteRows, choose_at_site, split_rows
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.study.world import make_world
@@ -128,3 +132,58 @@ def test_a_column_without_a_name_is_no_patient(plans, tmp_path):
     some = SiteRows.of(plans[1], read_site_table(plans[1], own, tmp_path / "rows.csv"))
     assert some.patients is None
     assert len(some.split(plans[1], "A")[1]) == 12
+
+
+class TestPatientsStayTogether:
+    """Of each patient there are many rows, whose label nothing but the patient tells."""
+
+    @staticmethod
+    def rows(num_patients=40, each=8):
+        rng = generator(0, "patients")
+        patients = torch.arange(num_patients * each) // each
+        inputs = torch.randn(num_patients, 4, generator=rng)[patients]
+        inputs = inputs + 0.01 * torch.randn(inputs.shape, generator=rng)
+        labels = torch.randint(2, (num_patients,), generator=rng)[patients]
+        return inputs, labels, patients
+
+    def test_members_of_a_bag_leave_whole_patients_out(self):
+        inputs, labels, patients = self.rows()
+        bag = SklearnClassifier(CLASSIFIERS["gradient-boosting"](), 2, size=4, calibrated=True)
+        apart = bag.fit((inputs, labels), rng=generator(0, "bag"))
+        together = bag.fit((inputs, labels), rng=generator(0, "bag"), groups=patients)
+        # By heart it is always right, and of new patients it knows nothing.
+        assert apart.inverse_temperature > 1 > together.inverse_temperature
+
+    def test_the_error_of_a_number_is_that_for_new_patients(self):
+        inputs, labels, patients = self.rows()
+        bag = SklearnRegressor(REGRESSORS["gradient-boosting"](), size=3, discreet=True)
+        rows = inputs, labels.float()
+        apart = bag.fit(rows, rng=generator(0, "bag")).predict(inputs).var.mean()
+        told = bag.fit(rows, rng=generator(0, "bag"), groups=patients).predict(inputs).var.mean()
+        assert told > 2 * apart
+
+    def test_few_patients_leave_nobody_out_and_that_is_no_error(self):
+        inputs, labels, _ = self.rows(2, 40)
+        bag = SklearnClassifier(CLASSIFIERS["gradient-boosting"](), 2, size=2, calibrated=True)
+        one = torch.zeros(len(labels), dtype=torch.int64)
+        mixed = torch.arange(len(labels)) % 2
+        fitted = bag.fit((inputs, mixed), rng=generator(0, "bag"), groups=one)
+        assert fitted.inverse_temperature == 1
+
+    def test_a_site_tells_its_learners_whose_rows_they_are(self, plans, monkeypatch):
+        plan = plans[1]
+        inputs, labels, patients = self.rows()
+        wide = torch.zeros(len(inputs), plan.num_inputs)
+        wide[:, :2] = inputs[:, :2]
+        asked = []
+
+        def noted(*_, groups, **__):
+            asked.append(groups)
+            return Choice("logistic-regression", {}, 0)
+
+        monkeypatch.setattr(training, "choose_learner", noted)
+        rows = SiteRows(wide, labels, 0, patients)
+        choose_at_site(plan, "A", rows)
+        assert torch.equal(asked[0], patients[rows.split(plan, "A")[0]])
+        choose_at_site(plan, "A", SiteRows(wide, labels))
+        assert asked[1] is None

@@ -110,12 +110,13 @@ def choose_learner(
     *,
     allowed: Collection[str] = (),
     device: str = "cpu",
+    groups: torch.Tensor | None = None,
     rng: torch.Generator,
 ) -> Choice:
     """Find what `auto` is for some rows; `allowed` are names that a site's policy has, or all."""
     names = [name for name in plan.tried if not allowed or name in allowed]
     learners = {name: make_learner(plan, name, device) for name in names}
-    return choose(learners, rows, rng=rng)
+    return choose(learners, rows, groups=groups, rng=rng)
 
 
 def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:

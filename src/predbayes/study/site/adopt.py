@@ -113,7 +113,8 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
         require_trained_rows(plan, rows, held_out, own)
     predictive = model.predictive(rows.inputs)
     fitted = fit_adjustment(predictive, rows.targets)
-    honest = cross_adjusted(predictive, rows.targets, rng=generator(plan.seed, "adopt", site))
+    rng = generator(plan.seed, "adopt", site)
+    honest = cross_adjusted(predictive, rows.targets, rng=rng, groups=rows.patients)
     rivals: dict[Name, Predictive] = {"adopted": honest[held_out], "global": predictive[held_out]}
     if own is not None:
         rivals = {"own": own.predictive, **rivals}
@@ -234,9 +235,11 @@ def fit_shift_scale(
     return ShiftScale(shift=float(shift), var_factor=float(squares) / (len(targets) + prior_rows))
 
 
-def cross_adjusted(predictive: Predictive, targets: Tensor, *, rng: torch.Generator) -> Predictive:
-    """Each row with an adjustment that was fitted without it."""
-    parts = folds(len(targets), min(_NUM_PARTS, len(targets)), rng=rng)
+def cross_adjusted(
+    predictive: Predictive, targets: Tensor, *, rng: torch.Generator, groups: Tensor | None = None
+) -> Predictive:
+    """Each row with an adjustment that was fitted without it, and without rows of its group."""
+    parts = folds(len(targets), min(_NUM_PARTS, len(targets)), rng=rng, groups=groups)
     adjusted = [
         fit_adjustment(predictive[rest], targets[rest]).apply(predictive[out])
         for out, rest in parts

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.choice import choose, is_worse, row_losses
+from predbayes.learning.choice import choose, is_worse, kept_together, row_losses
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
 from predbayes.learning.training import Rows, gather
@@ -81,13 +81,15 @@ class SimpleModels:
         rng = generator(plan.seed, "simple", site)
         learners = simple_learners(plan)
         with threads(plan.learner.threads):
-            tried = choose(learners, trained, most_rows=_MOST_ROWS, rng=rng).losses
+            groups = rows.patients_of(seen)
+            tried = choose(learners, trained, most_rows=_MOST_ROWS, groups=groups, rng=rng).losses
             predictives = {}
             for (name, learner), own in zip(
                 learners.items(), split(rng, len(learners)), strict=True
             ):
                 try:
-                    fitted = learner.fit(trained, rng=own)
+                    told = kept_together(learner, rows.patients, seen)
+                    fitted = learner.fit(trained, rng=own, **told)
                 except TrainingError:
                     continue  # the rows are too few for it, for instance
                 predictives[name] = fitted.predict(rows.inputs[held_out])

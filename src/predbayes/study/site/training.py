@@ -47,7 +47,7 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
-from predbayes.learning.choice import Choice
+from predbayes.learning.choice import Choice, kept_together
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.local import (
     LocalLearner,
@@ -120,6 +120,10 @@ class SiteRows:
 
     def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.inputs[rows], self.targets[rows]
+
+    def patients_of(self, rows: Tensor) -> Tensor | None:
+        """The patients' numbers of some rows, if they are known."""
+        return None if self.patients is None else self.patients[rows]
 
     def split(self, plan: Plan, site: str) -> tuple[Tensor, Tensor]:
         """Rows to train on and rows held out, ascending; the same whenever it is asked.
@@ -393,11 +397,17 @@ def choose_at_site(
     plan: Plan, site: str, rows: SiteRows, allowed: Collection[str] = (), device: str = "cpu"
 ) -> Choice:
     """Choose what `auto` is for a site's rows; those held out have no part in it."""
-    kept = SiteRows(*rows[rows.split(plan, site)[0]])
+    trained = rows.split(plan, site)[0]
+    kept = SiteRows(*rows[trained])
     rng = generator(plan.seed, "choice", site, kept.digest())
     with threads(plan.learner.threads):
         return choose_learner(
-            plan, (kept.inputs, kept.targets), allowed=allowed, device=device, rng=rng
+            plan,
+            (kept.inputs, kept.targets),
+            allowed=allowed,
+            device=device,
+            groups=rows.patients_of(trained),
+            rng=rng,
         )
 
 
@@ -429,6 +439,7 @@ def fit_site(
     kept, _held_out = rows.split(plan, site)
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
+    options |= kept_together(fitted, rows.patients, kept)
     drawn_by = () if isinstance(fitted, SGHMCLearner) else (SiteRows(*rows[kept]).digest(),)
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
