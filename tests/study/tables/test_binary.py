@@ -140,6 +140,20 @@ class TestSheets:
         frame = read_binary(write_sheet(tmp_path / "a.xlsx", rows), skip=2)
         assert (list(frame.columns), frame.index.tolist()) == (["age", "sex"], [4])
 
+    def test_title_lines_are_found(self, tmp_path):
+        titles, names = [["Export of May"], [None]], ["age", "crp", "sex", "death"]
+        rows = [[50 + n, 1.5, "male" if n % 2 else "female", "no"] for n in range(30)]
+        path = write_sheet(tmp_path / "a.xlsx", [*titles, names, *rows])
+        frame = read_reference(path)
+        assert (list(frame.columns), frame.index[0]) == (names, 4)
+        drafted = suggest(Plan.loads(PLAN), path, "Ward 7").sitefile_text
+        assert SiteFile.loads(drafted).file.skip == 2
+        assert len(read_site_table(Plan.loads(PLAN), SiteFile.loads(drafted), path)) == 30
+
+    def test_a_sheet_of_one_column_has_no_titles(self, tmp_path):
+        path = write_sheet(tmp_path / "a.xlsx", [["age"], [50], [61]])
+        assert read_reference(path)["age"].tolist() == ["50", "61"]
+
     def test_empty_sheets_do_not_matter_and_two_tables_are_refused(self, tmp_path):
         rows = [["age"], [50]]
         assert len(read_binary(write_sheet(tmp_path / "a.xlsx", rows, more=[[]]))) == 1

@@ -39,8 +39,7 @@ def read_binary(path: Path, *, decimal: str = ".", skip: int = 0) -> pd.DataFram
         decimal: The mark that numbers get.
         skip: Lines above the header, of a sheet.
     """
-    if not path.is_file():
-        raise DataError(f"cannot read {path}: there is no such file")
+    _require_file(path)
     is_sheet = path.suffix.lower() in SHEETS
     lines = (_sheet(path) if is_sheet else _statistics(path))[skip if is_sheet else 0 :]
     texts = [[_text(cell, decimal) for cell in line] for line in lines]
@@ -50,6 +49,17 @@ def read_binary(path: Path, *, decimal: str = ".", skip: int = 0) -> pd.DataFram
     kept = [(number, row) for number, row in enumerate(texts[1:], start=first) if any(row)]
     index = pd.Index([number for number, _ in kept], name=LINE)
     return pd.DataFrame([row for _, row in kept], index, header, dtype=object)
+
+
+def filled_cells(path: Path, most_lines: int) -> list[int]:
+    """Count the cells that are not empty in each of the first lines of a sheet."""
+    _require_file(path)
+    return [sum(bool(_text(cell, ".")) for cell in line) for line in _sheet(path)[:most_lines]]
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"cannot read {path}: there is no such file")
 
 
 def _sheet(path: Path) -> list[list[Any]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from predbayes.errors import DataError
-from predbayes.study.tables.binary import BINARY, read_binary
+from predbayes.study.tables.binary import BINARY, SHEETS, filled_cells, read_binary
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import SUFFIXES, read_raw, to_point
 from predbayes.study.tables.sitefile import FileForm
@@ -35,7 +35,7 @@ def read_reference(path: Path) -> pd.DataFrame:
     are; a decimal comma is the one thing that is changed.
     """
     if path.suffix.lower() in BINARY:
-        frame = read_binary(path)
+        frame = read_binary(path, skip=sniff(path).skip)
         named = frame.loc[:, [bool(name) for name in frame.columns]]
         require_distinct(path, list(named.columns))
         return named
@@ -64,7 +64,12 @@ def _pointed(column: pd.Series) -> pd.Series:
 
 
 def sniff(path: Path) -> FileForm:
-    """Find out how a table is written, by its bytes; a Parquet file says so itself."""
+    """Find out how a table is written, by its bytes; a Parquet file says so itself.
+
+    Of a spreadsheet no more is open than how many lines are above the names.
+    """
+    if path.suffix.lower() in SHEETS:
+        return FileForm(skip=_first_wide(filled_cells(path, _MAX_TITLE)))
     if path.suffix.lower() not in SUFFIXES:
         return FileForm()
     try:
@@ -109,7 +114,11 @@ def _sample(text: str, delimiter: str) -> list[list[str]]:
 def _title_lines(lines: Sequence[str], delimiter: str) -> int:
     """Lines above the names: with one cell at most, and then lines with several follow."""
     cells = [line.split(delimiter) for line in lines[:_MAX_TITLE]]
-    filled = [sum(bool(cell.strip(' "\r\n')) for cell in line) for line in cells]
+    return _first_wide([sum(bool(cell.strip(' "\r\n')) for cell in line) for line in cells])
+
+
+def _first_wide(filled: Sequence[int]) -> int:
+    """The first of some lines that has several cells; 0 if none has."""
     return next((n for n, count in enumerate(filled) if count > 1), 0)
 
 
