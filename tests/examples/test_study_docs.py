@@ -43,6 +43,7 @@ TABLES = {
     "Number": "| key of a number |",
     "Category": "| key of a category |",
     "Reference": "### `[reference]`",
+    "Synthetic": "| key of `synthetic` |",
     "Model": "### `[model]`",
     "Learner": "### `[learner]`",
     "UploadRules": "### `[upload]`",

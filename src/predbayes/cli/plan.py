@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,17 +88,31 @@ def merge_plan(
         list[Path] | None,
         typer.Option("--key", metavar="FILE", help="A site's NAME.pub; give one for each."),
     ] = None,
+    reference: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Draw so many synthetic reference rows.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
 ) -> None:
     """Propose ranges, categories and the like; say where sites disagree."""
     from predbayes.study.kit.merge import merge
     from predbayes.study.plan.text import dump
     from predbayes.study.tables.problem import warning
 
-    path = plan_file(plan)
-    if out.exists():
-        raise PlanError(f"{out} exists already; choose another name with --out")
+    path, rows_path = plan_file(plan), out.with_name(f"{out.stem}-reference.csv")
+    for there in (out, rows_path) if reference else (out,):
+        if there.exists():
+            raise PlanError(f"{there} exists already; choose another name with --out")
     told = _surveys(surveys, keys or [])
     merged = merge(predbayes.study.Plan.load(path), told)
+    if reference:
+        from predbayes.study.kit.synthetic import record, with_rows
+
+        drawn = record(told, reference, seed)
+        at = path.parent, _relative(rows_path, out)
+        proposed, rows = with_rows(merged.plan, told, drawn, *at)
+        merged = replace(merged, plan=proposed)
+        rows_path.write_bytes(rows.to_csv(index=False, lineterminator="\n").encode())
+        say(f"wrote {rows_path}: {counted(len(rows), 'row')}, {reference:,} of them synthetic")
     out.write_bytes(dump(merged.plan, merged.notes).encode())
     show_findings(warning(doubt.text) for doubt in merged.doubts)
     rows = counted(sum(survey.rows for survey in told), "row")

@@ -25,6 +25,7 @@ import json
 import math
 import os
 import secrets
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,6 +59,7 @@ from predbayes.study.plan.schema import (
     Section,
 )
 from predbayes.study.plan.software import software_digest
+from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import Encoder, code_table, code_targets
@@ -416,7 +418,9 @@ def _require_new(out: Path, labels_out: Path) -> None:
 def _told(plan: Plan, name: str) -> str:
     """What a kit's text file says; that with the words never changes, as it is compared."""
     text = resources.files(__package__).joinpath("texts", name).read_text("utf-8")
-    return text.format(name=plan.name, words=plan.fingerprint)
+    words = textwrap.fill(synthetic_words(plan.reference), 96)
+    synthetic = f"\n\n{words}\n" if words else ""
+    return text.format(name=plan.name, words=plan.fingerprint, synthetic=synthetic)
 
 
 def _require_fingerprint(kit: Kit) -> None:

@@ -21,6 +21,7 @@ from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
+from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
@@ -69,6 +70,7 @@ def check(
     """
     findings = [
         *_provenance(plan),
+        *_synthetic(plan),
         *_purpose(plan),
         *_module(plan),
         *_sizes(plan, network),
@@ -125,6 +127,14 @@ def _provenance(plan: Plan) -> Iterator[Finding]:
             f"reference: fill in {', '.join(empty)}: sites will hold these rows and must know why "
             "they may"
         )
+
+
+def _synthetic(plan: Plan) -> Iterator[Finding]:
+    if words := synthetic_words(plan.reference):
+        yield warning(f"reference: {words}")
+    drawn = plan.reference.synthetic
+    if drawn is not None and drawn.rows > plan.reference.num_rows:
+        yield error("reference.synthetic: has more rows than there are reference rows")
 
 
 def _purpose(plan: Plan) -> Iterator[Finding]:

@@ -177,6 +177,14 @@ class Target(Section):
         return column.model_copy(update={"centre": self.centre, "scale": self.scale})
 
 
+class Synthetic(Section):
+    """Reference rows that were drawn from surveys, and are nobody's."""
+
+    rows: Annotated[int, Field(gt=0)]  # of the reference rows
+    seed: Count  # of the draw
+    surveys: Annotated[tuple[Digest, ...], Field(strict=False)]  # digests of what sites told
+
+
 class Reference(Section):
     """Rows that every party may see, and what each is for."""
 
@@ -187,6 +195,8 @@ class Reference(Section):
     labelled: Count = 0  # the pool is tuned on them
     evaluate: Count = 0  # their labels are opened only to score
     unlabelled: Count = 0  # further inputs to distil on
+    # None: all are real. Left out where there is none, so that older versions read the plan.
+    synthetic: Annotated[Synthetic | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @property
     def num_rows(self) -> int:

@@ -114,6 +114,8 @@ def assignments(values: Mapping[str, Any]) -> list[str]:
 
 def toml_value(value: Any) -> str:
     """Return a value in one line."""
+    if isinstance(value, Section):
+        value = dict(value)
     if isinstance(value, Mapping):
         return f"{{ {', '.join(assignments(value))} }}"
     if isinstance(value, tuple):

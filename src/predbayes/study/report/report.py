@@ -24,6 +24,7 @@ from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.schema import Category, Column, Plan
+from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report import figures
 from predbayes.study.report.clinical import (
     OF_CLASSES,
@@ -178,7 +179,11 @@ def _public_risks(found: AtSites) -> tuple[ClassRisk, ...]:
 
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     """List what a reader must know before anything else; in public no site is named."""
-    lines = [*opening(without_sites(result) if public else result), *result.cautions]
+    lines = [
+        *opening(without_sites(result) if public else result),
+        *filter(None, [synthetic_words(plan.reference)]),
+        *result.cautions,
+    ]
     found = [site for site in result.sites if site.findings]
     limited = [
         s for s in result.sites if not s.left_out and (s.counted_rows or math.inf) < s.num_rows
@@ -464,6 +469,7 @@ def _render(template: str, plan: Plan, result: Result, **more: Any) -> str:
         event=event_of(result),
         most_frequent=most_frequent(plan, result),
         named=MEASURES,
+        synthetic_words=synthetic_words(plan.reference),
         of_classes=[MEASURES[name] for name in OF_CLASSES],
         finished=f"{result.finished[:16].replace('T', ' ')} UTC",
         **more,

@@ -1,0 +1,184 @@
+"""Reference rows drawn from surveys: like the sites' rows in what was told, and nobody's."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbayes.study.coordinator.state import MODEL_FOLDER
+from predbayes.study.kit.merge import merge
+from predbayes.study.kit.synthetic import draw_rows, record, with_rows
+from predbayes.study.plan.schema import Number, Plan
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.tables.coding import encode
+from tests.cli.test_site_train import done
+from tests.study.invented import DRAFT, SIZES, patients, plan, survey_of, table, tables
+
+NUM = 4000
+
+
+def numbers(frame, name):
+    return pd.to_numeric(frame[name], errors="coerce")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Tables of four hospitals, one of which lacks a column, their surveys, and the plan."""
+    folder, frames = tmp_path_factory.mktemp("told"), tables(0)
+    frames["Split"] = frames["Split"].drop(columns="pulse")
+    surveys = [survey_of(frame, folder, name) for name, frame in frames.items()]
+    return pd.concat(frames.values()), surveys, merge(plan(), surveys).plan
+
+
+@pytest.fixture(scope="module")
+def drawn(told):
+    _, surveys, merged = told
+    return draw_rows(merged, surveys, NUM, seed=0)
+
+
+class TestRows:
+    def test_columns_are_like_those_of_all_sites_together(self, told, drawn):
+        real, _, merged = told
+        for name, column in merged.columns.items():
+            if isinstance(column, Number):
+                ours, theirs = numbers(drawn, name), numbers(real, name)
+                assert ours.median() == pytest.approx(theirs.median(), abs=0.15 * theirs.std()), (
+                    name
+                )
+                assert ours.std() == pytest.approx(theirs.std(), rel=0.15), name
+            else:
+                shares = (real[name].value_counts() / len(real)).drop("", errors="ignore")
+                for word, share in shares.items():
+                    assert (drawn[name] == word).mean() == pytest.approx(share, abs=0.03), word
+
+    def test_values_are_in_range_and_written_as_the_sites_write_them(self, told, drawn):
+        for name, column in told[2].columns.items():
+            if isinstance(column, Number):
+                values = numbers(drawn, name).dropna()
+                assert values.between(*column.range).all()
+        assert drawn["age"].str.fullmatch(r"\d+").all()
+        assert drawn["temperature"][drawn["temperature"] != ""].str.fullmatch(r"\d+\.\d").all()
+
+    def test_columns_go_together_as_they_do_at_the_sites(self, told, drawn):
+        real = told[0]
+        for one, other in [("age", "creatinine"), ("creatinine", "haemoglobin"), ("crp", "age")]:
+            ours, theirs = (
+                numbers(frame, one).rank().corr(numbers(frame, other).rank())
+                for frame in (drawn, real)
+            )
+            assert ours == pytest.approx(theirs, abs=0.08), (one, other)
+        gap = [
+            numbers(f, "glucose")[f["diabetes"] == "yes"].mean() - numbers(f, "glucose").mean()
+            for f in (drawn, real)
+        ]
+        assert gap[0] == pytest.approx(gap[1], rel=0.3)
+
+    def test_values_are_missing_as_often_as_at_the_sites(self, told, drawn):
+        real = told[0].fillna("")
+        for name in ("sodium", "pulse", "smoking", "age"):
+            assert (drawn[name] == "").mean() == pytest.approx((real[name] == "").mean(), abs=0.015)
+
+    def test_and_together_where_they_are_missing_together(self, tmp_path):
+        frame = table("Graz")
+        for name in ("sodium", "crp"):
+            frame.loc[frame.index[:300], name] = ""
+        surveys = [survey_of(frame, tmp_path)]
+        rows = draw_rows(merge(plan(), surveys).plan, surveys, NUM, 0)
+        gone = [(rows[name] == "").to_numpy() for name in ("sodium", "crp")]
+        assert (gone[0] & gone[1]).mean() > 3 * gone[0].mean() * gone[1].mean()
+
+    def test_none_is_a_row_of_a_site(self, told):
+        real, surveys, merged = told
+        for seed in range(5):
+            rows = draw_rows(merged, surveys, 2000, seed)
+            assert rows.merge(real.fillna(""), on=list(merged.columns)).empty
+
+    def test_a_seed_gives_the_same_rows_in_whatever_order_surveys_come(self, told, drawn):
+        _, surveys, merged = told
+        assert draw_rows(merged, surveys[::-1], NUM, 0).equals(drawn)
+        assert not draw_rows(merged, surveys, NUM, 1).equals(drawn)
+
+    def test_without_sums_columns_are_drawn_apart(self, told):
+        _, surveys, merged = told
+        bare = [survey.model_copy(update={"moments": None}) for survey in surveys]
+        rows = draw_rows(merged, bare, NUM, 0)
+        assert abs(numbers(rows, "creatinine").corr(numbers(rows, "haemoglobin"))) < 0.08
+
+    def test_a_site_in_another_unit_is_drawn_like_others(self, tmp_path):
+        frames = tables(1)
+        cells = [f"{float(cell) / 18.016:.1f}" for cell in frames["Split"]["glucose"]]
+        frames["Split"] = frames["Split"].assign(glucose=cells)
+        surveys = [survey_of(frame, tmp_path, name) for name, frame in frames.items()]
+        rows = draw_rows(merge(plan(), surveys).plan, surveys, 1000, 0)
+        assert numbers(rows, "glucose").min() > 30
+
+
+class TestPlan:
+    def test_it_says_how_many_by_which_seed_and_surveys(self, told, tmp_path):
+        _, surveys, merged = told
+        made, rows = with_rows(merged, surveys, record(surveys, 300, 7), tmp_path, "rows.csv")
+        reference = made.reference
+        assert (reference.unlabelled, reference.num_rows, len(rows)) == (300, 300, 300)
+        assert (reference.synthetic.rows, reference.synthetic.seed) == (300, 7)
+        assert reference.synthetic.surveys == tuple(sorted(s.digest() for s in surveys))
+
+    def test_real_rows_stay_and_come_first(self, told, tmp_path):
+        _, surveys, merged = told
+        table("Graz", seed=9)[:50].to_csv(tmp_path / "real.csv", index=False)
+        real = merged.reference.model_copy(update={"file": "real.csv", "labelled": 50})
+        both = merged.model_copy(update={"reference": real})
+        made, rows = with_rows(both, surveys, record(surveys, 300, 0), tmp_path, "rows.csv")
+        assert (made.reference.labelled, made.reference.unlabelled) == (50, 300)
+        assert list(rows["death"][:50]) == list(table("Graz", seed=9)["death"][:50])
+        assert set(rows["death"][50:]) == {""}
+
+
+def test_a_whole_study_without_a_real_reference_row_or_a_label(tmp_path, monkeypatch):
+    """Surveys, synthetic rows, kit, four sites, gated mixture, model, report."""
+    monkeypatch.chdir(tmp_path)
+    draft = f'{DRAFT}[learner]\nname = "logistic-regression"\n[model]\nhidden = [32]\n'
+    (tmp_path / "draft.toml").write_text(draft)
+    for name, frame in tables(2).items():
+        (tmp_path / name).mkdir()
+        frame.to_csv(tmp_path / name / "rows.csv", index=False)
+        (tmp_path / name / "site.toml").write_text(f'format = 1\nname = "{name}"\n')
+        done(f"site key {name} --out {name}")
+        own = f"{name}/rows.csv --site {name}/site.toml"
+        done(f"site survey draft.toml {own} --out {name}/{name}.survey")
+    surveys = " ".join(f"{name}/{name}.survey" for name in SIZES)
+    done(f"plan merge draft.toml {surveys} --out plan.toml --reference 800 --seed 3")
+    text = (tmp_path / "plan.toml").read_text()
+    for key in ("licence", "legal_basis"):
+        text = text.replace(f'{key} = ""', f'{key} = "nobody\'s data"')
+    (tmp_path / "plan.toml").write_text(text)
+    assert any("800 of 800 reference rows are synthetic" in x for x in done("plan check plan.toml"))
+    done("plan freeze plan.toml --out kit")
+    assert "are synthetic" in (tmp_path / "kit/README.txt").read_text()
+    done("study init kit --labels kit-labels.json")
+    for name in SIZES:
+        own = f"kit {name}/rows.csv --site {name}/site.toml"
+        done(f"site check {own}")
+        done(f"site train {own} --out {name}/out")
+        done(f"study admit {name} {name}/{name}.pub")
+        done(f"study add {name}/out/{name}.safetensors")
+    done("study finish")
+    result = tmp_path / "study/results/1"
+    for page in ("report.html", "report-public.html", "model-card.html"):
+        assert "800 of 800 reference rows are synthetic" in (result / page).read_text()
+    assert "gated mixture" in (result / "report.html").read_text()
+    assert _auroc(CalibratedModel.load(result / MODEL_FOLDER)) > 0.7
+
+
+def _auroc(model):
+    """On fresh patients; with as many real reference rows it is no better."""
+    later = patients.draw(patients.EVERYBODY, 4000, np.random.default_rng(5))
+    later["glucose"] = 108.0
+    inputs = encode(model.plan, later.astype(str), "clip")
+    chances = model.predictive(inputs).log_probs.exp()[:, 1].numpy()
+    died = (later["death"] == "yes").to_numpy()
+    return float((chances[died][:, None] > chances[~died]).mean())
+
+
+def test_plans_without_synthetic_rows_have_the_digest_that_they_had():
+    bare = plan()
+    assert "synthetic" not in bare.model_dump_json()
+    assert Plan.loads(DRAFT.replace("[survey]\nmoments = true\n", "")).survey is None
