@@ -17,11 +17,13 @@ from predbayes.errors import DataError, PredbayesError
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.networks import Installed
 from predbayes.study.plan.schema import FrozenNetwork
+from predbayes.study.site.training import SiteRows
 from predbayes.study.tables.coding import code_table, code_targets
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.study.messy import FILE, NUM_ROWS, SITE, messy_patients, write_kit, write_messy
 from tests.study.plan.distribution import install
+from tests.study.world import make_world, own_table
 
 CANARY = "Kanarienvogel"
 
@@ -67,6 +69,25 @@ class TestSoftware:
         assert "which all parties use" not in said(run(kit))
         monkeypatch.setattr(predbayes, "__version__", "9.9")
         assert "warning: this is predbayes 9.9, and the plan was frozen with" in said(run(kit))
+
+
+def test_rows_held_out_are_those_that_train_holds_out(tmp_path, monkeypatch):
+    """Most rows are of one patient, who stays together: the plan's share would be 16 of 80."""
+    world = make_world(tmp_path / "world", learner="[learner]\nholdout = 0.2\nmin_steps = 200\n")
+    monkeypatch.chdir(tmp_path)
+    head, *lines = own_table((world.root / "reference.csv").read_text()).splitlines()
+    patients = ["A"] * 50 + ["B"] * 10 + ["C"] * 10 + ["D"] * 10
+    rows = [f"{line},{patient}" for line, patient in zip(lines, patients, strict=True)]
+    (tmp_path / FILE).write_text("\n".join([f"{head},Pat", *rows]) + "\n")
+    site = 'format = 1\nname = "Alpha"\npatient = "Pat"\n'
+    (tmp_path / "site.toml").write_text(site)
+    plan, own = world.kit.plan, SiteFile.loads(site)
+    found = SiteRows.of(plan, read_site_table(plan, own, tmp_path / FILE)).split(plan, "Alpha")
+    trained, held_out = map(len, found)
+    assert held_out != 16
+    shown = said(run(world.kit))
+    assert f"{trained} rows to train on, {held_out} held out" in shown
+    assert f"warning: {held_out} rows held out: with fewer than 30" in shown
 
 
 class TestComplete:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,8 @@ from predbayes.errors import DataError, PlanError, StudyError
 from predbayes.study.wording import bytes_readable, counted, quoted
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
     from predbayes.study.store.audit import AuditLog
@@ -63,7 +65,8 @@ def check_command(
             else:
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
-                checked = site_problems(loaded.plan, own, data, least)
+                counting = _held_out_at(loaded.plan, own)
+                checked = site_problems(loaded.plan, own, data, least, counting)
                 checked = _with_policy(checked, loaded, own, data, least)
                 _tell(checked, data, show_values=show_values)
                 if site_file.exists():
@@ -116,6 +119,13 @@ def draft_site(plan: Plan, data: Path, site_file: Path, name: str | None, again:
     for note in drafted.notes:
         say(f"  - {note}")
     say(f"next: edit it, then {again}")
+
+
+def _held_out_at(plan: Plan, own: SiteFile) -> Callable[[pd.DataFrame], int]:
+    """Return what counts the rows that `site train` will hold out of a table."""
+    from predbayes.study.site.training import SiteRows
+
+    return lambda frame: len(SiteRows.of(plan, frame).split(plan, own.name)[1])
 
 
 def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path, least: int) -> SiteCheck:

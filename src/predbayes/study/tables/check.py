@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from predbayes.errors import DataError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments
 from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
@@ -96,6 +97,7 @@ class _Table:
     frame: pd.DataFrame
     ambiguous: tuple[Problem, ...]
     least: int  # count that is told, and the step of greater ones; 0: all, and lines
+    count_held_out: Callable[[pd.DataFrame], int] | None = None
 
     def entry(self, name: str) -> SiteColumn:
         """Return how the plan's column, or its target, comes about."""
@@ -109,6 +111,20 @@ class _Table:
         """Return the site's column for one of the plan's."""
         return Cells.of(self.raw, self.entry(name).column, self.site.file.decimal)
 
+    def num_held_out(self, num_known: int) -> int:
+        """Return how many rows training holds out; of a table that it would refuse, about so many.
+
+        Rows of one patient stay together, so it may be another number than the plan's share.
+        """
+        return int(self.plan.learner.holdout * num_known) if self._dealt is None else self._dealt
+
+    @cached_property
+    def _dealt(self) -> int | None:
+        try:
+            return None if self.count_held_out is None else self.count_held_out(self.frame)
+        except DataError:
+            return None
+
     @cached_property
     def likely(self) -> dict[str, str]:
         """The site's columns that the plan's may be, by the rules of `suggest`."""
@@ -119,7 +135,13 @@ class _Table:
         return {ours: o.entry.column for ours, o in assign(self.plan, cells, lost).items()}
 
 
-def site_problems(plan: Plan, site: SiteFile, path: Path, least: int | None = None) -> SiteCheck:
+def site_problems(
+    plan: Plan,
+    site: SiteFile,
+    path: Path,
+    least: int | None = None,
+    count_held_out: Callable[[pd.DataFrame], int] | None = None,
+) -> SiteCheck:
     """Check a site's table against the plan; a file that cannot be read is refused.
 
     Args:
@@ -128,10 +150,12 @@ def site_problems(plan: Plan, site: SiteFile, path: Path, least: int | None = No
         path: The table.
         least: The least count that texts tell, greater ones in steps of it; `least_cell` of the
             plan. 0 tells all counts, and lines.
+        count_held_out: Counts the rows that training would hold out of a table in the plan's
+            columns and units; without it the plan's share is told.
     """
     raw = read_raw(site.file, path)
     told = least_cell(plan) if least is None else least
-    table = _Table(plan, site, raw, *translate(plan, site, raw), told)
+    table = _Table(plan, site, raw, *translate(plan, site, raw), told, count_held_out)
     findings = [
         *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
         *_entries(table),
@@ -287,7 +311,7 @@ def _target(table: _Table) -> Iterator[Finding]:
     if len(known) < len(targets):
         rows = stepped(len(targets) - len(known), "row", table.least)
         yield warning(f"{name}: missing in {rows}, which are not trained on")
-    yield from _sizes(plan, len(known), table.least)
+    yield from _sizes(table, len(known))
     if len(known):
         yield from _classes(plan, known) if plan.classification else _spread(plan, known)
         yield from _doubts(table, targets)
@@ -306,8 +330,8 @@ def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
     yield from _unit(table, target.name, column, values, is_log=target.transform == "log")
 
 
-def _sizes(plan: Plan, num_rows: int, least: int) -> Iterator[Finding]:
-    num_held_out = int(plan.learner.holdout * num_rows)
+def _sizes(table: _Table, num_rows: int) -> Iterator[Finding]:
+    plan, least, num_held_out = table.plan, table.least, table.num_held_out(num_rows)
     if num_rows - num_held_out < plan.rules.min_rows:
         yield error(
             f"{plan.target.name}: known in {stepped(num_rows, 'row', least)}; with fewer than "
@@ -379,7 +403,7 @@ def _summary(table: _Table) -> Iterator[str]:
     yield f"missing values: {', '.join(f'{name} in {n}' for name, n in counts.items()) or 'none'}"
     if plan.target.name in frame:
         num_known = len(frame) - num_unknown
-        num_held_out = int(plan.learner.holdout * num_known)
+        num_held_out = table.num_held_out(num_known)
         yield f"{num_known - num_held_out:,} rows to train on, {num_held_out:,} held out"
 
 
