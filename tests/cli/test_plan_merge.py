@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from predbayes.errors import StudyError
+from predbayes.errors import PredbayesError, StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.plan.schema import Plan
 from tests.cli.test_site_train import done, run
@@ -65,6 +65,20 @@ def test_warnings_are_one_line_each(folder):
     lines = done(MERGE)
     assert [line for line in lines if line.startswith("warning: pulse: Split has no such column")]
     assert lines[-1] == "next: ask the sites; what they mend needs a new survey of theirs"
+
+
+@pytest.mark.parametrize("value", [1e100, 1e-300, 1e308])
+def test_whatever_a_survey_says_is_a_plan_or_one_line(folder, value):
+    """A signed file may say anything; it must not end in a traceback."""
+    key = SigningKey.generate()
+    survey = survey_of(table("Split"), folder, "Split", key=key)
+    odd = survey.columns["age"].model_copy(
+        update={"quantiles": {25: 1e-300, 50: value, 75: max(value, 1e99)}}
+    )
+    odd = survey.model_copy(update={"columns": {**survey.columns, "age": odd}})
+    (folder / "Odd.survey").write_bytes(odd.file(key))
+    found = run("plan merge draft.toml Odd.survey --out odd.toml")
+    assert isinstance(found.exception, PredbayesError) or found.exit_code == 0
 
 
 def test_it_loads_no_torch(folder):

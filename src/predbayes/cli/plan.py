@@ -113,7 +113,9 @@ def merge_plan(
         merged = replace(merged, plan=proposed)
         rows_path.write_bytes(rows.to_csv(index=False, lineterminator="\n").encode())
         say(f"wrote {rows_path}: {counted(len(rows), 'row')}, {reference:,} of them synthetic")
-    out.write_bytes(dump(merged.plan, merged.notes).encode())
+    text = dump(merged.plan, merged.notes)
+    predbayes.study.Plan.loads(text, out.name)  # a survey may say anything, and a plan may not
+    out.write_bytes(text.encode())
     show_findings(warning(doubt.text) for doubt in merged.doubts)
     rows = counted(sum(survey.rows for survey in told), "row")
     doubts = counted(len(merged.doubts), "warning")

@@ -8,6 +8,7 @@ is much wider than the lower one, a lognormal one. So no end is anybody's value:
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -22,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 _TAIL = (0.0005, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1)  # levels that tails are drawn through
 _SKEWED = 1.5  # upper half against the lower, from which on logarithms are nearer to normal
+_MOST_LOG = 60.0  # of a value to the median; a told number may be anything
 _GRID = np.arange(0.5, 200) / 200  # levels at which moments are taken
 _z = NormalDist().inv_cdf
 
@@ -62,7 +64,7 @@ def beyond(told: NumberTold, level: float) -> float:
         return middle
     far = _z(level) / _z(side / 100)
     if _is_skewed(told):
-        return float(middle * (end / middle) ** far)
+        return middle * math.exp(min(far * math.log(end / middle), _MOST_LOG))
     value = middle + (end - middle) * far
     return max(value, 0.0) if min(told.quantiles.values()) >= 0 else value
 

@@ -27,6 +27,9 @@ from predbayes.study.plan.schema import Count, Digest, Finite, Positive
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """Of the quantiles that may be told, in percent."""
 
+Bounded = Annotated[Finite, Field(ge=-1e100, le=1e100)]
+"""Numbers that can be squared and added up."""
+
 _MAX_BYTES = 20_000_000
 _SIGNATURE = 128
 
@@ -47,7 +50,7 @@ class NumberTold(Told):
     unreadable: Count | None  # rows with something that is no number
     codes: dict[str, Count]  # numbers far from all others that often mean missing, and their rows
     decimals: Annotated[int, Field(ge=0, le=6)]  # with which nearly all of them are written
-    quantiles: dict[int, Finite]  # by level in percent
+    quantiles: dict[int, Bounded]  # by level in percent
 
     @field_validator("quantiles")
     @classmethod
@@ -113,7 +116,7 @@ class Survey(Strict):
     site: SiteName
     key: Digest  # that signs it
     step: Annotated[int, Field(gt=0)]
-    rows: Count
+    rows: Annotated[int, Field(gt=0)]
     columns: dict[str, Annotated[NumberTold | CategoryTold, Field(discriminator="type")]]
     absent: tuple[str, ...]
     moments: Moments | None
