@@ -24,6 +24,7 @@ NAMES = (
     "sampler",
     "screening",
     "streaming",
+    "survival",
     "tuning",
 )
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from predbayes.predictive import metrics
-from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.families import FAMILIES, Categorical, Gaussian, Survival
 from predbayes.predictive.measures import (
     MEASURES,
     STANDARD,
@@ -17,6 +17,11 @@ from predbayes.predictive.measures import (
     whole_values,
 )
 from predbayes.predictive.risk import AT_THRESHOLD
+from predbayes.predictive.survival import (
+    concordance_rows,
+    integrated_brier_rows,
+    risk_gap_rows,
+)
 from predbayes.seeding import generator
 
 
@@ -25,6 +30,10 @@ def draw(family):
     if family is Categorical:
         predictive = Categorical(torch.randn(200, 4, generator=rng).log_softmax(-1))
         return predictive, torch.randint(4, (200,), generator=rng)
+    if family is Survival:
+        times = 3 * torch.rand(200, generator=rng) + 1e-3
+        seen = torch.rand(200, generator=rng) < 0.6
+        return Survival(torch.randn(200, 4, generator=rng)), torch.where(seen, times, -times)
     mean, targets = torch.randn(2, 200, generator=rng)
     return Gaussian(mean, torch.full_like(mean, 0.7)), targets
 
@@ -38,10 +47,13 @@ METRICS = {
     "crps": metrics.crps,
     "coverage_95": metrics.interval_coverage,
     "width_95": lambda predictive, _: metrics.interval_width(predictive),
+    "c_index": lambda *scored: float(concordance_rows(*scored).mean()),
+    "integrated_brier": lambda *scored: float(integrated_brier_rows(*scored).mean()),
+    "risk_gap": lambda *scored: float(risk_gap_rows(*scored).mean()),
 }
 
 
-@pytest.mark.parametrize("family", [Categorical, Gaussian])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_each_measure_is_the_metric_of_its_name(family):
     predictive, targets = draw(family)
     values = row_values(predictive, targets)
@@ -53,7 +65,7 @@ def test_each_measure_is_the_metric_of_its_name(family):
 
 
 def test_every_measure_of_rows_is_of_some_family():
-    names = {m.name for family in (Categorical, Gaussian) for m in row_measures(family)}
+    names = {m.name for family in FAMILIES for m in row_measures(family)}
     assert names == METRICS.keys() == {m.name for m in MEASURES.values() if m.rows is not None}
 
 
@@ -67,7 +79,7 @@ def test_the_explained_share_is_that_of_scikit_learn():
 
 
 def test_measures_of_all_rows_are_those_of_the_table():
-    for family in (Categorical, Gaussian):
+    for family in FAMILIES:
         found = whole_values(*draw(family))
         whole = {m.name for m in MEASURES.values() if m.whole is not None and m.family is family}
         assert found.keys() == whole
@@ -89,7 +101,7 @@ def test_every_measure_says_what_adds_up_and_which_way_is_better():
 
 
 def test_values_keep_their_bounds():
-    for family in (Categorical, Gaussian):
+    for family in FAMILIES:
         for name, rows in row_values(*draw(family)).items():
             least, greatest = MEASURES[name].bounds
             assert least <= float(rows.mean()) <= greatest
@@ -114,7 +126,7 @@ def test_what_is_in_another_unit_only_exists_where_there_is_a_scale():
 def test_readers_are_told_which_way_is_better():
     """Of a share the aim may be neither end."""
     for measure in MEASURES.values():
-        words = {math.inf: "Higher is better", -math.inf: "is better"}
+        words = {math.inf: "Higher is better", -math.inf: "is better", 0.0: "It should be 0"}
         if measure.rows is not None:
             assert words.get(measure.aim, "It should be 95 %") in measure.meaning
         assert measure.label

@@ -41,6 +41,13 @@ def new_plan(
     name: Annotated[
         str | None, typer.Option(help="Name of the study. Default: that of DATA.")
     ] = None,
+    event: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Of a time to an event: the column that says whether it came.",
+        ),
+    ] = "",
     classes: Annotated[
         str, typer.Option(metavar="A,B,...", help="The target's classes, if no row has a label.")
     ] = "",
@@ -67,10 +74,15 @@ def new_plan(
         target=target,
         file=_relative(data, out),
         unlabelled=None if unlabelled == Unlabelled() else unlabelled,
+        event=event,
     )
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan
-    what = f"{plan.num_outputs} classes" if plan.classification else "regression"
+    what = {
+        "classification": f"{plan.num_outputs} classes",
+        "regression": "regression",
+        "survival": f"time to an event in {plan.num_outputs} intervals",
+    }[plan.target.task]
     say(f"wrote {out}: {target} ({what}) from {len(plan.columns)} columns")
     for note in drafted.notes:
         say(f"  - {note}")

@@ -52,6 +52,7 @@ from predbayes.predictive.families import (
     Categorical,
     Gaussian,
     Predictive,
+    Survival,
 )
 from predbayes.text import printable
 
@@ -231,6 +232,8 @@ def to_arrays(predictive: Predictive) -> dict[str, Tensor]:
         case Gaussian(mean=mean, var=var, epistemic_var=epistemic_var):
             epistemic = torch.zeros_like(var) if epistemic_var is None else epistemic_var
             return {"mean": mean, "epistemic_var": epistemic, "noise_var": var - epistemic}
+        case Survival(log_odds=log_odds):
+            return {"log_odds": log_odds}
         case other:
             raise UploadError(f"{type(other).__name__} predictives have no wire format")
 
@@ -252,6 +255,13 @@ def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
             if not excess <= 0.05:  # half precision is within .01; NaN is not
                 raise UploadError("log_probs are not normalised: probabilities must sum to one")
             return Categorical(log_probs)
+        case ["log_odds"] if arrays["log_odds"].ndim == 2 and arrays["log_odds"].shape[1]:
+            log_odds = arrays["log_odds"]
+            if len(log_odds) and not float(log_odds.abs().max()) <= -LOG_PROB_FLOOR:
+                raise UploadError(
+                    f"log_odds of hazards are not from {LOG_PROB_FLOOR:g} to {-LOG_PROB_FLOOR:g}"
+                )
+            return Survival(log_odds)
         case ["epistemic_var", "mean", "noise_var"] if len({a.shape for a in arrays.values()}) == 1:
             epistemic_var, noise_var = arrays["epistemic_var"], arrays["noise_var"]
             var = epistemic_var + noise_var

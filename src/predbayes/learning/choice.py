@@ -24,6 +24,7 @@ from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.hazards import HazardLearner
 from predbayes.learning.local import LocalLearner
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
@@ -102,6 +103,8 @@ def in_brief(learner: Any) -> Any:
     """Return the learner with as many members as a trial needs."""
     if isinstance(learner, SklearnClassifier | SklearnRegressor):
         return replace(learner, size=min(learner.size, _NUM_TRIED))
+    if isinstance(learner, HazardLearner):
+        return replace(learner, learner=in_brief(learner.learner))
     return learner
 
 

@@ -73,10 +73,10 @@ def distill(
     model = student.create(rng, start).to(on)
     with torch.no_grad():
         trial = likelihood.predictive(model.eval()(inputs[:1].to(on)).unsqueeze(0))
-    if trial.natural().shape[1] != soft_targets.shape[1]:
+    if trial.moments().shape[1] != soft_targets.shape[1]:
         raise TrainingError(
             f"the teacher predicts {soft_targets.shape[1]} classes, the student "
-            f"{trial.natural().shape[1]}; give the student as many outputs"
+            f"{trial.moments().shape[1]}; give the student as many outputs"
         )
     batches = TensorBatches(inputs.to(on), soft_targets, settings.batch_size)
     settings.minimize(model, likelihood.soft_loss, batches, rng=rng)

@@ -7,6 +7,8 @@ weight samples into one predictive, the average over samples:
     softmax     p(y = c | x) = mean_m softmax(f_m(x))_c
     log odds    the softmax of two outputs, of (0, f_m(x)), or of (log C, f_m(x)), for a gate
     Gaussian    mean = mean_m f_m(x),   variance = var_m f_m(x) + mean_m noise_m(x)
+    hazards     p(event in interval j | x) = mean_m h_mj(x) prod_(i<j) (1 - h_mi(x)), where f_m(x)
+                are the log odds of the hazards h_m(x)
 
 (Paper: alg:dBpredbayes, step 3.) For the Gaussian the two parts of the variance are kept apart:
 the first is what more data would remove.
@@ -42,7 +44,15 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import DataError, TrainingError
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, require_classes
+from predbayes.predictive.families import (
+    Categorical,
+    Gaussian,
+    Predictive,
+    Survival,
+    average,
+    require_classes,
+    require_times,
+)
 
 NOISE_PARAMETER = "raw_noise"
 """Name of the noise parameter of an attached network."""
@@ -50,7 +60,7 @@ NOISE_PARAMETER = "raw_noise"
 MIN_NOISE_VAR = 1e-4
 """Least learnt noise: a hundredth of the standard deviation of standardised targets."""
 
-P = TypeVar("P", Categorical, Gaussian)
+P = TypeVar("P", Categorical, Gaussian, Survival)
 
 
 class Likelihood(Protocol):
@@ -189,6 +199,54 @@ class LogOdds:
         # Where nothing is learnt yet the odds are even, however many classes own rows have.
         even = math.log(self.num_outputs) if self.by_class else 0.0
         return nn.functional.pad(outputs, (1, 0), value=even)
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """Time to an event, by the log odds of its hazard in each of ``num_intervals``."""
+
+    num_intervals: int
+
+    @property
+    def family(self) -> type[Survival]:
+        """Survival."""
+        return Survival
+
+    @property
+    def num_outputs(self) -> int:
+        """One log odds per interval."""
+        return self.num_intervals
+
+    def attach(self, net: nn.Module) -> nn.Module:
+        """Return the network itself."""
+        return net
+
+    def check(self, targets: Tensor) -> None:
+        """Refuse what is not a time in intervals for each row."""
+        _require_column(targets)
+        require_times(targets, self.num_intervals)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the NLL of the intervals that rows were seen in."""
+        _require_outputs(outputs, self.num_intervals)
+        return -Survival(outputs).log_prob(targets).mean()
+
+    def soft_targets(self, teacher: Predictive) -> Tensor:
+        """Return the teacher's probability of each interval, and of no event."""
+        return _require_family(teacher, Survival).moments()
+
+    def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
+        """Return the cross-entropy in nats of the interval of the event."""
+        return -(soft_targets * Survival(outputs).log_moments()).sum(-1).mean()
+
+    def predictive(self, outputs: Tensor) -> Survival:
+        """Average the samples' probabilities."""
+        _require_outputs(outputs, self.num_intervals)
+        if len(outputs) == 1:
+            return Survival(outputs[0])
+        mean = average([Survival(one.double()) for one in outputs])
+        assert isinstance(mean, Survival)
+        return Survival(mean.log_odds.to(outputs.dtype))
 
 
 class _Regression(ABC):

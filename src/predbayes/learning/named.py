@@ -1,6 +1,6 @@
 """Estimators of scikit-learn by name, for plans and for whoever does not want to choose.
 
-logistic-regression   linear, for classes
+logistic-regression   linear, for classes; of the hazards of a survival likewise
 linear-regression     Bayesian ridge, for numbers
 gradient-boosting     100 small trees on histograms; a bag of them, calibrated on out-of-bag rows
 random-forest         200 trees
@@ -54,12 +54,20 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "random-forest": partial(_forest, "Classifier"),
     "gaussian-process": partial(_process, "Classifier"),
 }
+HAZARDS: dict[str, Callable[[], Any]] = {
+    "logistic-regression": CLASSIFIERS["logistic-regression"],
+}
+"""Of the event in an interval, for those who reached it (`predbayes.learning.hazards`)."""
+
 REGRESSORS: dict[str, Callable[[], Any]] = {
     "linear-regression": partial(_linear, "BayesianRidge"),
     "gradient-boosting": partial(_boosting, "Regressor"),
     "random-forest": partial(_forest, "Regressor"),
     "gaussian-process": partial(_process, "Regressor"),
 }
+
+BY_TASK = {"classification": CLASSIFIERS, "regression": REGRESSORS, "survival": HAZARDS}
+"""What a plan's task can be learnt by."""
 
 AUTO = "auto"
 """The name under which a site chooses a learner by cross-validation."""

@@ -48,7 +48,7 @@ from predbayes.pools.pool import (
     TakesOwnModel,
 )
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import FAMILIES, Categorical, Predictive
 from predbayes.seeding import split
 
 Send = Literal["weights", "predictions"]
@@ -175,10 +175,10 @@ def _require_pool(pool: object) -> None:
 def _require_pooled(name: str, state: object, num_rows: int) -> None:
     """Refuse what a pool, such as one of the user's own, must not return."""
     pooled = getattr(state, "pooled", None)
-    if not isinstance(pooled, Categorical | Gaussian):
+    if not isinstance(pooled, FAMILIES):
         raise PoolError(
             f"{name}.finish returned a {type(state).__name__} without a predictive; return "
-            "PoolState(pooled=...) with a Categorical or a Gaussian"
+            "PoolState(pooled=...) with a Categorical, a Gaussian or a Survival"
         )
     if len(pooled) != num_rows:
         raise PoolError(f"{name} pooled {len(pooled)} rows; there are {num_rows} reference rows")
@@ -219,10 +219,10 @@ def upload_of(
     """
     if send == "predictions":
         predictive = predictor.predict(inputs)
-        if not isinstance(predictive, Categorical | Gaussian):
+        if not isinstance(predictive, FAMILIES):
             raise TrainingError(
                 f"the learner's model predicts {type(predictive).__name__}; it must return a "
-                "Categorical or a Gaussian"
+                "Categorical, a Gaussian or a Survival"
             )
         counts = _class_rows(rows, predictive, rng) if count_classes else None
         return Upload.of_predictions(

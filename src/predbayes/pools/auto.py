@@ -26,7 +26,7 @@ from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.pool import Contribution, OwnModel, PoolState
 from predbayes.pools.prior import SumsUnderAPrior, marginal_predictive
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import FAMILIES, Predictive
 from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
@@ -143,7 +143,7 @@ class AutoPool(SumsUnderAPrior):
         own = self.own
         if own is None or len(reference.targets) < self.min_labels:
             return None
-        if isinstance(own, Categorical | Gaussian):
+        if isinstance(own, FAMILIES):
             return own
         assert callable(own)
         try:

@@ -1,12 +1,17 @@
-"""Predictive distributions: a batch of categoricals or of Gaussians.
+"""Predictive distributions: a batch of categoricals, of Gaussians, or of times to an event.
 
-Both are exponential families on y. With natural coordinates eta, statistic T(y), log-partition A:
+All are exponential families on y. With natural coordinates eta, statistic T(y), log-partition A:
 
     log p(y) = <eta, T(y)> - A(eta)        mu = E T(y) = grad A(eta)        Cov T(y) = hess A(eta)
 
     family        eta (natural)                           mu (moments)
     Categorical   log p_c                                 p_c
     Gaussian      (precision * mean, -precision / 2)      (mean, mean^2 + variance)
+    Survival      log odds of the hazard per interval     probability of the event per interval,
+                                                          and of none in any
+
+A time to an event is one Bernoulli trial for each interval that was lived through: mu has one entry
+more than eta, and where a row is no longer seen its trials are missing (`Predictive.observed`).
 
 A product of experts adds natural coordinates, a mixture averages moments: that is all that
 `predbayes.predictive.pooling` needs to know, and why nothing there asks which task it serves.
@@ -21,7 +26,7 @@ from statistics import NormalDist
 from typing import Any, Protocol, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from predbayes.errors import PoolError
 
@@ -96,6 +101,13 @@ class Predictive(Protocol):
     @staticmethod
     def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient (J,) and Hessian (J, J) of A along directions (J, B, D), averaged over rows."""
+
+    @staticmethod
+    def observed(natural: Tensor, directions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Switch off what targets say nothing of, in eta (B, D) and in directions (J, B, D).
+
+        Then A(eta) is that of the trials that were seen.
+        """
 
     @staticmethod
     def is_proper(natural: Tensor) -> bool:
@@ -221,6 +233,15 @@ class Categorical:
         centred = directions - means.unsqueeze(-1)
         hessian = (probs * centred).flatten(1) @ centred.flatten(1).T / natural.shape[0]
         return means.mean(-1), hessian
+
+    @staticmethod
+    def observed(
+        natural: Tensor,
+        directions: Tensor,
+        targets: Tensor,  # noqa: ARG004
+    ) -> tuple[Tensor, Tensor]:
+        """A class is seen whole."""
+        return natural, directions
 
     @staticmethod
     def is_proper(natural: Tensor) -> bool:
@@ -361,15 +382,177 @@ class Gaussian:
         return means.mean(-1), hessian
 
     @staticmethod
+    def observed(
+        natural: Tensor,
+        directions: Tensor,
+        targets: Tensor,  # noqa: ARG004
+    ) -> tuple[Tensor, Tensor]:
+        """A number is seen whole."""
+        return natural, directions
+
+    @staticmethod
     def is_proper(natural: Tensor) -> bool:
         """Finite, with positive precision in every row."""
         return bool(natural.isfinite().all() and (natural[..., 1] < 0).all())
 
 
-def joined(parts: Sequence[Any]) -> Categorical | Gaussian:
+@dataclass(frozen=True, slots=True, repr=False)
+class Survival:
+    """Times to an event, by the odds of its hazard in each of J intervals.
+
+    The hazard of an interval is the probability of the event in it for those who reached it. A
+    target is a time in intervals, negative if it is censored: 2.3 is an event in the third
+    interval, -2.3 a row last seen there without one. A censored row counts for an interval that it
+    was seen in for at least half.
+
+    Examples:
+        >>> p = Survival(torch.tensor([[0.0, 0.0]]))  # a hazard of one half, twice
+        >>> p.moments().tolist(), p.curve().tolist()
+        ([[0.5, 0.25, 0.25]], [[0.5, 0.25]])
+        >>> p[torch.tensor([0, 0])].log_prob(torch.tensor([1.5, -1.0])).exp().tolist()
+        [0.25, 0.5]
+    """
+
+    log_odds: Tensor  # (B, J)
+
+    def __post_init__(self) -> None:
+        if self.log_odds.ndim != 2:
+            raise PoolError(
+                f"log odds of hazards have shape {tuple(self.log_odds.shape)}; they must have one "
+                "row per input and one column per interval"
+            )
+
+    def __len__(self) -> int:
+        return self.log_odds.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Survival:
+        return Survival(self.log_odds[rows])
+
+    def natural(self) -> Tensor:
+        """Log odds of the hazards, (B, J)."""
+        return self.log_odds
+
+    def log_moments(self) -> Tensor:
+        """Logarithms of the moments, (B, J + 1)."""
+        return _log_moments(self.log_odds)
+
+    def moments(self) -> Tensor:
+        """Probability of the event in each interval, and of none in any, (B, J + 1)."""
+        return self.log_moments().exp()
+
+    def curve(self) -> Tensor:
+        """Probability to reach the end of each interval without the event, (B, J)."""
+        return nn.functional.logsigmoid(-self.log_odds).cumsum(-1).exp()
+
+    def __repr__(self) -> str:
+        return f"Survival of {len(self):,} rows, {self.log_odds.shape[1]} intervals"
+
+    def check(self, targets: Tensor) -> None:
+        """One time in intervals per row, positive or negative and not beyond the last."""
+        _require_shape(targets, (len(self),))
+        require_times(targets, self.log_odds.shape[1])
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Log-probability of the trials that were seen, (B,)."""
+        self.check(targets)
+        trials = nn.functional.softplus(self.log_odds) * at_risk(targets, self.log_odds.shape[1])
+        return self.inner(self.log_odds, targets) - trials.sum(-1)
+
+    def kl(self, other: Survival) -> Tensor:
+        """KL(self || other) per row, (B,)."""
+        own = self.log_moments()
+        return (own.exp() * (own - other.log_moments())).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Shannon entropy in nats of the interval of the event, or none, (B,)."""
+        entropy: Tensor = torch.special.entr(self.moments()).sum(-1)
+        return entropy
+
+    def bounded(self, floor: float) -> Survival:
+        """Log odds between ``floor`` and its opposite."""
+        return Survival(self.log_odds.clamp(floor, -floor))
+
+    def informed(self, prior: Survival) -> Survival:  # noqa: ARG002
+        """Itself: every product of hazards is proper."""
+        return self
+
+    def information(self, prior: Survival | None) -> Tensor:
+        """Entropy of the prior, log (J + 1) of a flat one, less its own."""
+        uniform = math.log(self.log_odds.shape[-1] + 1)
+        before = uniform if prior is None else prior.entropy().double()
+        return (before - self.entropy().double()).clamp_min(0.0)
+
+    @classmethod
+    def from_natural(cls, natural: Tensor) -> Survival:
+        """Log odds as they are."""
+        return cls(natural)
+
+    @classmethod
+    def from_moments(cls, moments: Tensor) -> Survival:
+        """Hazards of probabilities: each over what is left of them."""
+        # Numerics: far down a certain curve both may be nothing; the odds are then even.
+        tail = moments.flip(-1).cumsum(-1).flip(-1)[..., 1:]
+        return cls(moments[..., :-1].clamp_min(_LEAST).log() - tail.clamp_min(_LEAST).log())
+
+    @staticmethod
+    def log_partition(natural: Tensor) -> Tensor:
+        """Softplus summed over intervals."""
+        return nn.functional.softplus(natural).sum(-1)
+
+    @staticmethod
+    def inner(natural: Tensor, targets: Tensor) -> Tensor:
+        """The coordinate of the interval of the event; zero of a censored row."""
+        num = natural.shape[-1]
+        index = targets.ceil().long().clamp(1, num) - 1
+        found = natural.gather(-1, index.unsqueeze(-1).expand(*natural.shape[:-1], 1)).squeeze(-1)
+        return torch.where(targets > 0, found, 0.0)
+
+    @staticmethod
+    def derivatives(natural: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of the directions: trials are independent."""
+        hazards = natural.sigmoid()
+        weighted = (hazards * (1 - hazards) * directions).flatten(1)
+        hessian = weighted @ directions.flatten(1).T / natural.shape[0]
+        return (hazards * directions).sum(-1).mean(-1), hessian
+
+    @staticmethod
+    def observed(natural: Tensor, directions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Trials of intervals that a row was not seen in have no event whatever the directions."""
+        seen = at_risk(targets, natural.shape[-1])
+        return torch.where(seen, natural, _NEVER), torch.where(seen, directions, 0.0)
+
+    @staticmethod
+    def is_proper(natural: Tensor) -> bool:
+        """Any finite log odds make a distribution."""
+        return bool(natural.isfinite().all())
+
+
+_LEAST = 1e-37  # of a probability: a normal float32
+_NEVER = -1e4  # log odds of an event that cannot be
+
+FAMILIES = (Categorical, Gaussian, Survival)
+"""What a predictive can be."""
+
+
+def at_risk(targets: Tensor, num_intervals: int) -> Tensor:
+    """Return the intervals that each row was seen in, (B, J) bool: that of its event is one."""
+    times = targets.abs().unsqueeze(-1)
+    starts = torch.arange(num_intervals, device=targets.device)
+    return torch.where(targets.unsqueeze(-1) > 0, times > starts, times >= starts + 0.5)
+
+
+def _log_moments(log_odds: Tensor) -> Tensor:
+    reached = nn.functional.logsigmoid(-log_odds).cumsum(-1)
+    before = nn.functional.pad(reached[..., :-1], (1, 0))
+    return torch.cat([nn.functional.logsigmoid(log_odds) + before, reached[..., -1:]], -1)
+
+
+def joined(parts: Sequence[Any]) -> Categorical | Gaussian | Survival:
     """The rows of several predictives of one family, one after another."""
     if isinstance(parts[0], Categorical):
         return Categorical(torch.cat([part.log_probs for part in parts]))
+    if isinstance(parts[0], Survival):
+        return Survival(torch.cat([part.log_odds for part in parts]))
     known = [part.epistemic_var for part in parts if part.epistemic_var is not None]
     return Gaussian(
         torch.cat([part.mean for part in parts]),
@@ -378,7 +561,7 @@ def joined(parts: Sequence[Any]) -> Categorical | Gaussian:
     )
 
 
-def average(predictives: Sequence[Any]) -> Categorical | Gaussian:
+def average(predictives: Sequence[Any]) -> Categorical | Gaussian | Survival:
     """The mixture of several models of one thing, in equal parts.
 
     Of Gaussians the one with its moments; that the models disagree is epistemic variance.
@@ -386,6 +569,8 @@ def average(predictives: Sequence[Any]) -> Categorical | Gaussian:
     if isinstance(predictives[0], Categorical):
         stacked = torch.stack([p.log_probs for p in predictives])
         return Categorical(stacked.logsumexp(0) - math.log(len(stacked)))
+    if isinstance(predictives[0], Survival):
+        return Survival.from_moments(torch.stack([p.moments() for p in predictives]).mean(0))
     means = torch.stack([p.mean for p in predictives])
     spread = (means - means.mean(0)).square().mean(0)
     variances = [p.var for p in predictives]
@@ -405,6 +590,18 @@ def require_classes(targets: Tensor, num_classes: int) -> None:
         raise PoolError(
             f"class labels run from {int(targets.min())} to {int(targets.max())}; "
             f"with {num_classes} classes they must be from 0 to {num_classes - 1}"
+        )
+
+
+def require_times(targets: Tensor, num_intervals: int) -> None:
+    """Refuse what is not a time in intervals, negative where it is censored."""
+    if not targets.is_floating_point():
+        raise PoolError(f"times are {targets.dtype}; convert them with .float()")
+    sizes = targets.abs()
+    if not bool(((sizes > 0) & (sizes <= num_intervals)).all()):
+        raise PoolError(
+            f"times must be above 0 and at most {num_intervals}, in intervals, or the opposite of "
+            "such a number where a row is censored"
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.metrics import (
     brier_rows,
     covered_rows,
@@ -30,6 +30,11 @@ from predbayes.predictive.metrics import (
     width_rows,
 )
 from predbayes.predictive.risk import Figure, Risks, macro, t_quantile
+from predbayes.predictive.survival import (
+    concordance_rows,
+    integrated_brier_rows,
+    risk_gap_rows,
+)
 
 _MAX_NLL = 1e6  # per row
 _MAX_LOG = 20.0  # of an interval's end over the mean
@@ -45,6 +50,7 @@ class TargetUnit:
     widths: Callable[[Gaussian, float], Tensor]  # of the central interval of a level, (B,)
     scale: float | None  # what a deviation of 1 is in it; None where the target was transformed
     values: Callable[[Tensor], Tensor] = lambda targets: targets.double()  # of targets, (B,)
+    ends: tuple[float, ...] = ()  # of the intervals of a survival; empty: 1, 2 and so on
 
 
 STANDARD = TargetUnit(lambda p, targets: p.residuals(targets).double(), width_rows, 1.0)
@@ -333,6 +339,39 @@ _TABLE = (
         family=Gaussian,
         unit="target",
         needs_scale=True,
+    ),
+    Measure(
+        "c_index",
+        "C-index",
+        "how often, of two rows, the one with the earlier event has the higher risk: .5 is chance "
+        "and 1 perfect. Higher is better.",
+        lambda predictive, targets, _: concordance_rows(predictive, targets),
+        family=Survival,
+        aim=math.inf,
+        bounds=(-1.0, 1.0),
+        headline=True,
+        adds="sums of its values and of their squares, over pairs within a site",
+    ),
+    Measure(
+        "integrated_brier",
+        "Integrated Brier",
+        "squared distance of the probability to be without the event from the truth, averaged over "
+        "time up to the horizon and corrected for rows that were no longer seen. Lower is better.",
+        lambda predictive, targets, unit: integrated_brier_rows(predictive, targets, unit.ends),
+        family=Survival,
+        bounds=(0.0, 20.0),
+        headline=True,
+    ),
+    Measure(
+        "risk_gap",
+        "Observed − expected",
+        "share of rows with the event by the horizon, by Kaplan and Meier, less the mean of the "
+        "risks that were stated. It should be 0; below 0 risks are too high.",
+        lambda predictive, targets, _: risk_gap_rows(predictive, targets),
+        family=Survival,
+        aim=0.0,
+        bounds=(-20.0, 20.0),
+        headline=True,
     ),
 )
 

@@ -47,7 +47,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import ImproperPoolError, PoolError
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
 
 P = TypeVar("P", bound=Predictive)
 Coordinates = Literal["natural", "moments"]
@@ -97,7 +97,7 @@ def _information(client: Client[Any]) -> Tensor:
 
 
 def _can_inform(client: Client[Any]) -> bool:
-    return client.prior is not None or isinstance(client.predictive, Categorical)
+    return client.prior is not None or not isinstance(client.predictive, Gaussian)
 
 
 NATURAL = Term("natural", "natural", lambda client: 1.0)  # noqa: ARG005

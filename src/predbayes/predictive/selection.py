@@ -61,7 +61,13 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import PoolError
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.families import (
+    LOG_PROB_FLOOR,
+    Categorical,
+    Gaussian,
+    Predictive,
+    Survival,
+)
 from predbayes.predictive.folds import folds
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import (
@@ -113,9 +119,11 @@ CATEGORICAL_TERMS: tuple[Term, ...] = (
 )
 _TRUST_TERMS = tuple(trust(exponent) for exponent in TRUST_EXPONENTS)
 GAUSSIAN_TERMS: tuple[Term, ...] = (*_TRUST_TERMS, ROBUST, *_GATED_TERMS)
+SURVIVAL_TERMS: tuple[Term, ...] = (LOG_POOL, ENTROPY, *_GATED_TERMS)
 TERMS: Mapping[type[Predictive], Sequence[Term]] = {
     Categorical: CATEGORICAL_TERMS,
     Gaussian: GAUSSIAN_TERMS,
+    Survival: SURVIVAL_TERMS,
 }
 """The terms that a site is lifted into, for the candidates of its family."""
 
@@ -289,15 +297,15 @@ def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[Poo
     """List the pools that can be made from a sum, the simplest first.
 
     Args:
-        total: A sum with the terms of its family (`CATEGORICAL_TERMS`, `GAUSSIAN_TERMS`), with
-            components `OWN` and `MARGINAL` where the coordinator has a model and a prior.
+        total: A sum with the terms of its family (`TERMS`), with components `OWN` and `MARGINAL`
+            where the coordinator has a model and a prior.
         sites: Components that are single sites, where uploads are kept apart.
     """
     there = set(total.components)
-    if total.family is Categorical:
-        specs = _categorical_specs(tuple(sites))
-    else:
+    if total.family is Gaussian:
         specs = _gaussian_specs(tuple(sites), "robust" if "robust" in there else "product")
+    else:
+        specs = _categorical_specs(tuple(sites))
     return [spec for spec in specs if spec.components <= there]
 
 
@@ -451,7 +459,9 @@ def select(
     if not bool(losses[best].isfinite().all()):
         raise PoolError("no pool is a distribution at every labelled row; give the clients a prior")
     scores = [
-        _score(spec, total, (held_out[index], losses[index]), (held_out[best], losses[best]))
+        _score(
+            spec, total, targets, (held_out[index], losses[index]), (held_out[best], losses[best])
+        )
         for index, spec in enumerate(specs)
     ]
     top = _least_complexity(scores)
@@ -588,13 +598,15 @@ def _losses(total: PredictiveSum[Any], natural: Tensor | None, targets: Tensor) 
 def _score(
     spec: PoolSpec,
     total: PredictiveSum[Any],
+    targets: Tensor,
     own: tuple[Tensor | None, Tensor],
     best: tuple[Tensor | None, Tensor],
 ) -> CandidateScore:
     (natural, losses), (best_natural, best_losses) = own, best
     behind, error = losses - best_losses, math.nan
     if natural is not None and best_natural is not None:
-        _, variance = total.family.derivatives(natural, (best_natural - natural).unsqueeze(0))
+        gap = (best_natural - natural).unsqueeze(0)
+        _, variance = total.family.derivatives(*total.family.observed(natural, gap, targets))
         error = math.sqrt(max(float(behind.var()), float(variance)) / len(behind))
     coordinates = _coordinates(total)
     return CandidateScore(

@@ -219,6 +219,7 @@ class _Problem:
         stacked = (
             torch.stack(list(directions)) if directions else offset.new_zeros(0, *offset.shape)
         )
+        offset, stacked = family.observed(offset, stacked, targets)
         return cls(
             family,
             offset,

@@ -273,7 +273,7 @@ class TestErrors:
         )
         assert "format: input should be 1" in found
         assert "columns.age: range must be [least, greatest]" in found
-        assert "target.task: input should be 'classification' or 'regression'" in found
+        assert "target.task: input should be 'classification', 'regression' or 'survival'" in found
         assert "reference: no key 'labeled'; did you mean 'labelled'?" in found
 
     @pytest.mark.parametrize("name", ["number", "category", "columns", "age"])

@@ -50,6 +50,8 @@ class Expected:
             gate = None if plan.gate is None else Spec(dtype, (rows,))
             if plan.classification:
                 return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
+            if plan.survival:
+                return cls({"log_odds": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
             names = ("mean", "epistemic_var", "noise_var")
             return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0, gate)
         gate = None if plan.gate is None else Spec("float32", (rows,))
@@ -138,7 +140,7 @@ class Intake:
             return
         if upload.info.kind == "weights":
             upload = self._predicted(upload, inputs())
-        if not self.plan.classification and _largest(upload) > MAX_STANDARD:
+        if self.plan.regression and _largest(upload) > MAX_STANDARD:
             raise UploadError("means or variances are beyond any plausible target")
         rehearse(self.plan, upload, upload.predictive())
 

@@ -6,9 +6,11 @@
     all words differ             left out: a name, an identifier, a date
     the same in every row        left out: it tells nothing
 
-A target of words, or of at most ten whole numbers, is a classification. Where no row has a label
-the author says what the target is: its classes, or centre and scale of a number. Every guess that
-may be wrong and everything that no table tells (units, licence, legal basis) is a note to the user.
+A target of words, or of at most ten whole numbers, is a classification. With a column of events it
+is a time until then, and intervals end at quantiles of the events' times, rounded. Where no row
+has a label the author says what the target is: its classes, or centre and scale of a number. Every
+guess that may be wrong and everything that no table tells (units, licence, legal basis) is a note
+to the user.
 """
 
 from __future__ import annotations
@@ -73,6 +75,9 @@ LEARNER = AUTO
 _MAX_CODES = 2  # whole numbers that are a code and no quantity
 _MAX_NUMBER_CLASSES = 10
 _MAX_LISTED = 8  # names in one note
+_MAX_INTERVALS = 10
+_EVENTS_OF_INTERVAL = 10
+_COVERED = 0.95  # of the events: those after the last interval are not looked at
 _SUSPICIOUS = 0.9  # correlation at which a column may be the target in disguise
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _MARKERS = frozenset({"?", "-", ".", "na", "n/a", "nan", "null", "unknown"})
@@ -149,6 +154,7 @@ def draft(
     labelled: int | None = None,
     evaluate: int | None = None,
     unlabelled: Unlabelled | None = None,
+    event: str = "",
 ) -> Draft:
     """Guess a plan.
 
@@ -161,6 +167,8 @@ def draft(
         evaluate: How many rows to score on; three in ten of those with a label if this is enough
             to judge calibration, else none, and scores are cross-fitted.
         unlabelled: What the target is, where no row has a label.
+        event: The column that says whether the event came at the time in the target's, or the row
+            was last seen then; empty if the target is no such time.
     """
     if name != study_name(name):
         raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
@@ -169,12 +177,16 @@ def draft(
         raise PlanError(f"{missing}. If no row has a label, say what it is: --classes, or --scale")
     cells = {column.name: column for column in _columns(frame)}
     labels = cells.setdefault(target, _Cells(target, ("",) * len(frame), _nothing(len(frame))))
-    goal, notes = _target(labels) if unlabelled is None else _untold(labels, unlabelled)
+    if event:
+        labels, goal, notes = _survival(labels, cells.get(event), frame, event, unlabelled)
+        cells[target] = labels
+    else:
+        goal, notes = _target(labels) if unlabelled is None else _untold(labels, unlabelled)
     goal = _with_share(goal, labels)
     columns: dict[str, Number | Category] = {}
     left_out = []
     for column in cells.values():
-        if column.name == target:
+        if column.name in (target, event):
             continue
         guess = _guess(column)
         if isinstance(guess, str):
@@ -278,6 +290,8 @@ def _with_trend(
     """A number with its correlation with the target, or the second class; one digit will do."""
     if not isinstance(guess, Number) or labels.num_filled < MIN_TOLD or len(goal.classes or ()) > 2:
         return guess
+    if goal.task == "survival":  # a correlation with times would be one with censoring, too
+        return guess
     trend = round(correlate(column.numbers, _second(goal, labels)), 1)
     return guess.model_copy(update={"trend": trend}) if abs(trend) >= MIN_TREND else guess
 
@@ -351,6 +365,64 @@ def _target(cells: _Cells) -> tuple[Target, list[str]]:
             'task = "regression" and delete the line of classes'
         )
     return Target(name=cells.name, task="classification", classes=tuple(distinct)), notes
+
+
+def _survival(
+    times: _Cells,
+    events: _Cells | None,
+    frame: pd.DataFrame,
+    name: str,
+    unlabelled: Unlabelled | None,
+) -> tuple[_Cells, Target, list[str]]:
+    """The times of rows of which the event is known, what the target is, and what to look at."""
+    if unlabelled is not None:
+        raise PlanError("--classes, --centre and --scale are for targets without --event")
+    if events is None:
+        raise PlanError(f"--event: {no_such('column', name, map(str, frame.columns))}")
+    codes = events.distinct if events.codes is None else events.codes
+    if len(codes) != 2:
+        raise PlanError(
+            f"--event {name}: has {len(codes)} different values, and must have two: one for rows "
+            "last seen without the event, one for the event"
+        )
+    words = dict(zip(codes, (False, True), strict=True))
+    plain = [w if w in words else w.removesuffix(".0") for w in events.words]
+    happened = np.array([words.get(word, False) for word in plain])
+    known = np.array([word != "" for word in events.words])
+    if bool((times.numbers < 0).any()):
+        raise PlanError(f"the target {times.name!r} has negative times")
+    ends = interval_ends(times.numbers[happened & np.isfinite(times.numbers)])
+    if len(ends) < 2:
+        raise PlanError(f"the target {times.name!r} has too few events for intervals")
+    labels = _Cells(
+        times.name,
+        tuple(word if ok else "" for word, ok in zip(times.words, known, strict=True)),
+        np.where(known, times.numbers, np.nan),
+    )
+    goal = Target(
+        name=times.name, task="survival", event=name, codes=(codes[0], codes[1]), times=ends
+    )
+    note = (
+        f"{name}: {codes[1]!r} is taken for the event, {codes[0]!r} for none; intervals end at "
+        f"{', '.join(f'{end:g}' for end in ends)}: choose times that mean something, and as the "
+        "last the horizon that matters"
+    )
+    return labels, goal, [note]
+
+
+def interval_ends(times: NDArray[np.float64]) -> tuple[float, ...]:
+    """Return ends of at most ten intervals with about equally many events, to two digits.
+
+    Examples:
+        >>> interval_ends(np.arange(1.0, 401.0))
+        (38.0, 77.0, 120.0, 150.0, 190.0, 230.0, 270.0, 300.0, 340.0, 380.0)
+    """
+    num = min(_MAX_INTERVALS, len(times) // _EVENTS_OF_INTERVAL)
+    if not num:
+        return ()
+    ends = np.quantile(times, _COVERED * np.arange(1, num + 1) / num)
+    rounded = sorted({float(f"{end:.2g}") for end in ends.tolist()})
+    return tuple(end for end in rounded if end > 0)
 
 
 def _untold(cells: _Cells, unlabelled: Unlabelled) -> tuple[Target, list[str]]:

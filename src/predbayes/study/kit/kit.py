@@ -39,11 +39,12 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 import predbayes
-from predbayes.errors import DataError, PlanError
+from predbayes.errors import DataError, PlanError, PoolError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.statement import KIT_SIGNATURE, FilesStatement, read_signed
 from predbayes.files import put, remove, scratch_beside, sync_tree
+from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.study.kit.review import require_sound
 from predbayes.study.plan.models import freeze_network
@@ -151,7 +152,7 @@ class Kit:
 
 class _Part(Section):
     rows: list[Annotated[int, Field(ge=0)]]  # of the kit's reference file, from 0
-    labels: list[str] | list[float]  # classes, or numbers in the target's unit
+    labels: list[str] | list[float]  # classes, numbers in the target's unit, or times in intervals
 
 
 class _Contents(Section):
@@ -296,7 +297,7 @@ def _scaled(plan: Plan, frame: pd.DataFrame, roles: _Roles) -> Plan:
         if isinstance(column, Number):
             columns[name] = column.model_copy(update=_centre_and_scale(values))
     target = plan.target
-    if not plan.classification and len(roles.labelled):  # labels of evaluate rows stay unopened
+    if plan.regression and len(roles.labelled):  # labels of evaluate rows stay unopened
         bare = target.model_copy(update={"centre": None, "scale": None})
         labelled = frame.iloc[roles.labelled.tolist()]
         values = code_targets(plan.model_copy(update={"target": bare}), labelled)
@@ -447,8 +448,19 @@ def _rows(part: _Part, kit: Kit) -> Tensor:
     return rows
 
 
+def _times(plan: Plan, labels: Sequence[str] | Sequence[float]) -> Tensor:
+    times = torch.tensor([x if isinstance(x, float) else math.nan for x in labels]).float()
+    try:
+        require_times(times, plan.num_outputs)
+    except PoolError as error:
+        raise PlanError(f"the labels are not the plan's: {error}") from error
+    return times
+
+
 def _targets(plan: Plan, labels: Sequence[str] | Sequence[float]) -> Tensor:
     """Labels as learners take them: class indices, or float32 in standard units."""
+    if plan.survival:  # kept as they are taken
+        return _times(plan, labels)
     frame = pd.DataFrame({plan.target.name: list(labels)})
     try:
         codes = code_targets(plan, frame)

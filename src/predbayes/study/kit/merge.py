@@ -127,6 +127,8 @@ def _target(plan: Plan, surveys: Sequence[Survey]) -> Target:
     Logarithms are not told, so a target with a transform keeps what the draft has.
     """
     target = plan.target
+    if plan.survival:
+        return target  # its intervals are for people to choose
     if plan.classification:
         share = second_share(plan, surveys)
         if share is None or target.share is not None or _num_rows(surveys) < MIN_TOLD:

@@ -35,6 +35,9 @@ not even a linear function of them is determined well."""
 MIN_ROWS_OF_CLASS = 5
 """With fewer expected, a class may well have no labelled row at all."""
 
+MIN_EVENTS = 5
+"""Of an interval of a survival."""
+
 MAX_WORDS = 50
 """Each category is an input of the network, and a small site has hardly a row of each."""
 
@@ -199,7 +202,7 @@ def _labels(plan: Plan) -> Iterator[Finding]:
             "line [gate] to ask them"
         )
     given = plan.target.centre is not None and plan.target.scale is not None
-    if not plan.classification and not labelled and not given:
+    if plan.regression and not labelled and not given:
         yield error(
             "target: its centre and scale come from labelled rows, and there are none; add some, "
             "or write centre and scale into the plan"
@@ -223,6 +226,8 @@ def _chance(plan: Plan, num: int) -> str:
             f"{min(_NULL_ECE / math.sqrt(num), 1):.2f} then (.09 with 100, .04 with 500, .03 with "
             "1,000)"
         )
+    if plan.survival:
+        return ""
     off = 1.96 * math.sqrt(0.95 * 0.05 / num)
     return f". The coverage of 95 % intervals would be known to ±{100 * off:.0f} points only"
 
@@ -317,7 +322,7 @@ def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Findin
             f"have one in {plan.target.name!r}"
         )
     if len(targets):
-        yield from _classes(plan, targets) if plan.classification else _spread(plan, targets)
+        yield from _OF_TASK[plan.target.task](plan, targets)
 
 
 def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
@@ -346,3 +351,21 @@ def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
             f"target: {plan.target.name!r} is positive and skewed, so that intervals of many rows "
             'would begin below 0; transform = "log" is for such targets'
         )
+
+
+def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    num_events = int((targets > 0).sum())
+    if not num_events:
+        yield error(
+            f"target: no reference row has the event by the last of times; are the codes of "
+            f"{plan.target.event!r} {plan.target.codes[0]!r} and {plan.target.codes[1]!r}?"
+        )
+    elif num_events < MIN_EVENTS * plan.num_outputs:
+        yield warning(
+            f"target: {num_events} events in reference rows are few for {plan.num_outputs} "
+            f"intervals; with {MIN_EVENTS} or more in each of them curves can be checked"
+        )
+
+
+_OF_TASK = {"classification": _classes, "regression": _spread, "survival": _events}
+"""What is looked for in the labels of each task."""

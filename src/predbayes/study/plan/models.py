@@ -33,9 +33,10 @@ from predbayes.exchange.header import Spec
 from predbayes.exchange.upload import spec_of
 from predbayes.learning.choice import Choice, choose
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.likelihood import LearnedNoise, Likelihood, Softmax
+from predbayes.learning.hazards import HazardLearner
+from predbayes.learning.likelihood import Hazards, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
-from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
+from predbayes.learning.named import BY_TASK, CALIBRATED
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
@@ -84,7 +85,7 @@ def freeze_network(plan: Plan) -> FrozenNetwork | None:
 def sampler_settings(plan: Plan) -> SamplerSettings:
     """Return how the network is sampled at a site."""
     learner = plan.learner
-    by_number = learner.preset == "tuned" and not plan.classification
+    by_number = learner.preset == "tuned" and plan.regression
     preset = PRESETS["tuned-regression" if by_number else learner.preset]
     return replace(
         preset,
@@ -101,7 +102,7 @@ def upload_dtype(plan: Plan) -> torch.dtype:
 
 def standard_prior(plan: Plan) -> Predictive | None:
     """Return what a product divides out: the standard normal, for a number in standard units."""
-    return None if plan.classification else Gaussian(torch.zeros(1), torch.ones(1))
+    return Gaussian(torch.zeros(1), torch.ones(1)) if plan.regression else None
 
 
 def choose_learner(
@@ -126,7 +127,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     if name == "small-network":
         small = Network.mlp(plan.num_inputs, _likelihood(plan), SMALL)
         return SGHMCLearner(small, sampler_settings(plan), device)
-    known = CLASSIFIERS if plan.classification else REGRESSORS
+    known = BY_TASK[plan.target.task]
     if ":" in name:
         estimator = _load(name)()
         if not hasattr(estimator, "get_params"):
@@ -138,6 +139,8 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
         raise PlanError(no_such(f"learner for a {plan.target.task}", name, plan.learner_names))
     if plan.classification:
         return SklearnClassifier(estimator, plan.num_outputs, calibrated=name in CALIBRATED)
+    if plan.survival:
+        return HazardLearner(SklearnClassifier(estimator, 2), plan.num_outputs)
     return SklearnRegressor(estimator, discreet=True)
 
 
@@ -145,6 +148,8 @@ def _likelihood(plan: Plan, *, per_input: bool = False) -> Likelihood:
     """How outputs of a network are read."""
     if plan.classification:
         return Softmax(plan.num_outputs)
+    if plan.survival:
+        return Hazards(plan.num_outputs)
     return LearnedNoise(per_input=per_input)
 
 

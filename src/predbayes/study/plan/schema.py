@@ -1,6 +1,7 @@
 """The plan: all that a study agrees on before anybody trains, in one readable TOML file.
 
-    [target]      what is predicted: classes in order, or a unit and a transform
+    [target]      what is predicted: classes in order, a unit and a transform, or the ends of
+                  intervals in which an event may happen
     [columns]     what it is predicted from, one line each: type, unit, range, what if missing
     [reference]   rows that every party may see: where they come from, and how many in which role
     [model]       the network that everybody gets back
@@ -39,7 +40,7 @@ from predbayes.errors import KeyFileError, PlanError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
-from predbayes.learning.named import AUTO, CLASSIFIERS, REGRESSORS, tried_by_auto
+from predbayes.learning.named import AUTO, BY_TASK, HAZARDS, tried_by_auto
 from predbayes.study.plan.grouping import Grouping
 
 
@@ -141,11 +142,20 @@ class Category(Section):
 Column = Annotated[Number | Category, Field(discriminator="type")]
 
 
+def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
+    if list(values) != sorted(set(values)):
+        raise ValueError("must be different times, the least first")
+    return values
+
+
+CENSORED_AND_EVENT = ("0", "1")
+
+
 class Target(Section):
     """What is predicted."""
 
-    name: str
-    task: Literal["classification", "regression"]
+    name: str  # of a survival the column of the time until the event, or until last seen
+    task: Literal["classification", "regression", "survival"]
     classes: Annotated[Names, Field(min_length=2)] | None = None  # in the order of the outputs
     unit: str = ""
     transform: Literal["none", "log"] = "none"  # of a regression's target, before it is scaled
@@ -155,9 +165,22 @@ class Target(Section):
     share: Annotated[
         Annotated[Finite, Field(gt=0, lt=1)] | None, Field(exclude_if=lambda told: told is None)
     ] = None
+    # Of a survival: the column that says whether the event came, its words for no and yes, and the
+    # ends of the intervals; the last is the horizon. Left out of other plans.
+    event: Annotated[str, Field(exclude_if=lambda told: not told)] = ""
+    codes: Annotated[
+        Names,
+        Field(min_length=2, max_length=2, exclude_if=lambda told: told == CENSORED_AND_EVENT),
+    ] = CENSORED_AND_EVENT
+    times: Annotated[
+        tuple[Positive, ...],
+        Field(strict=False, max_length=50, exclude_if=lambda told: not told),
+        AfterValidator(_rising),
+    ] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        self._check_survival()
         if self.share is not None and len(self.classes or ()) != 2:
             raise ValueError("share is that of the second of two classes")
         if (self.task == "classification") != (self.classes is not None):
@@ -165,6 +188,20 @@ class Target(Section):
         if self.task == "classification" and (self.unit or self.transform != "none"):
             raise ValueError("unit and transform are for a regression")
         return self
+
+    def _check_survival(self) -> None:
+        if self.task == "survival":
+            if not self.event or len(self.times) < 2:
+                raise ValueError(
+                    "a survival needs event, the column that says whether it came, and times, two "
+                    "or more ends of intervals"
+                )
+            if self.event == self.name:
+                raise ValueError("time and event of a survival are two columns")
+            if self.transform != "none" or (self.centre, self.scale) != (None, None):
+                raise ValueError("transform, centre and scale are for a regression")
+        elif self.event or self.times or self.codes != CENSORED_AND_EVENT:
+            raise ValueError("event, codes and times are for a survival")
 
     def as_column(self) -> Number | Category:
         """Return the form of its cells; a label may be missing."""
@@ -175,6 +212,10 @@ class Target(Section):
         if self.transform == "log":  # its centre and scale are of logarithms
             return column
         return column.model_copy(update={"centre": self.centre, "scale": self.scale})
+
+    def event_column(self) -> Category:
+        """Return the form of the cells that say whether the event of a survival came."""
+        return Category(type="category", categories=self.codes, other=False, missing="impute")
 
 
 class Synthetic(Section):
@@ -379,8 +420,9 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.target.name in self.columns:
-            raise ValueError(f"the target {self.target.name!r} is also one of the columns")
+        for name in self.outcomes:
+            if name in self.columns:
+                raise ValueError(f"the target {name!r} is also one of the columns")
         name = self.learner.name
         if name not in (known := ("any", AUTO, *self.learner_names)):
             raise ValueError(
@@ -414,14 +456,30 @@ class Plan(Section):
         return self.target.task == "classification"
 
     @property
+    def regression(self) -> bool:
+        """True if a number is predicted."""
+        return self.target.task == "regression"
+
+    @property
+    def survival(self) -> bool:
+        """True if the time to an event is predicted."""
+        return self.target.task == "survival"
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The columns that the target is read from: of a survival two, its time and its event."""
+        return (self.target.name, self.target.event) if self.survival else (self.target.name,)
+
+    @property
     def learner_names(self) -> tuple[str, ...]:
         """The models of the plan's task that can be named: in it, or by a site that may choose."""
-        named = CLASSIFIERS if self.classification else REGRESSORS
-        return ("network", "small-network", *named)
+        return ("network", "small-network", *BY_TASK[self.target.task])
 
     @property
     def tried(self) -> tuple[str, ...]:
         """The models that `auto` chooses from, simplest first."""
+        if self.survival:
+            return (*HAZARDS, "small-network")
         return tried_by_auto(self.num_outputs if self.classification else None)
 
     def learner_or(self, choice: str | None) -> str:
@@ -464,16 +522,18 @@ class Plan(Section):
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that a site's table has: those of the inputs, and the target."""
-        return *self.columns, self.target.name
+        return *self.columns, *self.outcomes
 
     def column(self, name: str) -> Number | Category:
         """Return the form of a column, or of the target."""
+        if self.survival and name == self.target.event:
+            return self.target.event_column()
         return self.target.as_column() if name == self.target.name else self.columns[name]
 
     @property
     def num_outputs(self) -> int:
-        """Classes, or 1."""
-        return len(self.target.classes or ("",))
+        """Classes, intervals, or 1."""
+        return len(self.target.classes or self.target.times or ("",))
 
     @property
     def num_inputs(self) -> int:
@@ -569,7 +629,7 @@ def _require_frozen(plan: Plan) -> None:
         for name, column in plan.columns.items()
         if isinstance(column, Number) and (column.centre is None or column.scale is None)
     ]
-    if not plan.classification and (plan.target.centre is None or plan.target.scale is None):
+    if plan.regression and (plan.target.centre is None or plan.target.scale is None):
         open_ends.append(plan.target.name)
     if bool(plan.model.module) != (plan.frozen is not None and plan.frozen.network is not None):
         raise ValueError("is frozen, but frozen.network is not that of model.module")

@@ -34,7 +34,7 @@ def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
         num_weights = plan.learner.max_samples * num_parameters(plan, network)
         return _NUMBER_BYTES * (num_weights + num_gates)
     width = 2 if plan.upload.precision == "float16" else _NUMBER_BYTES
-    numbers = plan.num_outputs if plan.classification else 3  # mean and two variances
+    numbers = 3 if plan.regression else plan.num_outputs  # mean and two variances
     return width * (numbers * plan.reference.num_rows + num_gates)
 
 
@@ -48,7 +48,7 @@ def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
         return 0 if network is None else network.parameters
     widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
     weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
-    return weights + (not plan.classification)
+    return weights + plan.regression
 
 
 def num_steps(plan: Plan, num_rows: int = 1) -> int:

@@ -33,7 +33,7 @@ _QUIET = {
 """Keys that are noise where they are empty."""
 
 
-_LATER = {"rules.min_rows", "learner.split"}
+_LATER = {"rules.min_rows", "learner.split", "target.event", "target.codes", "target.times"}
 """Keys that came later, shown only where they are not at their default: texts of plans stay."""
 
 
@@ -63,6 +63,8 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
     values = dict(section)
     if name == "target" and values["task"] == "classification":
         del values["unit"], values["transform"]  # a class has neither
+    if name == "target" and values["task"] == "survival":
+        del values["transform"]
     values.pop("network", None)  # which is a section of its own
     for key, told in type(section).model_fields.items():
         if f"{name}.{key}" in _LATER and values[key] == told.default:

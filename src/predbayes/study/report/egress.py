@@ -38,6 +38,9 @@ _PREDICTIONS = {
     "log_probs": "probabilities that the site’s model gives to each of the {classes} classes, as "
     "logarithms: one line for each of the {rows} reference rows",
     "mean": "value that the site’s model expects, one for each of the {rows} reference rows",
+    "log_odds": "chance of the event that the site’s model gives to each of the {classes} "
+    "intervals of time, for who reached it, as logarithms of odds: one line for each of the {rows} "
+    "reference rows",
     "epistemic_var": "how unsure the model is of it for want of rows (a variance), likewise",
     "noise_var": "how much true values scatter about it (a variance), likewise",
     GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "

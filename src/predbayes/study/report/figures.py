@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from predbayes.optional import require
-from predbayes.study.result.schema import Bin, Coverage, Estimate, Reliability, RiskBin
+from predbayes.study.result.schema import Bin, Coverage, Curves, Estimate, Reliability, RiskBin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -165,6 +165,75 @@ def decision_curve(
         axes.legend(loc="upper right")
         _plain(axes, "both")
         return _svg(figure, "decisions", "Net benefit against the threshold of treatment")
+
+
+_STROKES = (("-", "o"), ((0, (5, 2)), "s"), ((0, (1.5, 1.5)), "^"))
+"""Line and marker of the groups of risk, the lowest first."""
+
+
+def survival_curves(curves: Curves, unit: str) -> str:
+    """Draw predicted curves of groups of risk as lines, and observed ones as dots."""
+    with _drawing(4.6, 3.6) as (figure, (axes,)):
+        times = (0.0, *curves.times)
+        for group, (line, marker) in zip(curves.groups, _STROKES, strict=True):
+            axes.plot(
+                times,
+                (1.0, *group.stated),
+                color=_LINE,
+                linewidth=1.4,
+                linestyle=line,
+                label=f"{group.name}, stated",
+            )
+            axes.errorbar(
+                curves.times,
+                [one.value for one in group.observed],
+                _errors(group.observed, 1.0),
+                color=_INK,
+                marker=marker,
+                markersize=4,
+                linestyle="none",
+                elinewidth=0.7,
+                label="observed",
+                zorder=3,
+            )
+        axes.set(xlim=(0, 1.02 * times[-1]), ylim=(0, 1.02))
+        axes.set(xlabel=_time_axis(unit), ylabel="share without the event")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1.0)
+        _plain(axes, "both")
+        return _svg(figure, "survival", "Predicted and observed survival of three groups of risk")
+
+
+def brier_over_time(curves: Curves, unit: str) -> str:
+    """Draw the Brier score at the end of each interval, beside that of one curve for all."""
+    with _drawing(4.6, 2.6) as (figure, (axes,)):
+        axes.errorbar(
+            curves.times,
+            [one.value for one in curves.brier],
+            _errors(curves.brier, 1.0),
+            color=_LINE,
+            marker="o",
+            markersize=4,
+            linewidth=1.4,
+            elinewidth=0.7,
+            label="the model",
+        )
+        axes.plot(
+            curves.times,
+            curves.brier_of_all,
+            color=_QUIET,
+            linewidth=1.2,
+            linestyle=(0, (4, 3)),
+            label="one curve for all rows",
+        )
+        axes.set(xlim=(0, 1.02 * curves.times[-1]), xlabel=_time_axis(unit), ylabel="Brier score")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        _plain(axes, "both")
+        return _svg(figure, "brier", "Brier score at the end of each interval")
+
+
+def _time_axis(unit: str) -> str:
+    return f"time ({unit})" if unit else "time"
 
 
 def pit(coverage: Coverage) -> str:

@@ -117,7 +117,7 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         numbers={site.site: number for number, site in enumerate(shown.sites, 1)},
         contenders=contenders,
         paid=paid_words(result.paid),
-        figures=_figures(shown, contenders, drawn),
+        figures=_figures(shown, contenders, drawn, plan.target.unit),
         num_drawn=len(drawn),
         num_most=MOST_SITES,
         class_table=plan.num_outputs <= _MOST_CLASSES,
@@ -307,7 +307,7 @@ def _described(column: Column) -> tuple[str, str, str, str]:
 
 
 def _figures(
-    result: Result, contenders: Sequence[Contender], drawn: Sequence[SiteResult]
+    result: Result, contenders: Sequence[Contender], drawn: Sequence[SiteResult], unit: str
 ) -> dict[str, str]:
     """The figures that there are data for, by name."""
     drawings: dict[str, str] = {}
@@ -329,6 +329,9 @@ def _figures(
         )
     if result.importances:
         drawings["importance"] = _importance(result)
+    if result.curves is not None:
+        drawings["survival"] = figures.survival_curves(result.curves, unit)
+        drawings["brier"] = figures.brier_over_time(result.curves, unit)
     if result.coverage is not None:
         drawings["pit"] = figures.pit(result.coverage)
         drawings["levels"] = figures.levels(result.coverage)
@@ -434,6 +437,11 @@ def nll_note(plan: Plan) -> str:
         guess = plain(math.log(plan.num_outputs), 3)
         return (
             f"To give each of the {plan.num_outputs} classes the same probability scores {guess}."
+        )
+    if plan.survival:
+        return (
+            "It is the surprise at the interval in which the event came or, where a row was last "
+            "seen without it, at getting so far."
         )
     _, scale = target_units(plan)
     if target.transform == "log":

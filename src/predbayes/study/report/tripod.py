@@ -232,8 +232,11 @@ def _measures(study: _Study) -> Iterator[str]:
 
 
 def _imbalance(study: _Study) -> Iterator[str]:
-    told = "No row was weighed or drawn by its class."
-    yield told if study.plan.classification else "There are no classes: a number is predicted."
+    yield {
+        "classification": "No row was weighed or drawn by its class.",
+        "regression": "There are no classes: a number is predicted.",
+        "survival": "There are no classes: the time to an event is predicted.",
+    }[study.plan.target.task]
 
 
 def _fairness(study: _Study) -> Iterator[str]:
@@ -246,7 +249,11 @@ def _fairness(study: _Study) -> Iterator[str]:
 
 def _output(study: _Study) -> Iterator[str]:
     plan = study.plan
-    yield "A probability of each class." if plan.classification else "A mean and an interval."
+    yield {
+        "classification": "A probability of each class.",
+        "regression": "A mean and an interval.",
+        "survival": "The probability to be without the event at each time of the plan.",
+    }[plan.target.task]
     if plan.thresholds:
         yield f"Thresholds of the plan: {', '.join(map(plain, plan.thresholds))}."
 

@@ -44,7 +44,7 @@ def trusted(plan: Plan, result: Result) -> str:
             "That cannot be said yet: no reference row has a label, and no figures of sites are "
             "here. Sites can try the model on held-out rows of their own."
         )
-    found = _of_classes(result.at_sites) if plan.classification else _of_numbers(result.at_sites)
+    found = _OF_TASK[plan.target.task](result.at_sites)
     rows = counted(result.at_sites.pooled.num_rows, "held-out row")
     return f"By what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
 
@@ -80,6 +80,20 @@ def _of_numbers(found: AtSites) -> str:
         f"intervals of 95 % hold {_percent(share.value)} of true values (95 % interval "
         f"{_percent(share.low)} to {_percent(share.high)}): {fits}."
     )
+
+
+def _of_times(found: AtSites) -> str:
+    gap, index = found.pooled.metrics["risk_gap"], found.pooled.metrics["c_index"]
+    fits = "no more than chance would give" if gap.low <= 0 <= gap.high else "more than by chance"
+    return (
+        f"by the horizon the observed risk less the stated one is {100 * gap.value:+.1f} points "
+        f"(95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}), {fits}; C-index "
+        f"{plain(index.value, 3)}."
+    )
+
+
+_OF_TASK = {"classification": _of_classes, "regression": _of_numbers, "survival": _of_times}
+"""What is said of each task."""
 
 
 def _percent(share: float) -> str:

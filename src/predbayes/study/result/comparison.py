@@ -48,7 +48,7 @@ import torch
 from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.result.schema import Finding
 from predbayes.study.result.screening import hellinger
@@ -327,6 +327,8 @@ def _said(predictive: Predictive) -> Tensor:
     if isinstance(predictive, Categorical):
         log_probs = predictive.log_probs.double().clamp_min(_LEAST_LOG_PROB)
         return log_probs - log_probs.mean(1, keepdim=True)
+    if isinstance(predictive, Survival):
+        return predictive.log_odds.double().clamp(_LEAST_LOG_PROB, -_LEAST_LOG_PROB)
     assert isinstance(predictive, Gaussian)
     return predictive.mean.double().clamp(-_MEAN_BOUND, _MEAN_BOUND).unsqueeze(1)
 
@@ -417,7 +419,7 @@ def _against_others(predictives: Sequence[Predictive]) -> list[tuple[Predictive,
     moments = [predictive.moments().double() for predictive in predictives]
     total = torch.stack(moments).sum(0)
     means = [(total - own) / (len(moments) - 1) for own in moments]
-    if family is Categorical:  # Numerics: rounding must not make a probability negative.
+    if family is not Gaussian:  # Numerics: rounding must not make a probability negative.
         means = [mean.clamp_min(0) for mean in means]
     return list(zip(predictives, map(family.from_moments, means), strict=True))
 
@@ -432,7 +434,7 @@ def _varying(*predictives: Predictive) -> tuple[Tensor, ...]:
 
 def _assurance(predictive: Predictive) -> Tensor:
     """How much a site claims to know at each row."""
-    if isinstance(predictive, Categorical):
+    if isinstance(predictive, Categorical | Survival):
         return -predictive.entropy().double()
     assert isinstance(predictive, Gaussian)
     if predictive.epistemic_var is None:

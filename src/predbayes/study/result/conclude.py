@@ -55,7 +55,7 @@ from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool
 from predbayes.pools.pool import Contribution, Pool, PoolState
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import PredictiveSum
@@ -72,12 +72,14 @@ from predbayes.study.plan.models import (
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
+from predbayes.study.result.curves import survival_curves
 from predbayes.study.result.groups import group_scores
 from predbayes.study.result.importance import importances
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
     Coverage,
+    Curves,
     Estimate,
     PoolResult,
     Reliability,
@@ -274,7 +276,7 @@ class _Run:
 
     def compared_rows(self, num_sites: int) -> ComparedRows:
         """The rows on which sites are compared with each other."""
-        num_elements = num_sites * (self.plan.num_outputs if self.plan.classification else 3)
+        num_elements = num_sites * (3 if self.plan.regression else self.plan.num_outputs)
         return ComparedRows.of(self.reference, num_elements, rng=self.rng("compared rows"))
 
     def read(
@@ -488,7 +490,12 @@ class _Report:
         run, plan = self.run, self.run.plan
         predicted = self.held_out.student
         targets, rows = run.scored_targets, run.scored_rows
-        shown = calibration(predicted, targets, rng=run.rng("reliability"))
+        if isinstance(predicted, Survival):
+            shown: Reliability | Coverage | Curves | None = survival_curves(
+                plan, predicted, targets
+            )
+        else:
+            shown = calibration(predicted, targets, rng=run.rng("reliability"))
         cautions = self.screened.cautions()
         groups, group_words = group_scores(plan, run.reference.inputs[rows], predicted, targets)
         can_judge, words = verdict(plan, len(targets), shown, cautions)
@@ -518,6 +525,7 @@ class _Report:
             importances=importances(
                 plan, self.state.student, run.reference.inputs, rng=run.rng("importances")
             ),
+            curves=shown if isinstance(shown, Curves) else None,
             reliability=shown if isinstance(shown, Reliability) else None,
             coverage=shown if isinstance(shown, Coverage) else None,
             bytes_in=sum(site.accepted.num_bytes for site in self.sites),

@@ -33,7 +33,7 @@ from torch import Tensor
 from predbayes.errors import DataError, UploadError
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.measures import MEASURES
 from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
@@ -94,11 +94,12 @@ def sum_up(
 def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
     """Clip what a model says of rows, so that no few of them stand out.
 
-    The greatest probabilities of all rows, the second greatest and so on, or the means and the
-    variances, lie between the fifth least and the fifth greatest of them; if `min_cell` is above
-    five, that, but at most a sixth of the rows at each end. No class has less than a hundredth of
-    an equal share, so no row costs more than log(100 C) nats and a little; no mean is further from
-    the rows' own than five of their standard deviations, which no plan can choose.
+    The greatest probabilities of all rows, the second greatest and so on, the hazards of each
+    interval, or the means and the variances, lie between the fifth least and the fifth greatest of
+    them; if `min_cell` is above five, that, but at most a sixth of the rows at each end. No class
+    has less than a hundredth of an equal share, so no row costs more than log(100 C) nats and a
+    little; odds of hazards are bounded likewise; no mean is further from the rows' own than five of
+    their standard deviations, which no plan can choose.
     """
     kth = max(1, min(max(_FEWEST_ALIKE, plan.rules.min_cell), len(predictive) // 6))
     if isinstance(predictive, Categorical):
@@ -106,6 +107,9 @@ def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
         ordered, places = predictive.log_probs.sort(dim=1, descending=True, stable=True)
         clipped = _clipped(ordered.clamp_min(least), kth)
         return Categorical(torch.empty_like(clipped).scatter(1, places, clipped).log_softmax(1))
+    if isinstance(predictive, Survival):
+        most = math.log(100 * (predictive.log_odds.shape[1] + 1))
+        return Survival(_clipped(predictive.log_odds.clamp(-most, most), kth))
     assert isinstance(predictive, Gaussian)
     centre, reach = float(targets.double().mean()), _FARTHEST * float(targets.double().std())
     means = predictive.mean.clamp(centre - reach, centre + reach)

@@ -20,6 +20,7 @@ A site that adopts a model (`predbayes.study.site.adopt`) changes as little of i
 
     classes    eta_c = log p_c + b_c, and sum_c b_c = 0
     numbers    mean + s and k var, in standard units
+    survival   log odds of every hazard + s
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from predbayes.files import write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.study.plan.models import student_network
 from predbayes.study.plan.networks import require_allowed
 from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
@@ -89,7 +90,7 @@ class ShiftScale(Section):
 
     def fits(self, plan: Plan) -> bool:
         """Return whether the plan's target is a number."""
-        return not plan.classification
+        return plan.regression
 
     def apply(self, predictive: Predictive) -> Predictive:
         """Move and widen a predictive."""
@@ -97,7 +98,22 @@ class ShiftScale(Section):
         return Gaussian(gaussian.mean + self.shift, self.var_factor * gaussian.var)
 
 
-Adjustment = Annotated[Intercept | ShiftScale, Field(discriminator="kind")]
+class HazardShift(Section):
+    """A site's own level of the hazards."""
+
+    kind: Literal["hazard-shift"] = "hazard-shift"
+    shift: Finite  # of the log odds in every interval
+
+    def fits(self, plan: Plan) -> bool:
+        """Return whether the plan's target is a time to an event."""
+        return plan.survival
+
+    def apply(self, predictive: Predictive) -> Predictive:
+        """Shift every log odds of a predictive."""
+        return Survival(cast("Survival", predictive).log_odds + self.shift)
+
+
+Adjustment = Annotated[Intercept | ShiftScale | HazardShift, Field(discriminator="kind")]
 """What a site that adopted a model changed."""
 
 
@@ -128,7 +144,7 @@ class CalibratedModel:
     plan: Plan
     predictor: NetworkPredictor
     number: int = 1
-    adjustment: Intercept | ShiftScale | None = None  # of the site that adopted it
+    adjustment: Intercept | ShiftScale | HazardShift | None = None  # of the site that adopted it
 
     def __post_init__(self) -> None:
         if self.adjustment is not None and not self.adjustment.fits(self.plan):
@@ -188,7 +204,8 @@ class CalibratedModel:
         """Predict for a table in the plan's units, one row for each of its rows.
 
         Of a class the probabilities, ``probability_<class>``, and the likeliest, ``predicted``;
-        of a number `NUMBERS`.
+        of a number `NUMBERS`; of a time to an event the probability to be without it at the end of
+        each interval, ``survival_<time>``, and the ``median`` time, empty if it is after the last.
 
         Args:
             frame: At least the plan's columns, as read by `predbayes.study.tables.coding`.
@@ -196,6 +213,10 @@ class CalibratedModel:
         """
         codes = code_table(self.plan, frame, outside="clip")
         described = describe(self.plan, self.predictive(Encoder(self.plan)(codes)), level)
+        if self.plan.survival:
+            curve = described.pop("survival").numpy()
+            of_ends = {f"survival_{t:g}": curve[:, j] for j, t in enumerate(self.plan.target.times)}
+            return pd.DataFrame({**of_ends, "median": described["median"].numpy()}, frame.index)
         if self.plan.target.classes is None:
             columns = {name: values.numpy() for name, values in described.items()}
             return pd.DataFrame(columns, index=frame.index)
@@ -210,7 +231,8 @@ class CalibratedModel:
         Its input ``codes`` is (rows, columns) in float64, in the plan's order: numbers in the
         plan's units, categories as their index (their number for any other word), NaN for what is
         missing. Its outputs are ``probabilities`` (rows, classes), or ``target_mean`` and so on
-        for each of `NUMBERS`, (rows,) each, in float32. The columns, categories and classes are in
+        for each of `NUMBERS`, (rows,) each, or ``survival`` (rows, intervals) and ``median``
+        (rows,), in float32. The columns, categories and classes are in
         the file's metadata.
         """
         require("onnxscript", "onnx")
@@ -245,7 +267,7 @@ class CalibratedModel:
             "number": self.number,
             "predbayes": predbayes.__version__,
         }
-        if not plan.classification:
+        if plan.regression:
             entries["level"] = level
         if self.adjustment is not None:
             entries["adjustment"] = self.adjustment.model_dump()
@@ -266,17 +288,37 @@ def plan_of(folder: Path) -> Plan:
 
 
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
-    """Return what a user is told, in float64: ``probabilities`` (N, C), or `NUMBERS`, (N,) each."""
+    """Return what a user is told, in float64.
+
+    ``probabilities`` (N, C); or `NUMBERS`, (N,) each; or ``survival`` (N, J) and the ``median``
+    time, (N,), NaN where it is after the last interval.
+    """
     if not 0 < level < 1:
         raise DataError(f"level must be between 0 and 1, not {level:g}")
     if isinstance(predictive, Categorical):
         return {"probabilities": predictive.log_probs.double().softmax(1)}
+    if isinstance(predictive, Survival):
+        return _told_survival(plan, Survival(predictive.log_odds.double()))
     gaussian = cast("Gaussian", predictive)
     mean, std = gaussian.mean.double(), gaussian.var.double().sqrt()
     reach = statistics.NormalDist().inv_cdf((1 + level) / 2) * std
     median, low, high = (untransform(plan, q) for q in (mean, mean - reach, mean + reach))
     mean, std = _moments_in_unit(plan, mean, std)
     return {"mean": mean, "median": median, "std": std, "low": low, "high": high}
+
+
+def _told_survival(plan: Plan, predictive: Survival) -> dict[str, Tensor]:
+    """The curve, and where it passes one half; within an interval the hazard is constant."""
+    curve = predictive.curve()
+    before = nn.functional.pad(curve[:, :-1], (1, 0), value=1.0)
+    above = curve > 0.5
+    place = above.sum(1, keepdim=True).clamp_max(curve.shape[1] - 1)
+    start, end = before.gather(1, place)[:, 0].log(), curve.gather(1, place)[:, 0].log()
+    part = ((start - math.log(0.5)) / (start - end).clamp_min(1e-12)).clamp(0, 1)
+    ends = torch.tensor([0.0, *plan.target.times], dtype=torch.float64)
+    low, high = ends[place[:, 0]], ends[place[:, 0] + 1]
+    median = torch.where(above.all(1), torch.nan, low + part * (high - low))
+    return {"survival": curve, "median": median}
 
 
 def _moments_in_unit(plan: Plan, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
@@ -308,6 +350,8 @@ class _Deployed(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """Names of what `forward` returns; with a prefix, because "mean" is also an operator."""
+        if self.plan.survival:
+            return ["survival", "median"]
         return ["probabilities"] if self.plan.classification else [f"target_{n}" for n in NUMBERS]
 
     def forward(self, codes: Tensor) -> tuple[Tensor, ...]:

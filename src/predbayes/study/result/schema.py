@@ -120,6 +120,26 @@ class RiskBin(Section):
     null_high: Finite
 
 
+class RiskGroup(Section):
+    """Predicted and observed curves of rows of about the same risk."""
+
+    name: str
+    num_rows: int
+    stated: tuple[Finite, ...]  # mean probability to reach the end of each interval
+    observed: tuple[Estimate, ...]  # by Kaplan and Meier
+    fits: bool  # whether the two agree at the horizon, as far as chance allows
+
+
+class Curves(Section):
+    """How predicted times to an event compare with observed ones."""
+
+    times: tuple[Finite, ...]  # ends of the intervals, in the target's unit
+    gap: Estimate  # observed less stated risk at the last of them
+    brier: tuple[Estimate, ...]  # at these ends
+    brier_of_all: tuple[Finite, ...]  # of the curve of all rows together
+    groups: tuple[RiskGroup, ...]  # the lowest risks first
+
+
 class AtThreshold(Section):
     """What it would do to treat all rows of at least some risk."""
 
@@ -248,6 +268,8 @@ class Result(Section):
     importances: Annotated[
         tuple[Importance, ...], Field(exclude_if=lambda importances: not importances)
     ] = ()
+    # Of a survival.
+    curves: Annotated[Curves | None, Field(exclude_if=lambda curves: curves is None)] = None
     reliability: Reliability | None = None
     coverage: Coverage | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation

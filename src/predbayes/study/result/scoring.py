@@ -19,7 +19,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.predictive import measures, metrics
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.measures import LARGEST, MEASURES, Measure, TargetUnit
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.predictive.risk import Figure
@@ -31,6 +31,7 @@ from predbayes.study.result.schema import (
     Bin,
     ClassRisk,
     Coverage,
+    Curves,
     Estimate,
     Level,
     Reliability,
@@ -38,6 +39,13 @@ from predbayes.study.result.schema import (
     Scores,
 )
 from predbayes.study.tables.coding import target_units, untransform
+
+FAMILY: Mapping[str, type[Predictive]] = {
+    "classification": Categorical,
+    "regression": Gaussian,
+    "survival": Survival,
+}
+"""Of the predictives of a task."""
 
 TAILS = (0.025, 0.975)  # of an interval of 95 %
 _NUM_DRAWS = 1000  # of a null band
@@ -62,7 +70,8 @@ def target_unit(plan: Plan) -> TargetUnit:
         return _tellable(described["high"] - described["low"])
 
     scale = target_units(plan)[1] if plan.target.transform == "none" else None
-    return TargetUnit(errors, widths, scale, lambda y: _tellable(untransform(plan, y.double())))
+    values = lambda y: _tellable(untransform(plan, y.double()))  # noqa: E731
+    return TargetUnit(errors, widths, scale, values, plan.target.times)
 
 
 def _tellable(values: Tensor) -> Tensor:
@@ -72,8 +81,7 @@ def _tellable(values: Tensor) -> Tensor:
 
 def measures_of(plan: Plan) -> list[Measure]:
     """Return the measures of the plan's task."""
-    family = Categorical if plan.classification else Gaussian
-    return measures.row_measures(family, target_unit(plan))
+    return measures.row_measures(FAMILY[plan.target.task], target_unit(plan))
 
 
 def row_values(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Tensor]:
@@ -85,6 +93,11 @@ def worst_targets(predictive: Predictive) -> Tensor:
     """Return targets (N,) that score worse than any: the least probable classes, or far away."""
     if isinstance(predictive, Categorical):
         return predictive.log_probs.argmin(1)
+    if isinstance(predictive, Survival):
+        # An event in the least probable interval, or none in any.
+        place = predictive.log_moments().argmin(1)
+        last = predictive.log_odds.shape[1]
+        return torch.where(place < last, place + 1.0, -float(last))
     assert isinstance(predictive, Gaussian)
     return torch.where(predictive.mean > 0, -MAX_STANDARD, MAX_STANDARD)
 
@@ -231,7 +244,7 @@ def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
 def verdict(
     plan: Plan,
     num_scored: int,
-    shown: Reliability | Coverage | None,
+    shown: Reliability | Coverage | Curves | None,
     cautions: Sequence[str] = (),
 ) -> tuple[bool, str]:
     """Say whether calibration can be judged, and what may be said about it.
@@ -245,6 +258,8 @@ def verdict(
             f"{least:,} that the plan asks for."
         )
     nothing = _IN_PART if cautions else _NOTHING
+    if isinstance(shown, Curves):
+        return True, _survival_verdict(plan, shown, num_scored, nothing)
     if isinstance(shown, Reliability):
         return True, _classification_verdict(shown, num_scored, nothing)
     return True, _regression_verdict(shown, num_scored, nothing)
@@ -308,6 +323,24 @@ def _classification_verdict(reliability: Reliability, num_rows: int, nothing: st
     if ece.low == 0:
         return f"{nothing} on {num_rows:,} scored rows: {shown}."
     return f"The probabilities are not quite right: on {num_rows:,} scored rows {shown}."
+
+
+def _survival_verdict(plan: Plan, curves: Curves, num_rows: int, nothing: str) -> str:
+    gap, horizon = curves.gap, f"{plan.target.times[-1]:g} {plan.target.unit}".strip()
+    shown = (
+        f"by {horizon} the observed risk less the stated one is {100 * gap.value:+.1f} points "
+        f"(95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+    )
+    off = [group.name for group in curves.groups if not group.fits]
+    if gap.low <= 0 <= gap.high and not off:
+        return (
+            f"{nothing.rstrip(',')} on {num_rows:,} scored rows: {shown}, and the observed risk of "
+            "each third of the rows is what was stated, as far as chance allows."
+        )
+    where = (
+        f"; it is not what was stated in the {' and the '.join(off)} of the risks" if off else ""
+    )
+    return f"The risks are not quite right: on {num_rows:,} scored rows {shown}{where}."
 
 
 def _regression_verdict(coverage: Coverage, num_rows: int, nothing: str) -> str:

@@ -51,7 +51,14 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.pools.pool import Contribution
-from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Gaussian, Predictive
+from predbayes.predictive.families import (
+    LOG_PROB_FLOOR,
+    Categorical,
+    Gaussian,
+    Predictive,
+    Survival,
+    at_risk,
+)
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
     MIN_LABELS,
@@ -260,6 +267,8 @@ def agreement(predictive: Predictive, targets: Tensor) -> tuple[float, float]:
         return 0.0, 0.0
     if isinstance(predictive, Categorical):
         scores, variances, freedom = _categorical_scores(predictive, targets)
+    elif isinstance(predictive, Survival):
+        scores, variances, freedom = _survival_scores(predictive, targets)
     else:
         assert isinstance(predictive, Gaussian)
         scores, variances, freedom = _gaussian_scores(predictive, targets)
@@ -281,6 +290,24 @@ def _categorical_scores(predictive: Categorical, targets: Tensor) -> tuple[Tenso
     centred = varying - (varying @ shares).unsqueeze(1)
     scores = Categorical.inner(centred, targets)
     return scores, centred.square() @ shares, int((counts > 0).sum()) - 1
+
+
+def _survival_scores(predictive: Survival, targets: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Of each interval among the rows that reached it: trials are uncorrelated, as in a log rank.
+
+    As scores of as many rows as there are events, which is what can be known from them.
+    """
+    num = predictive.log_odds.shape[1]
+    seen = at_risk(targets, num).double()
+    event = torch.zeros_like(seen)
+    happened = (targets > 0).nonzero()[:, 0]
+    event[happened, targets[happened].ceil().long() - 1] = 1.0
+    reached = seen.sum(0).clamp_min(1)
+    shares = event.sum(0) / reached
+    said = predictive.log_odds.double().clamp(_LOG_PROB_BOUND, -_LOG_PROB_BOUND)
+    centred = (said - (seen * said).sum(0) / reached) * seen
+    variances = (centred.square() * (shares * (1 - shares))).sum(1)
+    return (centred * (event - shares)).sum(1), variances, int(bool(event.any()))
 
 
 def _gaussian_scores(predictive: Gaussian, targets: Tensor) -> tuple[Tensor, Tensor, int]:
@@ -313,9 +340,8 @@ def _distances(predictives: Sequence[Predictive]) -> Tensor:
     """Squared Hellinger distances between sites, mean over rows."""
     if not predictives:
         return torch.zeros(0, 0, dtype=torch.float64)
-    classes = [p for p in predictives if isinstance(p, Categorical)]
-    if classes:
-        roots = torch.stack([(0.5 * p.log_probs.double()).exp().flatten() for p in classes])
+    if not isinstance(predictives[0], Gaussian):
+        roots = torch.stack([_log_shares(p).mul(0.5).exp().flatten() for p in predictives])
         # Numerics: differences, not products of which equal ones would leave their rounding.
         exact = "donot_use_mm_for_euclid_dist"
         apart = torch.cdist(roots, roots, compute_mode=exact)
@@ -346,11 +372,10 @@ def _noise(one: Contribution, other: Contribution) -> float:
 
 def hellinger(one: Predictive, other: Predictive) -> Tensor:
     """Squared Hellinger distance per row, from 0 to 1."""
-    if isinstance(one, Categorical) and isinstance(other, Categorical):
+    if not isinstance(one, Gaussian):
         # Numerics: 1 - sum_c sqrt(p_c q_c) would be rounding where both are certain.
-        roots = (0.5 * one.log_probs.double()).exp(), (0.5 * other.log_probs.double()).exp()
+        roots = (0.5 * _log_shares(one)).exp(), (0.5 * _log_shares(other)).exp()
         return 0.5 * (roots[0] - roots[1]).square().sum(-1)
-    assert isinstance(one, Gaussian)
     assert isinstance(other, Gaussian)
     var, other_var = one.var.double(), other.var.double()
     both = var + other_var
@@ -363,23 +388,31 @@ def spread(predictive: Predictive) -> float:
     """Mean squared Hellinger distance of a site's predictions from their mean."""
     if not len(predictive):
         return 1.0
-    if isinstance(predictive, Categorical):
-        mean: Predictive = Categorical.from_moments(predictive.moments().double().mean(0)[None])
+    if isinstance(predictive, Gaussian):
+        mean: Predictive = Gaussian(
+            predictive.mean.double().mean()[None], predictive.var.double().mean()[None]
+        )
     else:
-        assert isinstance(predictive, Gaussian)
-        mean = Gaussian(predictive.mean.double().mean()[None], predictive.var.double().mean()[None])
+        mean = type(predictive).from_moments(predictive.moments().double().mean(0)[None])
     return float(hellinger(predictive, mean).mean())
 
 
 def _same(one: Predictive, other: Predictive) -> bool:
     """Whether predictions were copied without change, or after rounding."""
-    if isinstance(one, Categorical) and isinstance(other, Categorical):
-        logs = [p.log_probs.double().clamp_min(LOG_PROB_FLOOR) for p in (one, other)]
+    if not isinstance(one, Gaussian):
+        logs = [_log_shares(p).clamp_min(LOG_PROB_FLOOR) for p in (one, other)]
         return bool(((logs[0] - logs[1]).abs() < SAME * (1 - logs[0])).all())
-    assert isinstance(one, Gaussian)
     assert isinstance(other, Gaussian)
     shift = (one.mean - other.mean).abs() < SAME * one.var.sqrt()
     return bool(shift.all()) and bool(((one.var / other.var).log().abs() < SAME).all())
+
+
+def _log_shares(predictive: Predictive) -> Tensor:
+    """Logarithms of the probabilities of classes, or of intervals."""
+    if isinstance(predictive, Categorical):
+        return predictive.log_probs.double()
+    assert isinstance(predictive, Survival)
+    return Survival(predictive.log_odds.double()).log_moments()
 
 
 def _surplus_copies(copies: Mapping[str, Sequence[str]], at_most: int) -> set[str]:
@@ -424,11 +457,10 @@ def _cheap_findings(
 
 
 def _constant_text(predictive: Predictive) -> str:
-    if isinstance(predictive, Categorical):
+    if not isinstance(predictive, Gaussian):
         probs = predictive.moments()
         most = f"{100 * float((probs.amax(0) - probs.amin(0)).max()):.2g} percentage points"
     else:
-        assert isinstance(predictive, Gaussian)
         means = predictive.mean
         most = f"{float(means.max() - means.min()):.2g} standard units"
     return f"Its predictions do not depend on the inputs: from row to row they differ by {most}."

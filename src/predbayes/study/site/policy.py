@@ -214,6 +214,11 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
             "upload.kind = 'weights' of the plan cannot be bounded by max_sureness and min_std of "
             f"{where}; predictions can"
         )
+    if plan.survival and policy.max_sureness < 1:
+        yield (
+            f"target.task = 'survival' of the plan cannot be bounded by max_sureness = "
+            f"{policy.max_sureness:g} of {where}"
+        )
     if plan.classification and policy.max_sureness <= 1 / plan.num_outputs:
         yield (
             f"target.classes of the plan are {plan.num_outputs}, so max_sureness = "

@@ -1,6 +1,7 @@
 r"""The simple models that anybody at a site would try first, as rivals of the study's model.
 
-    base-rate                    how common each class is, or mean and variance of the numbers
+    base-rate                    how common each class is, mean and variance of the numbers, or the
+                                 hazards of a life table
     logistic-, linear-regression   one plain fit
     gradient-boosting            a small bag of trees, for up to ten classes
 
@@ -22,9 +23,10 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.learning.choice import choose, is_worse, kept_together, row_losses
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
+from predbayes.learning.hazards import HazardLearner
+from predbayes.learning.named import BY_TASK, CALIBRATED
 from predbayes.learning.training import Rows, gather
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.seeding import generator, split
 from predbayes.study.plan.schema import Plan
 from predbayes.study.site.training import SiteRows
@@ -44,15 +46,25 @@ class BaseRate:
     """A learner that looks at no column: shares of classes, with a row of each, or two moments."""
 
     num_classes: int | None  # None for numbers
+    num_intervals: int = 0  # of a time to an event
 
     def fit(self, rows: Rows, *, rng: torch.Generator) -> BaseRate.Fitted:
         """Count, or take mean and variance."""
         _, targets = gather(rows, rng=rng)
+        if self.num_intervals:
+            return BaseRate.Fitted(self._life_table(targets))
         if self.num_classes is not None:
             counts = torch.bincount(targets, minlength=self.num_classes) + 1.0
             return BaseRate.Fitted(Categorical.from_moments(counts[None] / counts.sum()))
         var = targets.var(correction=0).clamp_min(_LEAST_VAR)
         return BaseRate.Fitted(Gaussian(targets.mean()[None], var[None]))
+
+    def _life_table(self, targets: Tensor) -> Survival:
+        """Events over rows that reached an interval, with half a row of each kind."""
+        reached = at_risk(targets, self.num_intervals).sum(0)
+        ended = targets[targets > 0].ceil().long() - 1
+        events = torch.bincount(ended, minlength=self.num_intervals)
+        return Survival(((events + 0.5) / (reached - events + 0.5)).log()[None])
 
     @dataclass(frozen=True, slots=True)
     class Fitted:
@@ -113,11 +125,16 @@ class SimpleModels:
 def simple_learners(plan: Plan) -> dict[str, Any]:
     """Return the learners by name, simplest first."""
     num_classes = plan.num_outputs if plan.classification else None
-    known = CLASSIFIERS if plan.classification else REGRESSORS
-    learners: dict[str, Any] = {BASE_RATE: BaseRate(num_classes)}
+    known = BY_TASK[plan.target.task]
+    num_intervals = plan.num_outputs if plan.survival else 0
+    learners: dict[str, Any] = {BASE_RATE: BaseRate(num_classes, num_intervals)}
     for name in plan.tried:
         if name not in known:
             continue  # a network is not simple
+        if plan.survival:
+            one = SklearnClassifier(known[name](), 2, size=1)
+            learners[name] = HazardLearner(one, num_intervals)
+            continue
         if num_classes is None:
             learners[name] = SklearnRegressor(
                 known[name](), size=_NUM_MEMBERS, discreet=name in CALIBRATED

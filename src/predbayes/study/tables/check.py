@@ -304,7 +304,7 @@ def _target(table: _Table) -> Iterator[Finding]:
     plan, name = table.plan, table.plan.target.name
     problems = target_problems(plan, table.frame)
     yield from _problems(error, table, problems)
-    if problems or any(problem.column == name for problem in table.ambiguous):
+    if problems or any(problem.column in plan.outcomes for problem in table.ambiguous):
         return
     targets = code_targets(plan, table.frame)
     known = targets[~targets.isnan()]
@@ -313,7 +313,7 @@ def _target(table: _Table) -> Iterator[Finding]:
         yield warning(f"{name}: missing in {rows}, which are not trained on")
     yield from _sizes(table, len(known))
     if len(known):
-        yield from _classes(plan, known) if plan.classification else _spread(plan, known)
+        yield from _OF_TASK[plan.target.task](plan, known)
         yield from _doubts(table, targets)
 
 
@@ -322,7 +322,7 @@ def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
     plan, target = table.plan, table.plan.target
     codes = examine(plan, table.frame, "clip few").codes
     yield from map(warning, target_doubts(plan, codes.numpy(), targets.numpy()))
-    if plan.classification or target.scale is None:
+    if not plan.regression or target.scale is None:
         return
     column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)
     centre, scale = target_units(plan)
@@ -379,6 +379,27 @@ def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
         yield warning(f"{plan.target.name}: the same in every row; is it the right column?")
 
 
+def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    """Whether there are events to learn from; how many is nobody's business."""
+    num_events, least = int((targets > 0).sum()), max(MIN_OF_CLASS, plan.rules.min_cell)
+    if num_events < least:
+        yield warning(
+            f"{plan.target.event}: fewer than {least} rows have the event by "
+            f"{plan.target.times[-1]:g} {plan.target.unit}".rstrip()
+            + "; a model of this site "
+            "alone learns little. Are its codes those of the plan?"
+        )
+    elif num_events == len(targets):
+        yield warning(
+            f"{plan.target.event}: every row has the event; are rows that were last seen without "
+            "it left out?"
+        )
+
+
+_OF_TASK = {"classification": _classes, "regression": _spread, "survival": _events}
+"""What is looked for in the targets of each task."""
+
+
 def _repeated(table: _Table) -> Iterator[Finding]:
     again = table.frame.drop(columns=PATIENT, errors="ignore").duplicated().to_numpy()
     if again.any():
@@ -395,7 +416,8 @@ def _summary(table: _Table) -> Iterator[str]:
     plan, frame, least = table.plan, table.frame, table.least
     num_there = sum(table.has(name) for name in plan.columns)
     missing = {name: int((frame[name] == "").sum()) for name in plan.names if name in frame}
-    num_unknown = missing.pop(plan.target.name, len(frame))
+    unknown = [missing.pop(name, len(frame)) for name in plan.outcomes]
+    num_unknown = max(unknown)  # of a survival at least so many
     # Together with the rows to train on, the exact number would tell how many lack a target.
     rows = stepped(len(frame), "row", least if num_unknown else 0)
     yield f"{rows}, {num_there} of {len(plan.columns)} columns found"

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from predbayes.errors import DataError, PlanError
 from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.tables.cells import Coded, Masks, Outside, code_column
+from predbayes.study.tables.cells import Array, Coded, Masks, Outside, code_column
 from predbayes.study.tables.problem import Kind, Problem
 from predbayes.study.tables.textfile import LINE
 
@@ -79,6 +79,10 @@ def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
 
 def code_targets(plan: Plan, frame: pd.DataFrame, *, least: int = 0) -> Tensor:
     """Return targets (N,) in float64: classes, or numbers in standard units; NaN is missing.
+
+    The time to an event is in intervals of the plan, and negative where a row is censored
+    (`predbayes.predictive.families.Survival`). After the last interval nothing is looked at: a row
+    that was seen longer is censored at its end.
 
     Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre
     and scale yet leaves t as it is. What is told of problems is as in `code_table`.
@@ -146,6 +150,8 @@ def encode(
 
 
 def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
+    if plan.survival:
+        return _examine_survival(plan, frame)
     target, column = plan.target, plan.target.as_column()
     if (whole := _column_problem(frame, target.name)) is not None:
         return torch.full((len(frame),), torch.nan, dtype=torch.float64), [whole]
@@ -153,6 +159,29 @@ def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Prob
     if not plan.classification:
         coded = _in_standard_units(plan, coded)
     return torch.from_numpy(coded.codes), _problems(target.name, column, coded.faults, frame)
+
+
+def _examine_survival(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
+    absent = [problem for name in plan.outcomes if (problem := _column_problem(frame, name))]
+    if absent:
+        return torch.full((len(frame),), torch.nan, dtype=torch.float64), absent
+    (time, event), forms = plan.outcomes, [plan.column(name) for name in plan.outcomes]
+    times, events = code_column(forms[0], frame[time]), code_column(forms[1], frame[event])
+    times = Coded(times.codes, times.faults | {Kind.NEGATIVE: times.codes < 0})
+    problems = _problems(time, forms[0], times.faults, frame)
+    problems += _problems(event, forms[1], events.faults, frame)
+    return torch.from_numpy(in_intervals(plan, times.codes, events.codes)), problems
+
+
+_AT_ONCE = 1e-6  # of an interval: a time of 0 has a sign as well
+
+
+def in_intervals(plan: Plan, times: Array, events: Array) -> Array:
+    """Return times in the plan's intervals, negative where events are 0; NaN is missing."""
+    ends = (0.0, *plan.target.times)
+    lived = np.interp(times, ends, np.arange(len(ends))).clip(_AT_ONCE)
+    seen = (events == 1) & (times <= ends[-1])
+    return np.where(np.isnan(times) | np.isnan(events), np.nan, np.where(seen, lived, -lived))
 
 
 def _in_standard_units(plan: Plan, coded: Coded) -> Coded:

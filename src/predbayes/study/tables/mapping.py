@@ -56,7 +56,7 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     raw = read_raw(site.file, path)
     frame, ambiguous = translate(plan, site, raw)
     problems = [*entry_problems(plan, site, raw.columns), *ambiguous]
-    asked = [p for p in problems if target or p.column != plan.target.name]
+    asked = [p for p in problems if target or p.column not in plan.outcomes]
     # What a site says of the rows that it trains on may be mailed to others.
     wrong = [problem.told(least_cell(plan) if target else 0) for problem in asked]
     if wrong:
@@ -121,11 +121,9 @@ def translate(
 def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Problem]:
     """Find names in the site's file that the plan, or the table, does not have."""
     problems = [
-        Problem(
-            Kind.MISNAMED, "[columns]", detail=no_such("column of the plan", name, plan.columns)
-        )
+        Problem(Kind.MISNAMED, "[columns]", detail=no_such("column of the plan", name, plan.names))
         for name in site.columns
-        if name not in plan.columns
+        if name not in (*plan.columns, *plan.outcomes[1:])
     ]
     names = [str(name) for name in header]
     if site.patient and site.patient not in names:

@@ -103,6 +103,8 @@ def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
         targets: (N,) classes, or numbers.
     """
     name, known = plan.target.name, np.isfinite(targets)
+    if plan.survival:
+        return  # a trend of times is none of what was censored
     if known.sum() < MIN_VALUES:
         return
     share = plan.target.share

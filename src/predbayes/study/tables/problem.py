@@ -37,6 +37,7 @@ class Kind(Enum):
     OUTSIDE = "outside {detail}"
     UNLISTED = "not in the plan's list"
     NOT_POSITIVE = "not positive, so without a logarithm"
+    NEGATIVE = "negative, which no time is"
     MISSING = "missing"
 
 

@@ -520,7 +520,7 @@ def _write(
         "# A number becomes value * factor + offset; words are recoded; codes are emptied.",
         "[columns]",
     ]
-    for ours in plan.columns:
+    for ours in (*plan.columns, *plan.outcomes[1:]):
         lines += _column_lines(plan, ours, pairs)
     lines += ["", f"# What is predicted: {_plan_words(plan, plan.target.name)}.", "[target]"]
     return "\n".join([*lines, *_target_lines(plan, pairs)]) + "\n"

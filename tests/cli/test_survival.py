@@ -1,0 +1,160 @@
+"""A study of the time to an event, by commands alone: from a table to an adopted model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbayes.cli.app import main
+from predbayes.study import Plan
+from predbayes.study.result.model import CalibratedModel
+
+SITES = ("north", "south", "west")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def predbayes(monkeypatch, capsys):
+    def run(*arguments, at):
+        monkeypatch.chdir(at)
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        return Done(int(done.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def patients(num_rows, seed, older=0.0):
+    """Exponential times, twice as short for every ten years of age and for men."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(60 + older, 10, num_rows).round(1)
+    sex = rng.choice(["female", "male"], num_rows)
+    marker = rng.normal(size=num_rows).round(3)
+    hazard = 2 ** ((age - 60) / 10 + (sex == "male") + 0.5 * marker)
+    time, seen = rng.exponential(1000 / hazard), rng.uniform(200, 3000, num_rows)
+    died = np.where(time <= seen, "1", "0")
+    days = np.minimum(time, seen).round()
+    return pd.DataFrame({"age": age, "sex": sex, "marker": marker, "days": days, "died": died})
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Folders of a coordinator and three sites; one of them has words of its own."""
+    root = tmp_path_factory.mktemp("survival")
+    for name in ("coordinator", *SITES):
+        (root / name).mkdir()
+    patients(420, 0).to_csv(root / "coordinator" / "reference.csv", index=False)
+    for number, site in enumerate(SITES):
+        table = patients(160, 1 + number, older=4.0 * (number - 1))
+        if site == "west":
+            table = table.rename(columns={"died": "dead"})
+            table["dead"] = table["dead"].map({"0": "alive", "1": "dead"})
+        table.to_csv(root / site / "patients.csv", index=False)
+    return root
+
+
+def drafted(predbayes, at, *options):
+    done = predbayes(
+        "plan", "new", "reference.csv", "--target", "days", "--event", "died", *options, at=at
+    )
+    assert done.code == 0, done.err
+    path = at / "plan.toml"
+    text = path.read_text()
+    for key in ("source", "licence", "legal_basis", "description"):
+        text = text.replace(f'{key} = ""', f'{key} = "made for a test"', 1)
+    # Quick ones: others are tried elsewhere.
+    text = text.replace("[100, 100]", "[20]").replace('"auto" ', '"logistic-regression" ', 1)
+    text = text.replace('own = "auto"', 'own = "logistic-regression"')
+    path.write_text(text.replace('unit = "" ', 'unit = "days" ', 1))
+    return path
+
+
+SITE = """format = 1
+name = "west"
+[columns]
+died = { column = "dead", recode = { alive = "0", dead = "1" } }
+"""
+
+
+def test_study_from_a_table_to_an_adopted_model(predbayes, tables):
+    coordinator = tables / "coordinator"
+    plan = Plan.load(drafted(predbayes, coordinator))
+    assert plan.survival
+    assert plan.target.event == "died"
+    assert len(plan.target.times) >= 5
+
+    def run(at, *line):
+        done = predbayes(*line, at=tables / at)
+        assert done.code == 0, f"{line}: {done.err}"
+        return done.out
+
+    assert "no errors" in run("coordinator", "plan", "check", "plan.toml")
+    run("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
+    run("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
+    for site in SITES:
+        at = tables / site
+        shutil.copytree(coordinator / "kit", at / "kit")
+        (at / "site.toml").write_text(
+            SITE if site == "west" else f'format = 1\nname = "{site}"\n[columns]\n'
+        )
+        run(site, "site", "key", site)
+        shutil.copy(at / f"{site}.pub", coordinator)
+        run("coordinator", "study", "admit", site, f"{site}.pub")
+        assert "fits the plan" in run(site, "site", "check", "kit", "patients.csv")
+        run(site, "site", "approve", "kit", "--by", "data protection")
+        run(site, "site", "train", "kit", "patients.csv", "--out", "out")
+        shutil.copy(at / "out" / f"{site}.safetensors", coordinator)
+        run("coordinator", "study", "add", f"{site}.safetensors")
+    run("coordinator", "study", "finish")
+    run("coordinator", "study", "verify")
+
+    folder = coordinator / "study" / "results" / "1"
+    result = json.loads((folder / "result.json").read_text())
+    metrics = result["student"]["scores"]["metrics"]
+    assert metrics["c_index"]["value"] > 0.65
+    assert metrics["integrated_brier"]["value"] < 0.2
+    assert len(result["curves"]["groups"]) == 3
+    assert result["curves"]["brier"][-1]["value"] < result["curves"]["brier_of_all"][-1]
+    page = (folder / "report.html").read_text()
+    assert "C-index" in page
+    assert "Kaplan" in page
+    assert "without the event" in (folder / "model-card.html").read_text()
+
+    run("coordinator", "predict", "study/results/1", "reference.csv", "--out", "predicted.csv")
+    told = pd.read_csv(coordinator / "predicted.csv")
+    curve = told[[f"survival_{time:g}" for time in plan.target.times]].to_numpy()
+    assert (np.diff(curve, axis=1) <= 0).all()
+    known = told["median"].notna().to_numpy()
+    assert (known == (curve[:, -1] <= 0.5)).all()
+
+    for site in SITES:
+        shutil.copytree(folder / "model", tables / site / "model")
+        said = run(
+            site, "site", "adopt", "model", "patients.csv", "--home", "out", "--out", "adopted"
+        )
+        assert "C-index" in said
+        assert CalibratedModel.load(tables / site / "adopted").adjustment.kind == "hazard-shift"
+        said = run(
+            site, "site", "evaluate", "model", "patients.csv", "--home", "out", "--out",
+            "evaluation.safetensors",
+        )  # fmt: skip
+        assert "evaluation.metrics.c_index" in said
+        shutil.copy(tables / site / "evaluation.safetensors", coordinator / f"{site}-2.safetensors")
+        run("coordinator", "study", "add", f"{site}-2.safetensors")
+    run("coordinator", "study", "finish")
+    again = json.loads((coordinator / "study" / "results" / "2" / "result.json").read_text())
+    assert again["at_sites"]["pooled"]["num_rows"] == 96
+    assert again["at_sites"]["pooled"]["metrics"]["c_index"]["value"] > 0.6

@@ -1,0 +1,217 @@
+"""Times to an event: the family, its sums, and how its predictions are scored."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from predbayes.errors import PoolError
+from predbayes.exchange.upload import from_arrays, to_arrays
+from predbayes.learning.estimators import SklearnClassifier
+from predbayes.learning.hazards import HazardLearner
+from predbayes.learning.likelihood import Hazards
+from predbayes.learning.named import HAZARDS
+from predbayes.predictive.families import Categorical, Survival, at_risk, average
+from predbayes.predictive.measures import MEASURES, row_values
+from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
+from predbayes.predictive.survival import (
+    KaplanMeier,
+    brier_by_time,
+    concordance_rows,
+    integrated_brier_rows,
+    kaplan_meier,
+    risk_gap_rows,
+)
+from predbayes.predictive.tuning import tune_weights
+from tests.predictive.survival_oracle import FILE
+
+NUM = 5
+
+
+def outcomes(num_rows=400, seed=0):
+    """Inputs, log odds of hazards, and targets with random censoring, none at the same time."""
+    rng = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(num_rows, 3, generator=rng).double()
+    log_odds = -1.5 + inputs[:, :1] - 0.5 * inputs[:, 1:2] + 0.2 * torch.arange(NUM)
+    events = torch.rand(num_rows, NUM, generator=rng).double() < log_odds.sigmoid()
+    first = torch.where(events.any(1), events.double().argmax(1), NUM)
+    time = first + torch.rand(num_rows, generator=rng).double().clamp(0.01, 0.99)
+    seen = 8 * torch.rand(num_rows, generator=rng).double()
+    targets = torch.where((time <= seen) & (first < NUM), time, -seen.minimum(time).clamp(max=NUM))
+    return inputs, log_odds, targets
+
+
+class TestFamily:
+    def test_moments_are_those_of_trials_one_after_another(self):
+        log_odds = torch.randn(7, NUM).double()
+        hazards, left = log_odds.sigmoid(), torch.ones(7).double()
+        found = Survival(log_odds).moments()
+        for j in range(NUM):
+            torch.testing.assert_close(found[:, j], left * hazards[:, j])
+            left = left * (1 - hazards[:, j])
+        torch.testing.assert_close(found[:, -1], left)
+        torch.testing.assert_close(Survival(log_odds).curve()[:, -1], left)
+
+    def test_moments_and_natural_coordinates_are_inverse(self):
+        log_odds = 3 * torch.randn(50, NUM).double()
+        torch.testing.assert_close(
+            Survival.from_moments(Survival(log_odds).moments()).log_odds, log_odds
+        )
+
+    def test_likelihood_is_that_of_the_intervals_that_were_seen(self):
+        p = Survival(torch.randn(4, NUM).double())
+        log_h, log_s = p.log_odds.sigmoid().log(), (-p.log_odds).sigmoid().log()
+        targets = torch.tensor([2.3, -2.3, -2.6, -5.0]).double()
+        expected = [
+            log_s[0, :2].sum() + log_h[0, 2],
+            log_s[1, :2].sum(),  # seen for less than half of the third
+            log_s[2, :3].sum(),
+            log_s[3].sum(),
+        ]
+        torch.testing.assert_close(p.log_prob(targets), torch.stack(expected))
+
+    def test_a_mixture_is_that_of_the_distributions_of_the_interval(self):
+        a, b = (Survival(torch.randn(6, NUM).double()) for _ in range(2))
+        total = PredictiveSum.of(a, 30.0) + PredictiveSum.of(b, 10.0)
+        expected = 0.75 * a.moments() + 0.25 * b.moments()
+        torch.testing.assert_close(total.mixture().moments(), expected)
+        torch.testing.assert_close(average([a, b]).moments(), 0.5 * a.moments() + 0.5 * b.moments())
+
+    def test_a_log_pool_averages_log_odds_of_hazards(self):
+        a, b = (Survival(torch.randn(6, NUM).double()) for _ in range(2))
+        total = PredictiveSum.of(a, 30.0, terms=(LOG_POOL,)) + PredictiveSum.of(
+            b, 10.0, terms=(LOG_POOL,)
+        )
+        torch.testing.assert_close(
+            total.pool({"log_pool": 1.0}).log_odds, 0.75 * a.log_odds + 0.25 * b.log_odds
+        )
+
+    def test_kl_is_that_of_the_categorical_of_the_interval(self):
+        a, b = (Survival(torch.randn(6, NUM).double()) for _ in range(2))
+        as_classes = [Categorical(p.log_moments()) for p in (a, b)]
+        torch.testing.assert_close(a.kl(b), as_classes[0].kl(as_classes[1]))
+
+    def test_tuning_is_a_logistic_regression_of_trials(self):
+        _, log_odds, targets = outcomes()
+        wrong = Survival(0.5 * log_odds + 0.7)
+        total = PredictiveSum.of(wrong).with_component("one", Survival(torch.ones_like(log_odds)))
+        tuned = tune_weights(
+            total, targets, base="product", components=("product", "one"), prior_std=None
+        )
+        seen = at_risk(targets, NUM)
+        happened = torch.zeros_like(log_odds)
+        rows = (targets > 0).nonzero()[:, 0]
+        happened[rows, targets[rows].ceil().long() - 1] = 1
+        pooled = total.pool(tuned.weights).log_odds
+        residual = (happened - pooled.sigmoid())[seen]
+        # At the optimum residuals are orthogonal to both components.
+        assert abs(float(residual.sum())) < 1e-6
+        assert abs(float((residual * wrong.log_odds[seen]).sum())) < 1e-6
+        assert tuned.nll == pytest.approx(
+            float(-total.pool(tuned.weights).log_prob(targets).mean()), abs=1e-9
+        )
+
+    @pytest.mark.parametrize("wrong", [[0.0, 1.0], [6.0, 1.0], [float("nan"), 1.0]])
+    def test_refuses_what_is_no_time_in_intervals(self, wrong):
+        with pytest.raises(PoolError, match="in intervals"):
+            Survival(torch.zeros(2, NUM)).log_prob(torch.tensor(wrong))
+
+    def test_travels_as_log_odds(self):
+        p = Survival(torch.randn(6, NUM))
+        assert torch.equal(from_arrays(to_arrays(p)).log_odds, p.log_odds)
+
+
+class TestLikelihood:
+    def test_soft_targets_that_are_certain_are_hard_ones(self):
+        outputs = torch.randn(3, NUM)
+        certain = torch.tensor([[0, 0, 1.0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1.0]])
+        likelihood = Hazards(NUM)
+        torch.testing.assert_close(
+            likelihood.soft_loss(outputs, certain),
+            likelihood.loss(outputs, torch.tensor([2.5, 0.5, -5.0])),
+        )
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What scikit-survival says of some rows."""
+    answers = json.loads(FILE.read_text()).items()
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in answers}
+
+
+class TestMeasures:
+    def test_c_index_is_that_of_scikit_survival(self, told):
+        p = Survival(told["log_odds"])
+        for name in ("", "tied_"):
+            rows = concordance_rows(p, told["tied" if name else "targets"])
+            assert float(rows.mean()) == pytest.approx(float(told[f"{name}c_index"]), abs=1e-9)
+
+    def test_c_index_has_an_interval_that_covers(self):
+        truth = float(concordance_rows(*_scored(4_000, 99)).mean())
+        inside = 0
+        for seed in range(200):
+            rows = concordance_rows(*_scored(120, seed))
+            low, high = MEASURES["c_index"].interval(
+                float(rows.mean()), float(rows.std()) / len(rows) ** 0.5, len(rows)
+            )
+            inside += low <= truth <= high
+        assert 180 <= inside <= 199
+
+    def test_brier_score_is_that_of_scikit_survival(self, told):
+        found = brier_by_time(Survival(told["log_odds"]), told["targets"]).mean(0)
+        np.testing.assert_allclose(found[:-1], told["brier"], rtol=1e-9)
+
+    def test_integrated_brier_is_the_area_over_time(self):
+        _, log_odds, targets = outcomes(seed=1)
+        p, ends = Survival(log_odds), (1.0, 3.0, 4.0, 8.0, 20.0)
+        by_time = np.concatenate([[0], brier_by_time(p, targets).mean(0)])
+        expected = np.trapezoid(by_time, [0, *ends]) / 20
+        assert float(integrated_brier_rows(p, targets, ends).mean()) == pytest.approx(expected)
+
+    def test_kaplan_meier_is_that_of_scikit_survival(self, told):
+        found, times = kaplan_meier(told["tied"]), told["times"]
+        np.testing.assert_allclose(found.at(times), told["shares"], rtol=1e-9)
+        low, high = found.interval(times)
+        known = told["shares"] < 1
+        np.testing.assert_allclose(low[known], told["low"][known], rtol=1e-4)
+        np.testing.assert_allclose(high[known], told["high"][known], rtol=1e-4)
+
+    def test_intervals_where_the_formula_has_none(self):
+        km = KaplanMeier.of(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, True, True]))
+        low, high = km.interval(torch.tensor([0.5, 3.0]))
+        assert high[0] == 1
+        assert 0 < float(low[0]) < 1
+        assert low[1] == 0
+        assert 0 < float(high[1]) < 1
+
+    def test_risk_gap_is_observed_by_kaplan_and_meier_less_expected(self):
+        _, log_odds, targets = outcomes(seed=3)
+        p = Survival(log_odds)
+        observed = 1 - float(kaplan_meier(targets).at(torch.tensor([float(NUM)])))
+        expected = float((1 - p.curve()[:, -1]).mean())
+        assert float(risk_gap_rows(p, targets).mean()) == pytest.approx(observed - expected)
+
+    def test_every_measure_is_better_for_the_truth_than_for_one_curve(self):
+        _, log_odds, targets = outcomes(seed=4)
+        right = row_values(Survival(log_odds), targets)
+        plain = row_values(Survival(torch.full_like(log_odds, -1.0)), targets)
+        assert right.keys() == {"nll", "c_index", "integrated_brier", "risk_gap"}
+        assert right["nll"].mean() < plain["nll"].mean()
+        assert right["integrated_brier"].mean() < plain["integrated_brier"].mean()
+        assert float(plain["c_index"].mean()) == 0.5
+
+
+def _scored(num_rows, seed):
+    _, log_odds, targets = outcomes(num_rows, seed)
+    return Survival(log_odds), targets
+
+
+def test_logistic_hazards_are_about_a_cox_model(told):
+    learner = HazardLearner(SklearnClassifier(HAZARDS["logistic-regression"](), 2, size=1), NUM)
+    rows = told["inputs"].float(), told["targets"].float()
+    fitted = learner.fit(rows, rng=torch.Generator().manual_seed(0))
+    own = concordance_rows(fitted.predict(told["later"].float()), told["held_out"].float()).mean()
+    assert float(own) == pytest.approx(float(told["cox_c_index"]), abs=0.01)
