@@ -492,8 +492,10 @@ def _untuned(
 
 
 def _favoured(specs: Sequence[PoolSpec], everywhere: PredictiveSum[Any]) -> int | None:
-    """Which candidate is the gated mixture, if its gates can be trusted."""
-    if GATED_MIXTURE not in specs or distrusted_gates(everywhere):
+    """Which candidate is the gated mixture of classes, if its gates can be trusted."""
+    if everywhere.family is not Categorical or GATED_MIXTURE not in specs:
+        return None  # of times to an event it is no better: see `python -m benchmarks survival`
+    if distrusted_gates(everywhere):
         return None
     return specs.index(GATED_MIXTURE)
 
