@@ -494,7 +494,7 @@ def _untuned(
 def _favoured(specs: Sequence[PoolSpec], everywhere: PredictiveSum[Any]) -> int | None:
     """Which candidate is the gated mixture of classes, if its gates can be trusted."""
     if everywhere.family is not Categorical or GATED_MIXTURE not in specs:
-        return None  # of times to an event it is no better: see `python -m benchmarks survival`
+        return None  # its share was chosen for classes
     if distrusted_gates(everywhere):
         return None
     return specs.index(GATED_MIXTURE)
