@@ -58,7 +58,8 @@ def test_nothing_is_signed_before_somebody_approves(folder):
     lines = done(SURVEY)
     approve = told(lines, "held back until it is approved")
     assert not (folder / "Split.survey").exists()
-    assert "Held back until approved" in (folder / "Split.survey.html").read_text()
+    page = (folder / "Split.survey.html").read_text()
+    assert "Held back until approved: <code>predbayes site approve FILE --by NAME<" in page
     again = done(approve.replace("NAME", "'D. Schutz'"))
     assert again[-1] == "next: the same predbayes site survey again; it signs what was approved"
     assert done(SURVEY)[-1] == "hand over: Split.survey"

@@ -40,6 +40,7 @@ KEY = "lusab-babad-gutih-tugad-mudof-sakat-dufun-pobad"
 NUM_SAMPLES = 3
 NUM_SURE = 7
 COUNTS = tuple(float(count) for count in range(20, 30))
+HELD_BACK = "Held back until approved: predbayes site approve FILE --by NAME"
 ONE_PAGE = 3600  # characters; a printed A4 page has room for a little more
 
 
@@ -348,8 +349,8 @@ def test_the_title_has_the_study_and_the_site():
     [
         (CLASSES, True, "Released The plan asks for automatic release"),
         (MANUAL, True, "Approved The plan asks for manual release"),
-        (MANUAL, False, "Held back until approved: predbayes site approve FILE The plan asks for"),
-        (CLASSES, False, "Held back until approved: predbayes site approve FILE Nothing leaves"),
+        (MANUAL, False, f"{HELD_BACK} The plan asks for"),
+        (CLASSES, False, f"{HELD_BACK} Nothing leaves"),
     ],
 )
 def test_whether_it_may_leave_stands_first(plan, released, words):

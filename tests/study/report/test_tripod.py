@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from predbayes.study.plan.schema import Synthetic
+from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report.tripod import ITEMS, render_card_data
 from tests.study import samples
 
@@ -82,3 +84,28 @@ def test_without_labels_it_has_no_scores():
     card = json.loads(render_card_data(plan, result))
     assert card["scores"] is None
     assert "cannot be said yet" in card["verdict"]
+
+
+def card_of(**sections):
+    """The card of a study whose plan says this as well."""
+    plan = samples.classification_plan()
+    parts = {name: getattr(plan, name).model_copy(update=said) for name, said in sections.items()}
+    plan = plan.model_copy(update=parts)
+    return plan, items(json.loads(render_card_data(plan, samples.classification_result(plan))))
+
+
+def test_it_says_that_reference_rows_are_synthetic():
+    drawn = Synthetic(rows=7, seed=0, surveys=("0" * 64,))
+    plan, known = card_of(reference={"synthetic": drawn})
+    assert synthetic_words(plan.reference) in known["5a"]["known"]
+    assert "synthetic" not in json.dumps(card_of()[1])
+
+
+def test_it_says_whether_rows_were_drawn_by_their_class():
+    assert card_of()[1]["13"]["known"] == ["No row was weighed or drawn by its class."]
+    (text,) = card_of(learner={"split": "stratified"})[1]["13"]["known"]
+    assert text == "Each class has its share of the rows held out; no row was weighed by its class."
+
+
+def test_it_does_not_say_that_nothing_left_a_site():
+    assert "left" not in card_of()[1]["20b"]["write"]

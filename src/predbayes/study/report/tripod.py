@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
+from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report.clinical import event_of, risk_words
 from predbayes.study.report.report import (
     Tally,
@@ -152,6 +153,7 @@ def _sources(study: _Study) -> Iterator[str]:
         f"Evaluation and pooling: {counted(reference.num_rows, 'reference row')}; source: "
         f"{reference.source or 'not stated'}; licence: {reference.licence or 'not stated'}."
     )
+    yield synthetic_words(reference)
 
 
 def _setting(study: _Study) -> Iterator[str]:
@@ -233,7 +235,11 @@ def _measures(study: _Study) -> Iterator[str]:
 
 def _imbalance(study: _Study) -> Iterator[str]:
     yield {
-        "classification": "No row was weighed or drawn by its class.",
+        "classification": (
+            "Each class has its share of the rows held out; no row was weighed by its class."
+            if study.plan.learner.split == "stratified"
+            else "No row was weighed or drawn by its class."
+        ),
         "regression": "There are no classes: a number is predicted.",
         "survival": "There are no classes: the time to an event is predicted.",
     }[study.plan.target.task]
@@ -400,7 +406,7 @@ ITEMS = (
     Item("20a", "results", "how many came, stayed and had the outcome; follow-up",
          "Add the people whom each site looked at, and why some were left out.", _flow),
     Item("20b", "results", "what the people are like, in each place and in all; differences",
-         "Let each site describe its rows; nothing of them left it."),
+         "Let each site describe its rows, which stayed there."),
     Item("20c", "results", "predictors in evaluation compared with those in development",
          "Compare reference rows with rows of the sites, as far as sites tell."),
     Item("21", "results", "rows and events in each analysis",
