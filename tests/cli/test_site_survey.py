@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from predbayes.errors import PlanError, StudyError
+from predbayes.errors import PlanError, PredbayesError, StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.tables.surveyfile import read_survey
 from tests.cli.test_site_train import done, run, told
@@ -148,3 +148,25 @@ def test_it_loads_no_torch(folder):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     assert (folder / "Split.survey").exists()
+
+
+@pytest.mark.parametrize("name", ["Split.key", "site.toml", "rows.csv"])
+@pytest.mark.parametrize("draft", [DRAFT, MANUAL])
+def test_it_overwrites_nothing_but_a_survey(folder, name, draft):
+    (folder / "draft.toml").write_text(draft)
+    before = (folder / name).read_bytes()
+    found = run(f"site survey draft.toml rows.csv --out {name}")
+    assert isinstance(found.exception, PredbayesError)
+    assert "would overwrite" in str(found.exception)
+    assert (folder / name).read_bytes() == before
+
+
+def test_a_second_survey_takes_the_place_of_the_first(folder):
+    done(SURVEY)
+    assert done(SURVEY)[-1] == "hand over: Split.survey"
+
+
+def test_where_plans_need_approval_so_do_surveys(folder):
+    (folder / "site.toml").write_text('format = 1\nname = "Split"\n[policy]\napproval = true\n')
+    told(done(SURVEY), "held back until it is approved")
+    assert not (folder / "Split.survey").exists()

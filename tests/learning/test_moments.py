@@ -9,8 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predbayes.errors import TrainingError, UploadError
+from predbayes.errors import PredbayesError, UploadError
+from predbayes.learning.likelihood import Hazards
+from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.moments import Moments, RandomFeatures
+from predbayes.methods.moments import head_for
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 
@@ -140,6 +143,8 @@ def test_more_features_than_rows_still_give_a_distribution():
         (lambda sent: sent + (torch.arange(sent.shape[1]) == 0), "no rows"),
         (lambda sent: sent + (torch.arange(sent.shape[1]) == 1) * 2**50, "larger than"),
         (lambda sent: -sent, "no rows"),
+        (lambda sent: sent * 2**22, "too many"),
+        (lambda sent: torch.where(torch.arange(sent.shape[1]) == 1, -(2**63), sent), "larger than"),
     ],
 )
 def test_sums_that_no_rows_have_are_refused(change, told):
@@ -164,8 +169,26 @@ def test_moments_of_other_features_do_not_add():
         lambda: RandomFeatures(3, scales=(0.0,)),
         lambda: Moments.of(FEATURES, torch.zeros(5, 4), torch.zeros(5), None),
         lambda: Moments.of(FEATURES, torch.zeros(5, 3), torch.full((5,), 100.0), None),
+        lambda: Moments.of(FEATURES, torch.full((5, 3), math.nan), torch.zeros(5), None),
+        lambda: Moments.of(FEATURES, torch.zeros(5, 3), torch.full((5,), 3), 3),
+        lambda: head_for(SGDLearner(Network.mlp(3, Hazards(2)), OptimizerSettings())),
     ],
 )
 def test_what_cannot_be_summed_is_refused(make):
-    with pytest.raises(TrainingError):
+    with pytest.raises(PredbayesError):
         make()
+
+
+def test_moments_of_more_rows_than_fit_do_not_add():
+    inputs, targets = rows(50, 3)
+    one = Moments.of(FEATURES, inputs, targets, 3)
+    many = Moments(FEATURES, 3, one.sums * (2**26 // 50))
+    with pytest.raises(UploadError, match="no more"):
+        one.add_(many)
+
+
+def test_very_many_absent_classes_leave_a_distribution():
+    inputs, targets = rows(60, 2)
+    features = RandomFeatures(3, 2, scales=(1.0,))
+    found = Moments.of(features, inputs, targets, 1500).head().predict(inputs[:2])
+    assert found.log_probs.exp().sum(1).allclose(torch.ones(2))

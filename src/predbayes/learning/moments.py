@@ -41,7 +41,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from predbayes.errors import TrainingError, UploadError
-from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, require_classes
 from predbayes.seeding import generator
 
 _BITS = 12  # after the point, of inputs, features and targets
@@ -49,6 +49,7 @@ _FREQUENCY_BITS = 20
 _TABLE_BITS = 12  # angles that cosines are tabulated at
 _MOST_INPUT = 8.0  # inputs beyond are taken as this: a plan's numbers have about unit size
 _MOST_TARGET = 64.0
+_MOST_ROWS = 2**26  # whose sums stay below 2^63: the largest square of a target has 36 bits
 _CHUNK = 2**16  # rows whose sums of products stay below 2^53, and so are exact in float64
 _LINEAR = 0.3  # a: linear features beside Fourier features
 _STARTS = ((0.0, -1.0), (2.0, -3.0), (-2.0, -2.0))  # log t, log noise
@@ -173,7 +174,10 @@ class Moments:
         cls, features: RandomFeatures, inputs: Tensor, targets: Tensor, num_classes: int | None
     ) -> Self:
         """Return the sums over rows; targets are classes, or numbers of about unit size."""
+        if not bool(inputs.isfinite().all()):
+            raise TrainingError("inputs of moments must be finite numbers")
         if num_classes is not None:
+            require_classes(targets, num_classes)
             found = torch.nn.functional.one_hot(targets, num_classes).double() * 2**_BITS
         else:
             _require_bounded(targets)
@@ -191,6 +195,8 @@ class Moments:
         """Add the sums over other rows."""
         if (self.features, self.num_classes) != (other.features, other.num_classes):
             raise UploadError("moments of other features do not add")
+        if self.num_rows + other.num_rows > _MOST_ROWS:
+            raise UploadError(f"moments add up to {_MOST_ROWS:,} rows, and no more")
         self.sums.add_(other.sums)
         return self
 
@@ -223,13 +229,13 @@ class Moments:
         counts, squares = self.sums[:, 0, 0], self.sums.diagonal(dim1=1, dim2=2)
         unit = 2 ** (2 * _BITS)
         rows = int(counts[0]) // unit
-        if rows < 1 or bool((counts != rows * unit).any()) or rows > 2**31:
-            raise UploadError("moments are of no rows, or of other numbers of rows by scale")
+        if not 1 <= rows <= _MOST_ROWS or bool((counts != rows * unit).any()):
+            raise UploadError("moments are of no rows, too many, or other numbers of rows by scale")
         most = rows * unit * int(_MOST_TARGET**2)
         if bool((squares < 0).any()) or bool((squares > most).any()):
             raise UploadError("moments have squares that no row can have")
         bound = (squares.double()[:, :, None] * squares.double()[:, None, :]).sqrt()
-        if bool((self.sums.abs().double() > bound * (1 + 1e-9)).any()):
+        if bool((self.sums.double().abs() > bound * (1 + 1e-9)).any()):
             raise UploadError("moments have products larger than their squares allow")
 
     def head(self) -> MomentsHead:
@@ -297,9 +303,10 @@ class MomentsHead:
 
 
 def _with_absent(log_probs: Tensor, there: Tensor) -> Tensor:
-    """Give each class that no site has a thousandth, so that it is never quite impossible."""
-    absent = 1e-3
-    shares = torch.where(there, (1 - absent * int((~there).sum())), absent).log()
+    """Give each class that no site has a thousandth or less: it is never quite impossible."""
+    num_absent = int((~there).sum())
+    absent = min(1e-3, 0.5 / max(1, num_absent))
+    shares = torch.where(there, 1 - absent * num_absent, absent).log()
     return torch.where(there, log_probs, 0.0) + shares
 
 

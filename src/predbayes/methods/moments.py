@@ -104,5 +104,7 @@ class HeadFromMoments:
 def head_for(learner: NetworkLearner, **options: Any) -> HeadFromMoments:
     """Return the method for the family of a learner's network; the learner fits nothing."""
     likelihood = learner.network.likelihood
+    if likelihood.family not in BOTH_FAMILIES:
+        raise TrainingError("a head from moments is for classes and numbers")
     num_classes = likelihood.num_outputs if likelihood.family is Categorical else None
     return HeadFromMoments(num_classes, **options)

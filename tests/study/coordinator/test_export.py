@@ -233,6 +233,17 @@ class TestRefusals:
         with pytest.raises(StudyError, match="is an export"):
             Study(crate).export(tmp_path / "again")
 
+    @pytest.mark.parametrize("target", ["labels.json", "ledger.jsonl"])
+    def test_a_link_brings_nothing_into_it(self, study, tmp_path, target):
+        site = next(iter(study.state().keys))
+        folder = tmp_path / "handed"
+        folder.mkdir()
+        (folder / "egress.html").symlink_to(study.folder / target)
+        assert (folder / "egress.html").is_file()
+        with pytest.raises(StudyError, match="is a link"):
+            study.export(tmp_path / "crate", {site: folder})
+        assert not (tmp_path / "crate").exists()
+
     def test_a_stranger_hands_nothing_over(self, study, handed, tmp_path):
         with pytest.raises(StudyError, match="no admitted site"):
             study.export(tmp_path / "out", {"Omega": handed})

@@ -147,10 +147,17 @@ def _from_sites(sites: Mapping[str, Path], folder: Path) -> Iterator[CrateFile]:
         for name, about in (_OF_SITES | signed).items():
             if not (source / name).is_file():
                 continue
+            _require_own(source, name)
             path = f"{SITES}/{site}/{name}"
             _copy(source / name, folder / path)
             maker = COORDINATOR if name in signed else site_id(site)
             yield CrateFile(path, about, maker, _time_of(source / name))
+
+
+def _require_own(source: Path, name: str) -> None:
+    """Refuse a link, which would bring whatever it leads to into the crate."""
+    if (source / name).resolve() != source.resolve() / name:
+        raise StudyError(f"{source / name} is a link; give a folder with the file itself")
 
 
 def _time_of(path: Path) -> str:

@@ -183,8 +183,8 @@ class Approvals:
         return not self.policy.asks_release(plan) or self.given("upload", digest)
 
     def may_tell(self, plan: Plan, survey_digest: str) -> bool:
-        """Return whether a survey may be signed."""
-        asks = self.policy.asks_release(plan)
+        """Return whether a survey may be signed: after approval wherever a plan or upload is."""
+        asks = self.policy.asks_approval(plan)
         no = self.revoked("plan", plan.digest()) or self.revoked("survey", survey_digest)
         return self.given("survey", survey_digest) if asks and not no else not no
 

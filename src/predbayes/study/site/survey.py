@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.files import remove, write_bytes
 from predbayes.study.plan.schema import Plan
@@ -12,7 +13,7 @@ from predbayes.study.report.survey import render_survey
 from predbayes.study.site.release import Approvals
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.survey import take_survey
-from predbayes.study.tables.surveyfile import Survey
+from predbayes.study.tables.surveyfile import Survey, is_survey
 
 _HELD_BACK = "held-back-"
 
@@ -32,13 +33,14 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
 
     The same table gives the same bytes, so what was approved is what a second call signs.
     """
+    held_back, page = out.with_name(_HELD_BACK + out.name), out.with_name(f"{out.name}.html")
+    _require_free(out, held_back, page)
     approvals = Approvals.of(own)
     policy = approvals.policy
     policy.require_survey()
     step, public = policy.survey_step(plan), key.public.hex
     survey = take_survey(plan, own, data, step=step, key=public, moments=policy.moments)
     released = approvals.may_tell(plan, survey.digest())
-    held_back, page = out.with_name(_HELD_BACK + out.name), out.with_name(f"{out.name}.html")
     path, other = (out, held_back) if released else (held_back, out)
     content = survey.file(key if released else None)
     write_bytes(path, content)
@@ -46,3 +48,14 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     rendered = render_survey(plan, survey, num_bytes=len(survey.file(key)), released=released)
     write_bytes(page, rendered.encode())
     return Surveyed(survey, path, page, released)
+
+
+def _require_free(out: Path, held_back: Path, page: Path) -> None:
+    """Refuse to write over, or to remove, what no earlier survey left there: a key, `site.toml`."""
+    taken = [path for path in (out, held_back) if path.exists() and not is_survey(path)]
+    if page.exists() and not (out.exists() or held_back.exists()):
+        taken.append(page)
+    if taken:
+        raise StudyError(
+            f"--out would overwrite {taken[0]}, which is no survey; choose another name"
+        )

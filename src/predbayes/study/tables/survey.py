@@ -8,12 +8,15 @@ r"""From a site's table to its survey: what may be told of columns, and what may
                  all if most rows have rare ones: then the column is free text
     quantiles    only with four steps of rows beyond them on either side, so no least and no
                  greatest; and rounded until a step of rows lies within what the number stands for
-    moments      each value within `BOUND` scales of its centre; only of `ROWS_PER_SUM` times as
-                 many rows as there are sums; every sum in steps of `step`
+    moments      each value within `BOUND` spreads of the middle that quantiles tell, whatever the
+                 draft says: with a centre and a scale of its choice it could count single people;
+                 only of `ROWS_PER_SUM` times as many rows as there are sums; every sum in steps
+                 of what `step` rows can add to it, and none of fewer rows than that
 
-So no number of a survey is of fewer rows than a step, and one row more or less moves a count by a
-step at the most, and mostly by nothing. `tests/attacks/test_survey.py` has what can be found out
-all the same.
+With `patient` in `site.toml` a row is a person: of each the first one counts. So no number of a
+survey is of fewer people than a step. One row more or less moves most figures by nothing, some by a
+step, and may make a count appear or vanish. `tests/attacks/test_survey.py` has what can be found
+out all the same.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ import pandas as pd
 from predbayes.errors import DataError, TextError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.tables.cells import as_texts, code_column
-from predbayes.study.tables.mapping import key_of, read_site_table
+from predbayes.study.tables.mapping import PATIENT, key_of, read_site_table
 from predbayes.study.tables.sitefile import SiteColumn, SiteFile
 from predbayes.study.tables.surveyfile import (
     LEVELS,
@@ -91,7 +94,7 @@ def take_survey(
         key: The site's public key, as hexadecimal digits.
         moments: Whether sums of products may be told; they are if the plan asks for them, too.
     """
-    frame = read_site_table(plan, site, path)
+    frame = _one_row_each(read_site_table(plan, site, path))
     if len(frame) < MIN_STEPS * step:
         raise DataError(f"{path.name}: fewer than {MIN_STEPS * step} rows are not surveyed")
     coded = {name: _coded(plan, site, name, frame, step) for name in plan.names if name in frame}
@@ -105,8 +108,16 @@ def take_survey(
         rows=_stepped(len(frame), step),
         columns={name: one.told for name, one in coded.items()},
         absent=tuple(name for name in plan.names if name not in frame),
-        moments=_moments(plan, inputs, len(frame), step) if asked else None,
+        moments=_moments(inputs, len(frame), step) if asked else None,
     )
+
+
+def _one_row_each(frame: pd.DataFrame) -> pd.DataFrame:
+    """The first row of each patient; a row that names none is of a patient of its own."""
+    if PATIENT not in frame:
+        return frame
+    again = frame[PATIENT].duplicated() & (frame[PATIENT] != "")
+    return frame[~again].reset_index(drop=True)
 
 
 def _coded(plan: Plan, site: SiteFile, name: str, frame: pd.DataFrame, step: int) -> _Coded:
@@ -291,47 +302,43 @@ def num_sums(num_features: int) -> int:
     return num_features * (num_features + 3) // 2
 
 
-def _moments(plan: Plan, coded: Mapping[str, _Coded], num_rows: int, step: int) -> Moments | None:
+def _moments(coded: Mapping[str, _Coded], num_rows: int, step: int) -> Moments | None:
     """Sums of the features of all columns; None if rows are too few for so many."""
-    pairs = [pair for name, one in coded.items() for pair in _features(plan, name, one)]
+    pairs = [pair for name, one in coded.items() for pair in _features(name, one)]
     if not pairs or num_rows < ROWS_PER_SUM * num_sums(len(pairs)):
         return None
     features = tuple(feature for feature, _ in pairs)
     rows = np.stack([values for _, values in pairs], axis=1)
-    is_count = np.array([feature.kind != "value" for feature in features])
-    # A count is rounded down like any other; of values sums are as likely too large as too small.
-    sums = _in_steps(rows.sum(0), is_count, step)
-    products = _in_steps(rows.T @ rows, is_count[:, None] & is_count, step)
+    most = np.array([1.0 if feature.kind != "value" else BOUND for feature in features])
+    sums = _in_steps(rows.sum(0), most, step)
+    products = _in_steps(rows.T @ rows, np.outer(most, most), step)
+    adding = (rows != 0).astype(float)
+    products = np.where(adding.T @ adding < step, 0.0, products)
     lower = tuple(tuple(line[: k + 1].tolist()) for k, line in enumerate(products))
     return Moments(features=features, sums=tuple(sums.tolist()), products=lower)
 
 
-def _in_steps(sums: Array, is_count: Array, step: int) -> Array:
-    steps = sums / step
+def _in_steps(sums: Array, most: Array, step: int) -> Array:
+    """Sums in steps of what `step` rows can add to them, of which each adds `most` at the most."""
+    steps = sums / (most * step)
+    # A count is rounded down like any other; of values sums are as likely too large as too small.
     # Numerics: a sum of ones is exact; -0 is 0.
-    return np.where(is_count, np.floor(steps), np.rint(steps)) * step + 0.0
+    told: Array = np.where(most == 1, np.floor(steps), np.rint(steps)) * (most * step) + 0.0
+    return told
 
 
-def _features(plan: Plan, name: str, one: _Coded) -> Iterator[tuple[Feature, Array]]:
+def _features(name: str, one: _Coded) -> Iterator[tuple[Feature, Array]]:
     """Features of one column with their values; of words the most frequent follows from others."""
-    column, told = plan.columns[name], one.told
+    told = one.told
     if isinstance(told, CategoryTold):
         rows = {**told.words, **told.unlisted}
         most = max(one.words, key=lambda word: rows[word] or 0, default="")
         for k, word in enumerate(one.words):
             if word != most:
                 yield Feature(column=name, kind="word", word=word), (one.codes == k).astype(float)
-    elif isinstance(column, Number) and (units := _units(column, told)):
-        centre, scale = units
+    elif told.middle is not None and told.spread:
+        centre, scale = told.middle, told.spread
         values = np.nan_to_num(((one.codes - centre) / scale).clip(-BOUND, BOUND))
         yield Feature(column=name, kind="value", centre=centre, scale=scale), values
     if one.is_missing.any():
         yield Feature(column=name, kind="missing"), one.is_missing.astype(float)
-
-
-def _units(column: Number, told: NumberTold) -> tuple[float, float] | None:
-    """Centre and scale that everybody knows: the plan's, or those of the told quantiles."""
-    if column.centre is not None and column.scale is not None:
-        return column.centre, column.scale
-    middle = told.middle
-    return None if middle is None or not told.spread else (middle, told.spread)
