@@ -48,6 +48,25 @@ def test_with_keys_others_are_refused(folder):
     assert "Split.survey is signed with a key that is none of those given" in str(refused.exception)
 
 
+def test_a_key_is_of_one_site(folder):
+    """Three surveys by the holder of one key are no three sites."""
+    key = SigningKey.generate()
+    key.public.save(folder / "Graz.pub", "Graz")
+    (folder / "Split.survey").write_bytes(
+        survey_of(table("Split"), folder, "Split", key=key).file(key)
+    )
+    refused = run(f"{MERGE} --key Brno.pub --key Graz.pub")
+    assert isinstance(refused.exception, StudyError)
+    assert "of Split, but is signed with the key of Graz" in str(refused.exception)
+    (folder / "Brno.survey").write_bytes(
+        survey_of(table("Brno"), folder, "Brno", key=key).file(key)
+    )
+    key.public.save(folder / "Graz.pub")
+    for given in ("", " --key Graz.pub"):
+        assert "Brno and Split are signed with one key" in str(run(MERGE + given).exception)
+    assert not (folder / "plan.toml").exists()
+
+
 def test_what_was_held_back_or_is_there_already_is_refused(folder):
     done(MERGE)
     assert "plan.toml exists already" in str(run(MERGE).exception)

@@ -13,6 +13,7 @@ import predbayes.study
 from predbayes.cli.show import read_out, say, show_findings
 from predbayes.errors import PlanError, StudyError
 from predbayes.study.wording import bytes_readable, counted, quoted
+from predbayes.text import printable
 
 if TYPE_CHECKING:
     from predbayes.study.tables.surveyfile import Survey
@@ -139,11 +140,12 @@ def merge_plan(
 
 
 def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
-    """Read surveys; refuse those that nobody signed, or with another key than those given."""
+    """Read surveys; refuse those that nobody signed, or with another key than the site's given."""
+    from predbayes.exchange.keyfiles import owner_of
     from predbayes.exchange.signing import PublicKey
     from predbayes.study.tables.surveyfile import read_survey
 
-    known = {PublicKey.load(path).hex for path in keys}
+    known = {PublicKey.load(path).hex: owner_of(path) for path in keys}
     found = []
     for path in paths:
         survey, is_signed = read_survey(path)
@@ -151,6 +153,11 @@ def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
             raise StudyError(f"{path.name} is not signed: it was held back at {survey.site}")
         if known and survey.key not in known:
             raise StudyError(f"{path.name} is signed with a key that is none of those given")
+        if known and known[survey.key] not in ("", survey.site):
+            raise StudyError(
+                f"{path.name} says that it is of {survey.site}, but is signed with the key of "
+                f"{printable(known[survey.key])}"
+            )
         found.append(survey)
         if not known:
             words = PublicKey(survey.key).fingerprint

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
+from predbayes.exchange.signing import SigningKey
 from predbayes.study.kit.draft import GATE, LEARNER
 from predbayes.study.kit.marginal import Marginal
 from predbayes.study.kit.merge import merge
@@ -51,6 +52,34 @@ PLANTED = {
     "an empty column": ("Brno", "pulse", lambda _: "", "100% of the rows of Brno lack it"),
     "a swapped target": ("Split", "death", recoded(no="yes", yes="no"), "'no' and 'yes' swapped?"),
     "words for numbers": ("Split", "age", lambda c: f"{c} years", "have something that is no"),
+}
+
+
+def told_otherwise(column, **changes):
+    def change(survey):
+        told = survey.columns[column].model_copy(update=changes)
+        return {"columns": {**survey.columns, column: told}}
+
+    return change
+
+
+MISFITS = {
+    "no column": (lambda _: {"columns": {}, "absent": ()}, "each column of the plan"),
+    "told and absent": (lambda _: {"absent": ("age",)}, "each column of the plan"),
+    "a number told as a category": (
+        lambda survey: {"columns": {**survey.columns, "age": survey.columns["sex"]}},
+        "age is told as a category, and is a number",
+    ),
+    "another unit": (told_otherwise("age", unit="months"), "age is told in another unit"),
+    "no words": (told_otherwise("sex", words={}), "sex is told by other words"),
+    "words in another order": (
+        told_otherwise("death", words={"yes": 40, "no": 300}),
+        "death is told by other words",
+    ),
+    "words of the plan that it lacks": (
+        told_otherwise("sex", unlisted={"male": 20}),
+        "sex is told by other words",
+    ),
 }
 
 
@@ -198,6 +227,33 @@ class TestRefusals:
         (survey,) = surveys_of({"Split": table("Split")}, tmp_path)
         with pytest.raises(StudyError, match="two surveys of Split"):
             merge(plan(), [survey, survey])
+
+    def test_one_name_in_two_spellings(self, tmp_path):
+        pair = [survey_of(table("Split"), tmp_path, name) for name in ("Split", "SPLIT")]
+        with pytest.raises(StudyError, match="two surveys of SPLIT"):
+            merge(plan(), pair)
+
+    def test_one_key_under_two_names(self, tmp_path):
+        key = SigningKey.generate()
+        pair = [survey_of(table("Split"), tmp_path, name, key=key) for name in ("Split", "Brno")]
+        with pytest.raises(StudyError, match="Split and Brno are signed with one key"):
+            merge(plan(), pair)
+
+    @pytest.mark.parametrize("what", MISFITS)
+    def test_what_does_not_fit_the_draft(self, what, tmp_path):
+        change, words = MISFITS[what]
+        survey = survey_of(table("Split"), tmp_path, "Split")
+        odd = survey.model_copy(update=change(survey))
+        with pytest.raises(StudyError, match=words) as refused:
+            merge(plan(), [odd])
+        assert str(refused.value).startswith("the survey of Split does not fit the draft: ")
+
+    def test_two_words_of_three_classes(self, tmp_path):
+        of = plan(DRAFT.replace('classes = ["no", "yes"]', 'classes = ["no", "yes", "gone"]'))
+        surveys = surveys_of({name: table(name) for name in ("Split", "Brno")}, tmp_path, of)
+        odd = told_otherwise("death", words={"no": 300, "yes": 40})(surveys[0])
+        with pytest.raises(StudyError, match="death is told by other words"):
+            merge(of, [surveys[0].model_copy(update=odd), surveys[1]])
 
 
 class TestMarginal:

@@ -1,5 +1,6 @@
 """What a survey tells of a table, and what it keeps to itself."""
 
+import functools
 import json
 
 import numpy as np
@@ -205,6 +206,40 @@ class TestFile:
         path = tmp_path / "x.survey"
         path.write_bytes(content)
         with pytest.raises(StudyError, match=r"x.survey is no survey"):
+            read_survey(path)
+
+    @pytest.mark.parametrize(
+        ("where", "value"),
+        [
+            ("rows", 10**400),
+            ("step", 10**400),
+            ("columns age missing", 10**400),
+            ("columns age missing", 355),
+            ("columns age unreadable", 355),
+            ("columns age codes", {"999": 355}),
+            ("columns sex words", {"female": 355, "male": None}),
+            ("columns sex other", 355),
+            ("columns age quantiles", {"50": 1e100}),
+            ("columns age quantiles", {"50": -2e15}),
+            ("columns sex unlisted", {f"word {k}": 5 for k in range(21)}),
+            ("columns sex unlisted", {"w" * 31: 5}),
+            ("moments sums", [1e308]),
+            ("moments products", [[1e308]]),
+        ],
+        ids=lambda part: part if isinstance(part, str) else "",
+    )
+    def test_figures_are_bounded_and_the_first_beyond_is_named(self, tmp_path, where, value):
+        """A signed file may say anything."""
+        key, path = SigningKey.generate(), tmp_path / "x.survey"
+        survey = survey_of(table("Split"), tmp_path, key=key)
+        one = {"features": [{"column": "age", "kind": "value"}], "sums": [5.0], "products": [[5.0]]}
+        content = json.loads(survey.content()) | {"moments": one}
+        *parents, last = where.split()
+        functools.reduce(dict.__getitem__, parents, content)[last] = value
+        text = json.dumps(content, indent=1).encode()
+        path.write_bytes(text + f"\n{key.sign('survey', text)}\n".encode())
+        named = where.removeprefix("columns ").split()[0]
+        with pytest.raises(StudyError, match=rf"x.survey is no survey.*: .*{named}"):
             read_survey(path)
 
     def test_the_same_table_gives_the_same_bytes(self, tmp_path):

@@ -15,11 +15,13 @@ stands above each column as a comment.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from predbayes.errors import StudyError
+from predbayes.exchange.strict import folded_name
 from predbayes.study.kit.disagree import (
     Doubt,
     disagreements,
@@ -31,7 +33,7 @@ from predbayes.study.kit.disagree import (
 from predbayes.study.kit.draft import MIN_TOLD, new_sections, round_outward
 from predbayes.study.kit.marginal import Marginal, centre_and_scale, far_ends
 from predbayes.study.plan.schema import Category, Column, Number, Plan, Target
-from predbayes.study.tables.surveyfile import NumberTold, Survey
+from predbayes.study.tables.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.wording import counted, six_digits
 
 _FAR_LEVEL = 3.2e-5  # 4 standard deviations of a normal distribution
@@ -63,19 +65,53 @@ def merge(plan: Plan, surveys: Sequence[Survey]) -> Merged:
 
 
 def _require_fitting(plan: Plan, surveys: Sequence[Survey]) -> None:
-    """Surveys are of this draft, and of one site each."""
+    """Surveys are of this draft and fit it, and of one site each."""
     if plan.frozen is not None:
         raise StudyError("the plan is frozen already; merge surveys into the draft")
-    digest, seen = plan.digest(), set[str]()
+    digest = plan.digest()
     for survey in surveys:
         if survey.plan != digest:
             raise StudyError(
                 f"the survey of {survey.site} is of another draft of the plan; give the draft that "
                 "the sites had, unchanged"
             )
-        if survey.site in seen:
-            raise StudyError(f"there are two surveys of {survey.site}; give one")
-        seen.add(survey.site)
+        if misfit := _misfit(plan, survey):
+            raise StudyError(
+                f"the survey of {survey.site} does not fit the draft: {misfit}; ask {survey.site} "
+                "for one that predbayes site survey wrote"
+            )
+    _require_of_one_site_each(surveys)
+
+
+def _misfit(plan: Plan, survey: Survey) -> str:
+    """Say in what a survey is not one of the plan's columns; empty if it is."""
+    if sorted([*survey.columns, *survey.absent]) != sorted(plan.names):
+        return "each column of the plan must be told or absent, and no other"
+    found = (_misread(name, plan.column(name), told) for name, told in survey.columns.items())
+    return next(filter(None, found), "")
+
+
+def _misread(name: str, column: Column, told: NumberTold | CategoryTold) -> str:
+    """Say in what a column is told otherwise than the plan has it; empty if it is not."""
+    if isinstance(column, Number) and isinstance(told, NumberTold):
+        return "" if told.unit == column.unit else f"{name} is told in another unit"
+    if isinstance(column, Category) and isinstance(told, CategoryTold):
+        # In the plan's order, too: of two classes the second is the one whose share counts.
+        fits = tuple(told.words) == column.categories and not {*told.unlisted} & {*told.words}
+        return "" if fits else f"{name} is told by other words than the plan's"
+    return f"{name} is told as a {told.type}, and is a {column.type}"
+
+
+def _require_of_one_site_each(surveys: Sequence[Survey]) -> None:
+    """No two surveys have one name, however it is spelt, or one key."""
+    for one, other in itertools.combinations(surveys, 2):
+        if folded_name(one.site) == folded_name(other.site):
+            raise StudyError(f"there are two surveys of {other.site}; give one")
+        if one.key == other.key:
+            raise StudyError(
+                f"the surveys of {one.site} and {other.site} are signed with one key; each site "
+                "has a key of its own"
+            )
 
 
 def _proposed(plan: Plan, name: str, column: Column, surveys: Sequence[Survey]) -> Column:

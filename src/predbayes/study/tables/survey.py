@@ -39,6 +39,8 @@ from predbayes.study.tables.mapping import PATIENT, key_of, read_site_table
 from predbayes.study.tables.sitefile import SiteColumn, SiteFile
 from predbayes.study.tables.surveyfile import (
     LEVELS,
+    MAX_WORD,
+    MAX_WORDS,
     CategoryTold,
     Feature,
     Moments,
@@ -63,8 +65,6 @@ ROWS_PER_SUM = 10
 """Rows for each sum of moments. Whoever knows somebody's row, and how people are everywhere, can
 tell from D sums over N rows whether it is among them with an accuracy that rises with D / N."""
 
-_MAX_WORDS = 20  # unlisted ones that are told
-_MAX_WORD = 30  # letters
 _FAR = 4.0  # spreads from the median from which on a number may be a code for missing
 _MOST = 0.95  # of values that have so many decimals
 _GRID = (1.0, 2.0, 5.0)
@@ -191,8 +191,8 @@ def _code_words(column: Category, cells: pd.Series, step: int) -> _Coded:
 
 def _frequent(words: Mapping[str, int], counts: Mapping[str, int], step: int) -> list[str]:
     """Words that the plan does not have and that may be named, the most frequent first."""
-    named = [w for w, n in words.items() if n >= step and len(w) <= _MAX_WORD and _is_shown(w)]
-    named = sorted(named, key=lambda word: (-words[word], word))[:_MAX_WORDS]
+    named = [w for w, n in words.items() if n >= step and len(w) <= MAX_WORD and _is_shown(w)]
+    named = sorted(named, key=lambda word: (-words[word], word))[:MAX_WORDS]
     rare = sum(words.values()) - sum(words[word] for word in named)
     return [] if 2 * rare > sum(counts.values()) else named
 

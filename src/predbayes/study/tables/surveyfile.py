@@ -22,16 +22,31 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import PublicKey, SigningKey, is_hex
 from predbayes.exchange.strict import SiteName, Strict
-from predbayes.study.plan.schema import Count, Digest, Finite, Positive
+from predbayes.study.plan.schema import Digest, Finite, Positive
+from predbayes.text import printable
 
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """Of the quantiles that may be told, in percent."""
 
-Bounded = Annotated[Finite, Field(ge=-1e100, le=1e100)]
-"""Numbers that can be squared and added up."""
+MAX_ROWS = 10**9
+"""That a survey is of."""
+
+MAX_WORDS = 20
+"""Words that the plan does not have, told of one column."""
+
+MAX_WORD = 30
+"""Letters of such a word."""
+
+LARGEST = 1e15
+"""Magnitude of a number that is told: it can be squared and added up, and is no measurement."""
+
+Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
+Counts = dict[Annotated[str, Field(max_length=MAX_WORD)], Count]
 
 _MAX_BYTES = 20_000_000
 _SIGNATURE = 128
+_SHOWN = 200  # letters of what is wrong
 
 
 class Told(Strict):
@@ -48,7 +63,8 @@ class NumberTold(Told):
     factor: Finite  # by which the site's numbers came to the unit, and
     offset: Finite
     unreadable: Count | None  # rows with something that is no number
-    codes: dict[str, Count]  # numbers far from all others that often mean missing, and their rows
+    # Numbers far from all others that often mean missing, and their rows.
+    codes: Annotated[Counts, Field(max_length=MAX_WORDS)]
     decimals: Annotated[int, Field(ge=0, le=6)]  # with which nearly all of them are written
     quantiles: dict[int, Bounded]  # by level in percent
 
@@ -72,14 +88,25 @@ class NumberTold(Told):
             return 0.0
         return (self.quantiles[75] - self.quantiles[25]) / 1.349
 
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """All counts of rows."""
+        return self.missing, self.unreadable, *self.codes.values()
+
 
 class CategoryTold(Told):
     """What is told of a column of words."""
 
     type: Literal["category"] = "category"
     words: dict[str, Count | None]  # rows of each word of the plan
-    unlisted: dict[str, Count]  # of frequent words that the plan does not have
+    # Of frequent words that the plan does not have.
+    unlisted: Annotated[Counts, Field(max_length=MAX_WORDS)]
     other: Count | None  # of all rarer ones together
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """All counts of rows."""
+        return self.missing, self.other, *self.words.values(), *self.unlisted.values()
 
 
 class Feature(Strict):
@@ -96,8 +123,8 @@ class Moments(Strict):
     """Sums over rows of features, and of products of two."""
 
     features: tuple[Feature, ...]
-    sums: tuple[Finite, ...]
-    products: tuple[tuple[Finite, ...], ...]  # of each feature with those up to itself
+    sums: tuple[Bounded, ...]
+    products: tuple[tuple[Bounded, ...], ...]  # of each feature with those up to itself
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -115,11 +142,18 @@ class Survey(Strict):
     plan: Digest  # of the draft that it answers
     site: SiteName
     key: Digest  # that signs it
-    step: Annotated[int, Field(gt=0)]
-    rows: Annotated[int, Field(gt=0)]
+    step: Annotated[int, Field(gt=0, le=MAX_ROWS)]
+    rows: Annotated[int, Field(gt=0, le=MAX_ROWS)]
     columns: dict[str, Annotated[NumberTold | CategoryTold, Field(discriminator="type")]]
     absent: tuple[str, ...]
     moments: Moments | None
+
+    @model_validator(mode="after")
+    def _counts_are_of_its_rows(self) -> Self:
+        for name, told in self.columns.items():
+            if any((count or 0) > self.rows for count in told.counts):
+                raise ValueError(f"{name} has counts of more rows than there are")
+        return self
 
     def content(self) -> bytes:
         """Return what is signed."""
@@ -148,13 +182,21 @@ def read_survey(path: Path) -> SurveyFile:
     try:
         survey = Survey.model_validate_json(content)
     except ValidationError as error:
-        raise StudyError(f"{path.name} is no survey, as predbayes site survey writes it") from error
+        raise StudyError(
+            f"{path.name} is no survey, as predbayes site survey writes it: {_first(error)}"
+        ) from error
     text = signature.decode("ascii", errors="replace")
     if not text:
         return SurveyFile(survey, is_signed=False)
     if not PublicKey(survey.key).verifies("survey", content, text):
         raise StudyError(f"{path.name} is not signed with the key that it names, or was altered")
     return SurveyFile(survey, is_signed=True)
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, and where; names may be anybody's words."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return printable(" ".join([*map(str, first["loc"]), first["msg"]]))[:_SHOWN]
 
 
 def is_survey(path: Path) -> bool:
