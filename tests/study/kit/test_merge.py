@@ -128,6 +128,34 @@ def test_many_at_once_are_all_found(clean, tmp_path):
     assert {(doubt.column, doubt.sites) for doubt in merged.doubts} == expected
 
 
+@pytest.mark.parametrize("num_rows", [60, 75])
+def test_a_small_site_in_another_unit_is_found_by_its_median(clean, num_rows, tmp_path):
+    frames = plant(
+        {**clean, "Split": table("Split", num_rows=num_rows)}, "Split", "sodium", divided(10)
+    )
+    surveys = surveys_of(frames, tmp_path)
+    assert list(surveys[-1].columns["sodium"].quantiles) == [50]
+    (doubt,) = merge(plan(), surveys).doubts
+    assert doubt.sites == ("Split",)
+    assert doubt.text.startswith("sodium: the median at Split is 1")
+    assert "ask Split and Graz, Trieste and Brno whether it is the same quantity" in doubt.text
+
+
+def test_a_median_alone_counts_for_no_proposal(clean, tmp_path):
+    """It may be in another unit and yet within a wide spread, as creatinine in mg/dl is."""
+    small = {**clean, "Split": table("Split", num_rows=70)}
+    surveys = surveys_of(plant(small, "Split", "creatinine", divided(88.42, 2)), tmp_path)
+    with_it, without = (merge(plan(), told).plan.columns for told in (surveys, surveys[:-1]))
+    assert with_it["creatinine"] == without["creatinine"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_small_hospitals_in_the_plans_units_do_not_disagree(seed, tmp_path):
+    frames = {name: table(name, seed, num_rows=70) for name in ("Brno", "Split")}
+    frames = {**tables(seed), **frames}
+    assert merge(plan(), surveys_of(frames, tmp_path)).doubts == ()
+
+
 def test_if_most_are_in_another_unit_than_the_plans_they_are_told(clean, tmp_path):
     frames = clean
     for site in ("Graz", "Trieste", "Split"):

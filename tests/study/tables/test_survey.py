@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.errors import DataError, StudyError
+from predbayes.errors import DataError, PlanError, StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.tables.survey import (
     BOUND,
@@ -252,3 +252,20 @@ class TestFile:
         content["columns"]["age"]["quantiles"]["50"] = -1.0
         with pytest.raises(ValueError, match="must be in order"):
             Survey.model_validate_json(json.dumps(content))
+
+
+class TestOneLine:
+    """What cannot be surveyed is said in one line that names the column."""
+
+    @pytest.mark.parametrize("size", [1e15, 1e202, 1.7e308])
+    def test_numbers_beyond_all_measure(self, tmp_path, size):
+        frame = table("Split")
+        values = np.linspace(-1.0, 1.0, len(frame)) * 1.0001 * size
+        with pytest.raises(DataError, match=r"crp: a number is beyond ±1e\+15"):
+            survey_of(frame.assign(crp=[f"{v:g}" for v in values]), tmp_path)
+
+    @pytest.mark.parametrize("words", ['"1", "1.0", "never"', '"never", "1.0", "1.00"'])
+    def test_two_words_that_are_one(self, tmp_path, words):
+        of = plan(DRAFT.replace('"never", "former", "current"', words))
+        with pytest.raises(PlanError, match="smoking: two categories are one word"):
+            survey_of(table("Split"), tmp_path, of=of)

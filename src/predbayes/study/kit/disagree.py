@@ -2,7 +2,8 @@
 
     units       middles and spreads of one column at two sites are far apart. Sites that agree are
                 one group; the largest is what others are held against. A factor between known
-                units, or a power of ten, that mends both is named
+                units, or a power of ten, that mends both is named. Of a small site only the
+                median is told; one far from all of the largest group is doubted as well
     codes       numbers that look like codes for missing; words of which none is the plan's
     spellings   words that differ from the plan's, or another site's, by case, accents or a letter
     absent      columns that a site does not have, or hardly ever fills in
@@ -19,13 +20,18 @@ from dataclasses import dataclass
 
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import toml_value
-from predbayes.study.tables.plausible import FAR, conversion_between, distance, is_swapped
+from predbayes.study.tables.plausible import (
+    ELSEWHERE,
+    FAR,
+    conversion_between,
+    distance,
+    is_swapped,
+)
 from predbayes.study.tables.suggest import same_word
 from predbayes.study.tables.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.tables.vocabulary import Conversion
 from predbayes.study.wording import counted, plain, six_digits
 
-_ELSEWHERE = 4.0  # spreads between middles from which on no unit need explain it
 _MOSTLY = 0.5  # share of rows without a value from which on a column is hardly there
 _SELDOM = 0.1  # and elsewhere, at the most
 _UNREADABLE = 0.05  # share of rows with something that is no number
@@ -156,6 +162,7 @@ def _gap(standard: NumberTold, told: NumberTold) -> float:
 
 def _units(plan: Plan, name: str, numbers: Mapping[str, NumberTold]) -> Iterator[Doubt]:
     most, *others = unit_groups(numbers) or [[]]
+    yield from _lone_medians(name, most, numbers)
     for group in others:
         column = plan.column(name)
         standard, told = numbers[most[0]], numbers[group[0]]
@@ -171,9 +178,27 @@ def _units(plan: Plan, name: str, numbers: Mapping[str, NumberTold]) -> Iterator
         yield Doubt(name, tuple(doubted), f"{figures}; {_advice(way or back, doubted, right)}")
 
 
+def _lone_medians(
+    name: str, most: Sequence[str], numbers: Mapping[str, NumberTold]
+) -> Iterator[Doubt]:
+    """Sites that tell a median alone, which no site of the largest group explains."""
+    for site, told in numbers.items():
+        if told.middle is None or told.spread > 0 or not most:
+            continue
+        if is_far(told, most, numbers):
+            figures = f"{_medians([site], numbers)}, but {_medians(most, numbers)}"
+            ratio = _ratio(numbers[most[0]], told)
+            yield Doubt(name, (site,), f"{name}: {figures}{ratio}; {_advice(None, [site], most)}")
+
+
+def is_far(told: NumberTold, group: Sequence[str], numbers: Mapping[str, NumberTold]) -> bool:
+    """Return whether a median is elsewhere than that of every site of a group."""
+    return all(_is_elsewhere(numbers[site], told) for site in group)
+
+
 def _is_elsewhere(standard: NumberTold, told: NumberTold) -> bool:
     apart = abs((standard.middle or 0.0) - (told.middle or 0.0))
-    return apart > _ELSEWHERE * max(standard.spread, told.spread)
+    return apart > ELSEWHERE * max(standard.spread, told.spread)
 
 
 def _way(name: str, standard: NumberTold, told: NumberTold, unit: str) -> Conversion | None:

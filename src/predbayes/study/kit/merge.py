@@ -25,6 +25,7 @@ from predbayes.exchange.strict import folded_name
 from predbayes.study.kit.disagree import (
     Doubt,
     disagreements,
+    is_far,
     numbers_of,
     second_share,
     unit_groups,
@@ -132,11 +133,20 @@ def _is_missing(name: str, surveys: Sequence[Survey]) -> bool:
 
 
 def agreeing(name: str, surveys: Sequence[Survey]) -> dict[str, NumberTold]:
-    """Return what is told of a column of numbers by the sites whose units agree with most."""
-    numbers = numbers_of(name, surveys)
-    groups = unit_groups(numbers)
-    odd = {site for group in groups[1:] for site in group}
-    return {s: told for s, told in numbers.items() if s not in odd and told.middle is not None}
+    """Return what is told of a column of numbers by the sites whose units agree with most.
+
+    With a median alone nobody can say that a site's unit does; nor does it tell much.
+    """
+    numbers = {s: told for s, told in numbers_of(name, surveys).items() if told.middle is not None}
+    most = next(iter(unit_groups(numbers)), None)
+    if most is None:
+        return numbers
+
+    def is_near(told: NumberTold) -> bool:
+        is_one_value = 25 in told.quantiles and told.spread == 0
+        return is_one_value and not is_far(told, most, numbers)
+
+    return {site: told for site, told in numbers.items() if site in most or is_near(told)}
 
 
 def _numbers(name: str, column: Number, surveys: Sequence[Survey]) -> dict[str, Any]:

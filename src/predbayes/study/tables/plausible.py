@@ -39,9 +39,11 @@ MIN_VALUES = 20
 FAR = 2.5
 """Distance of middle and spread from the plan's from which on another unit is looked for."""
 
+ELSEWHERE = 4.0
+"""Scales between middles from which on no unit need explain it."""
+
 _NEAR = 0.8  # distance that a factor must leave
 _GAIN = 2.0  # and by which it must be nearer
-_ELSEWHERE = 4.0  # scales between the middles from which no unit need explain it
 _TAILS = (0.01, 0.99)  # beyond which single values count as these quantiles
 _MIN_APART = 0.3  # of a share and one minus it, for them to be told apart
 _SWAPPED = 0.15  # of the share's distance to one minus it, at most, in which a swapped one lies
@@ -73,7 +75,7 @@ def unit_doubt(
         return ""
     if way := conversion_between(name, column, middle, spread, theirs=theirs, is_log=is_log):
         return _advice(name, way, where, is_log=is_log)
-    if abs(middle - column.centre) < _ELSEWHERE * column.scale:
+    if abs(middle - column.centre) < ELSEWHERE * column.scale:
         return ""
     return (
         f"{name}: its middle is far from that of the reference rows; is it the right column, in "

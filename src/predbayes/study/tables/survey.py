@@ -32,12 +32,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from predbayes.errors import DataError, TextError
+from predbayes.errors import DataError, PlanError, TextError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.tables.cells import as_texts, code_column
 from predbayes.study.tables.mapping import PATIENT, key_of, read_site_table
 from predbayes.study.tables.sitefile import SiteColumn, SiteFile
 from predbayes.study.tables.surveyfile import (
+    LARGEST,
     LEVELS,
     MAX_WORD,
     MAX_WORDS,
@@ -169,6 +170,8 @@ def _code_words(column: Category, cells: pd.Series, step: int) -> _Coded:
     texts = [key_of(text) for text in as_texts(cells)]
     counts = Counter(text for text in texts if text)
     listed = {key_of(word.strip()): word for word in column.categories}
+    if len(listed) < len(column.categories):
+        raise PlanError(f"{cells.name}: two categories are one word, as 1 and 1.0 are; keep one")
     unlisted = _frequent({w: n for w, n in counts.items() if w not in listed}, counts, step)
     rest = sum(counts.values()) - sum(counts[w] for w in (*listed, *unlisted))
     rows = [*(counts[w] for w in (*listed, *unlisted)), rest, texts.count("")]
@@ -216,6 +219,11 @@ def _code_numbers(column: Number, entry: SiteColumn, cells: pd.Series, step: int
     is_missing = np.isnan(values) & ~faulty
     known = np.where(np.isin(values, list(codes)), np.nan, values)
     numbers = known[np.isfinite(known)]
+    if (np.abs(numbers) > LARGEST).any():
+        raise DataError(
+            f"{cells.name}: a number is beyond ±{LARGEST:g}, as no measurement is; mend the table, "
+            "or its factor in site.toml"
+        )
     told = NumberTold(
         unit=column.unit,
         factor=entry.factor,
