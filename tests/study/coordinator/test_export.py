@@ -166,6 +166,15 @@ class TestNoData:
             assert path.name not in ("labels.json", "audit.jsonl", ".key-path", "reference.csv")
 
 
+def relisted(crate, copy, change):
+    """A copy of a crate whose list, and nothing else, is changed."""
+    shutil.copytree(crate, copy)
+    listing = json.loads((copy / CRATE_FILE).read_bytes())
+    change(listing["@graph"])
+    (copy / CRATE_FILE).write_text(json.dumps(listing))
+    return copy
+
+
 class TestVerify:
     def test_it_verifies_alone(self, crate, world, command, capsys):
         assert Study(crate).verify(key=world.coordinator.public) == []
@@ -178,6 +187,50 @@ class TestVerify:
         paths = [crate / "results" / "1", crate / "results" / "1" / "model"]
         paths += [crate / "receipts" / "Alpha.receipt"]
         assert verify_files(paths, world.coordinator.public).problems == ()
+
+    @pytest.mark.parametrize(
+        "name", ["kit/plan.toml", "kit/kit.sig", "ledger.jsonl", "results/1/report.html"]
+    )
+    def test_a_listed_digest_that_is_not_the_files_is_named(self, crate, tmp_path, name):
+        def other(graph):
+            next(one for one in graph if one["@id"] == name)["sha256"] = "0" * 64
+
+        def twice(graph):
+            graph.append(next(one for one in graph if one["@id"] == name) | {"sha256": "0" * 64})
+
+        def never(graph):
+            graph.remove(next(one for one in graph if one["@id"] == name))
+
+        said = [f"{CRATE_FILE} does not list {name} as it is"]
+        assert Study(relisted(crate, tmp_path / "other", other)).verify() == said
+        assert Study(relisted(crate, tmp_path / "never", never)).verify() == said
+        (problem,) = Study(relisted(crate, tmp_path / "twice", twice)).verify()
+        assert problem.endswith("is not as predbayes writes it")
+
+    def test_a_withheld_digest_that_is_not_the_ledgers_is_named(self, crate, tmp_path):
+        def other(graph):
+            next(one for one in graph if one.get("name") == "labels.json")["sha256"] = "0" * 64
+
+        (problem,) = Study(relisted(crate, tmp_path / "copy", other)).verify()
+        assert problem == f"{CRATE_FILE} does not have the ledger's digest of labels.json"
+
+    @pytest.mark.parametrize("whose", ["another key", "another site"])
+    def test_a_receipt_that_is_not_the_coordinators_is_named(self, crate, tmp_path, whose):
+        name = "receipts/Beta.receipt"
+        content = (crate / "receipts" / "Alpha.receipt").read_bytes()
+        if whose == "another key":
+            said = (crate / name).read_bytes().splitlines()[0]
+            signature = SigningKey.generate().sign("receipt", said)
+            content = said + f"\n{signature}\n".encode()
+
+        def other(graph):
+            digest = hashlib.sha256(content).hexdigest()
+            next(one for one in graph if one["@id"] == name)["sha256"] = digest
+
+        copy = relisted(crate, tmp_path / "copy", other)
+        (copy / name).write_bytes(content)
+        (problem,) = Study(copy).verify()
+        assert problem.startswith(f"{name}: Beta.receipt is ")
 
     def test_a_head_that_a_site_noted_is_found(self, crate, study):
         head = study.state().last

@@ -10,7 +10,7 @@ https://www.researchobject.org/ro-crate/specification/1.1/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -40,6 +40,7 @@ _TYPES = {
 _ANY_TYPE = "application/octet-stream"
 _NO_LICENCE = "Not stated. Whoever publishes this must state it."
 _MAX_BYTES = 100_000_000
+_WITHHELD = "#withheld-"  # begins the names of what is not in the crate
 _STEPS = {
     "init": "the study was begun",
     "admit": "a site was admitted",
@@ -71,15 +72,29 @@ def is_crate(folder: Path) -> bool:
 
 def listed_digests(folder: Path) -> dict[str, str]:
     """Return the digest of every file that a crate lists, by its path."""
+    return _digests(folder, lambda entity: entity["@type"] == "File")
+
+
+def withheld_digests(folder: Path) -> dict[str, str]:
+    """Return the digest of every file that a crate says is withheld, by its path in the study."""
+    return _digests(folder, lambda entity: entity["@id"].startswith(_WITHHELD))
+
+
+def _digests(folder: Path, is_meant: Callable[[Entity], bool]) -> dict[str, str]:
+    """Digests of some entities, by path; none may stand there twice."""
     path = folder / CRATE_FILE
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ValueError
         graph = _Listing.validate_json(path.read_bytes())["@graph"]
-        files = [entity for entity in graph if entity["@type"] == "File"]
-        return {unquote(entity["@id"]): str(entity["sha256"]) for entity in files}
+        meant = [entity for entity in graph if is_meant(entity)]
+        paths = (unquote(one["@id"].removeprefix(_WITHHELD)) for one in meant)
+        found = dict(zip(paths, (str(one["sha256"]) for one in meant), strict=True))
+        if len(found) < len(meant):
+            raise ValueError
     except (OSError, ValueError, ValidationError, KeyError, TypeError, AttributeError) as error:
         raise StudyError(f"{CRATE_FILE} is not as predbayes writes it") from error
+    return found
 
 
 def crate_metadata(
@@ -193,7 +208,7 @@ def _missing(name: str, digest: str) -> Entity:
 
 
 def _withheld_id(name: str) -> str:
-    return f"#withheld-{quote(name, safe='')}"
+    return _WITHHELD + quote(name, safe="")
 
 
 def _software(plan: Plan) -> Entity:

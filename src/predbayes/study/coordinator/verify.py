@@ -7,7 +7,8 @@
 
 All of this needs public keys alone, so whoever holds a copy of the folder can do it. Of an export
 (`predbayes.study.coordinator.export`) it is the same but for what is withheld, whose digests stand
-in the ledger; the crate's own list says what else is in it.
+in the ledger; the crate's own list says what else is in it, and must have the ledger's digests.
+Receipts in it are checked with the coordinator's key.
 """
 
 from __future__ import annotations
@@ -18,14 +19,23 @@ from predbayes.errors import PredbayesError, StudyError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.statement import (
+    DELETION,
     KIT_SIGNATURE,
     MODEL_SIGNATURE,
+    RECEIPT,
     RESULT_SIGNATURE,
+    Deletion,
     FilesStatement,
+    Receipt,
     read_signed,
 )
 from predbayes.files import file_digest
-from predbayes.study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
+from predbayes.study.coordinator.crate import (
+    CRATE_FILE,
+    is_crate,
+    listed_digests,
+    withheld_digests,
+)
 from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
@@ -62,7 +72,7 @@ def verify(
         exported = is_crate(study.folder)
         problems = _altered(study, _expected(study, state)) or [
             *_unsigned(study, state, key),
-            *(() if exported else _not_of_sites(study, state)),
+            *(_not_of_crate(study, state) if exported else _not_of_sites(study, state)),
             *_not_contained(state, contains),
         ]
     except PredbayesError as error:  # a ledger or a plan that nobody could have written
@@ -125,6 +135,40 @@ def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
         before = state.heads.get(seen, accepted.number) < accepted.number
         if not before and (seen or state.coordinator):
             yield f"{accepted.site} has seen another ledger than this one before it sent its file"
+
+
+def _not_of_crate(study: StudyFolder, state: State) -> Iterator[str]:
+    """Yield what an export says otherwise than the ledger, or in the coordinator's name."""
+    files, hidden = recorded(study, state), withheld(study, state)
+    own = (name for name in (LEDGER, _KIT_SIGNATURE) if (study.folder / name).is_file())
+    seen = {name: digest for name, digest in files.items() if name not in hidden}
+    seen |= {name: file_digest(study.folder / name) for name in own}
+    listed, told = listed_digests(study.folder), withheld_digests(study.folder)
+    for name in sorted({*seen, *(hidden & listed.keys())}):
+        if listed.get(name) != seen.get(name):
+            yield f"{CRATE_FILE} does not list {name} as it is"
+    for name in sorted({*told, *hidden}):
+        if told.get(name) != files.get(name):
+            yield f"{CRATE_FILE} does not have the ledger's digest of {printable(name)}"
+    if study.plan.coordinator is not None:
+        yield from _false_receipts(study, state, study.plan.coordinator.signing)
+
+
+def _false_receipts(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
+    """Yield receipts that the coordinator did not sign, or that are of another ledger."""
+    says = {"plan": state.plan_digest, "study": next(iter(state.heads))}
+    for path in sorted(study.folder.rglob("*")):
+        if path.suffix not in (RECEIPT, DELETION):
+            continue
+        where = path.relative_to(study.folder).as_posix()
+        kind = Receipt if path.suffix == RECEIPT else Deletion
+        try:
+            statement = read_signed(path, kind, key, says | {"site": path.stem})
+        except StudyError as error:
+            yield f"{where}: {error}"
+            continue
+        if statement.head not in state.heads:
+            yield f"{where}: it is of another ledger than this one"
 
 
 def _not_contained(state: State, heads: Iterable[str]) -> Iterator[str]:
