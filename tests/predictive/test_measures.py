@@ -31,8 +31,9 @@ def draw(family):
         predictive = Categorical(torch.randn(200, 4, generator=rng).log_softmax(-1))
         return predictive, torch.randint(4, (200,), generator=rng)
     if family is Survival:
-        times = 3 * torch.rand(200, generator=rng) + 1e-3
-        seen = torch.rand(200, generator=rng) < 0.6
+        times = 5 * torch.rand(200, generator=rng) + 1e-3
+        seen = (torch.rand(200, generator=rng) < 0.6) & (times <= 4)
+        times = times.clamp_max(4)
         return Survival(torch.randn(200, 4, generator=rng)), torch.where(seen, times, -times)
     mean, targets = torch.randn(2, 200, generator=rng)
     return Gaussian(mean, torch.full_like(mean, 0.7)), targets

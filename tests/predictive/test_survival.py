@@ -10,6 +10,7 @@ import torch
 
 from predbayes.errors import PoolError
 from predbayes.exchange.upload import from_arrays, to_arrays
+from predbayes.learning.choice import kept_together
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.hazards import HazardLearner
 from predbayes.learning.likelihood import Hazards
@@ -23,6 +24,7 @@ from predbayes.predictive.survival import (
     concordance_rows,
     integrated_brier_rows,
     kaplan_meier,
+    num_supported,
     risk_gap_rows,
 )
 from predbayes.predictive.tuning import tune_weights
@@ -203,6 +205,95 @@ class TestMeasures:
         assert right["integrated_brier"].mean() < plain["integrated_brier"].mean()
         assert float(plain["c_index"].mean()) == 0.5
 
+    def test_nothing_is_told_of_a_horizon_that_nobody_was_seen_to(self):
+        # The truth, of rows that were all last seen in the first of three intervals.
+        hazard, ends = 1 - np.exp(-0.4), 0.8 + 0.2 * torch.rand(300, generator=_rng(0)).double()
+        times = -torch.rand(300, generator=_rng(1)).double().log() / 0.4
+        targets = torch.where(times <= ends, times, -ends)
+        p = Survival(torch.full((300, 3), float(np.log(hazard / (1 - hazard)))).double())
+        assert num_supported(targets, 3) == 0
+        assert row_values(p, targets).keys() == {"nll", "c_index"}
+        later = torch.where(times <= 3, times, -3.0)
+        assert num_supported(later, 3) == 3
+        assert {"risk_gap", "integrated_brier"} <= row_values(p, later).keys()
+
+    def test_nothing_is_told_of_a_horizon_that_few_rows_come_near(self):
+        # The last one has the event, so the share that is seen stays above nothing.
+        targets = torch.tensor([-0.4, -0.5, 0.6, -0.7, 0.8, 1.2, 1.9]).double()
+        assert num_supported(targets, 3) == 1
+        assert num_supported(targets.abs(), 3) == 3  # nobody was lost from sight
+
+    def test_no_event_among_few_who_were_seen_says_little(self):
+        targets = -torch.cat([torch.full((99,), 0.1), torch.tensor([3.0])])
+        low, high = kaplan_meier(targets).interval(torch.tensor([0.05, 3.0, 4.0]))
+        assert float(low[0]) == pytest.approx(0.05 ** (1 / 100))
+        assert float(low[1]) == pytest.approx(0.05)
+        assert float(low[2]) == 0
+        assert high.tolist() == [1, 1, 1]
+
+    def test_kaplan_meier_of_many_rows_is_quick_and_small(self):
+        times = torch.rand(200_000, generator=_rng(0)).double()
+        found = KaplanMeier.of(times, torch.ones(200_000, dtype=torch.bool))
+        assert float(found.at(torch.tensor([0.5]))) == pytest.approx(0.5, abs=0.01)
+
+    def test_c_index_of_few_events_is_not_told(self):
+        for num_events, told in ((0, False), (9, False), (10, True)):
+            targets = torch.full((60,), -3.0)
+            targets[:num_events] = 1.5
+            assert ("c_index" in row_values(_random(60), targets)) is told
+
+    def test_c_index_of_ten_events_or_more_has_an_interval_that_covers(self):
+        truth = float(concordance_rows(*_rare(4_000, 99, 0.03)).mean())
+        drawn = [_rare(100, seed, 0.03) for seed in range(300)]
+        ends = [_interval("c_index", row_values(*one)) for one in drawn if (one[1] > 0).sum() >= 10]
+        assert len(ends) > 150
+        assert 0.92 <= np.mean([low <= truth <= high for low, high in ends]) < 1
+        assert all(0 <= low < high <= 1 for low, high in ends)
+
+    def test_a_perfect_order_of_few_events_is_not_certain(self):
+        targets = torch.full((40,), -3.0)
+        targets[:10] = torch.arange(1, 11) / 10
+        risk = torch.where(targets > 0, 5 - targets, -5.0)
+        low, high = _interval("c_index", row_values(Survival(risk[:, None].expand(40, 3)), targets))
+        assert 0.7 < low < 0.95
+        assert high == 1
+
+    def test_risk_gap_of_few_events_is_not_too_sure(self):
+        missed = 0
+        for seed in range(400):
+            p, targets = _rare(100, seed, 0.01)
+            low, high = _interval("risk_gap", row_values(p, targets))
+            missed += not low <= 0 <= high
+        assert missed <= 0.06 * 400
+
+    def test_risk_gap_without_an_event_has_a_width(self):
+        p = Survival(torch.full((50, 3), -4.0))
+        low, high = _interval("risk_gap", row_values(p, torch.full((50,), -3.0)))
+        assert low < 0 < high
+
+
+def _rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def _random(num_rows):
+    return Survival(torch.randn(num_rows, 3, generator=_rng(0)))
+
+
+def _rare(num_rows, seed, rate):
+    """The truth, and times of which few are of events by the end of three intervals."""
+    rng = _rng(seed)
+    log_odds = torch.randn(num_rows, generator=rng).double() + float(np.log(rate))
+    times = torch.rand(num_rows, generator=rng).double().log() / (-log_odds).sigmoid().log()
+    targets = torch.where(times <= 3, times.clamp_min(1e-4), -3.0)
+    return Survival(log_odds[:, None].expand(-1, 3)), targets
+
+
+def _interval(name, values):
+    rows = values[name]
+    error = float(rows.std()) / len(rows) ** 0.5
+    return MEASURES[name].interval(float(rows.mean()), error, len(rows))
+
 
 def _scored(num_rows, seed):
     _, log_odds, targets = outcomes(num_rows, seed)
@@ -215,3 +306,27 @@ def test_logistic_hazards_are_about_a_cox_model(told):
     fitted = learner.fit(rows, rng=torch.Generator().manual_seed(0))
     own = concordance_rows(fitted.predict(told["later"].float()), told["held_out"].float()).mean()
     assert float(own) == pytest.approx(float(told["cox_c_index"]), abs=0.01)
+
+
+class Recorder(SklearnClassifier):
+    """Keeps what it is told of groups."""
+
+    def fit(self, rows, *, rng, groups=None):
+        TOLD.append(groups)
+        return super().fit(rows, rng=rng, groups=groups)
+
+
+TOLD = []
+
+
+def test_trials_of_a_row_and_of_a_patient_stay_together():
+    learner = HazardLearner(Recorder(HAZARDS["logistic-regression"](), 2, size=1), 3)
+    rows = torch.randn(4, 2, generator=_rng(0)), torch.tensor([2.5, -3.0, 0.5, -1.0])
+    patients, kept = torch.tensor([9, 7, 7, 7, 8]), torch.tensor([1, 2, 3, 4])
+    assert kept_together(learner, patients, kept)["groups"].tolist() == [7, 7, 7, 8]
+    learner.fit(rows, rng=_rng(0))
+    learner.fit(rows, rng=_rng(0), **kept_together(learner, patients, kept))
+    assert [told.tolist() for told in TOLD] == [
+        [0, 0, 0, 1, 1, 1, 2, 3],
+        [7, 7, 7, 7, 7, 7, 7, 8],
+    ]

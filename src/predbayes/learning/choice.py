@@ -129,7 +129,8 @@ def held_out(
 
 def kept_together(learner: LocalLearner, groups: Tensor | None, rows: Tensor) -> dict[str, Any]:
     """Return what `fit` is told of groups of some rows: nothing, if the learner leaves none out."""
-    if groups is None or not isinstance(learner, SklearnClassifier | SklearnRegressor):
+    drawing = SklearnClassifier | SklearnRegressor | HazardLearner
+    if groups is None or not isinstance(learner, drawing):
         return {}
     return {"groups": groups[rows]}
 

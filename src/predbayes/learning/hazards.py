@@ -13,11 +13,13 @@ Cox model, which has the same baseline and coefficients in log(-log(1 - h)) (All
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
+from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Hazards
 from predbayes.learning.local import LocalLearner, Predictor, Teller, teller_of
 from predbayes.learning.training import Rows, gather
@@ -36,8 +38,14 @@ class HazardLearner:
     learner: LocalLearner
     num_intervals: int
 
-    def fit(self, rows: Rows, *, rng: torch.Generator) -> FittedHazards:
-        """Fit the learner to the trials of all rows."""
+    def fit(
+        self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
+    ) -> FittedHazards:
+        """Fit the learner to the trials of all rows.
+
+        Trials of a row, and of rows of a group, as those of one patient, are drawn and left out
+        together by learners that draw rows.
+        """
         inputs, targets = gather(rows, rng=rng)
         Hazards(self.num_intervals).check(targets)
         row, interval = at_risk(targets, self.num_intervals).nonzero().unbind(1)
@@ -45,9 +53,11 @@ class HazardLearner:
             raise TrainingError("no row was seen for half of the first interval")
         happened = (targets[row] > 0) & (targets[row].ceil().long() - 1 == interval)
         trials = with_interval(inputs[row], interval, self.num_intervals)
-        return FittedHazards(
-            self.learner.fit((trials, happened.long()), rng=rng), self.num_intervals
-        )
+        options: Any = {}
+        if isinstance(self.learner, SklearnClassifier):
+            options["groups"] = row if groups is None else groups[row]
+        fitted = self.learner.fit((trials, happened.long()), rng=rng, **options)
+        return FittedHazards(fitted, self.num_intervals)
 
     def teller(self) -> Teller:
         """Return the learner of a gate: that of the classifier."""

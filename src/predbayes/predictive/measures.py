@@ -32,7 +32,9 @@ from predbayes.predictive.metrics import (
 from predbayes.predictive.risk import Figure, Risks, macro, t_quantile
 from predbayes.predictive.survival import (
     concordance_rows,
+    has_events,
     integrated_brier_rows,
+    is_seen_to_horizon,
     risk_gap_rows,
 )
 
@@ -73,6 +75,9 @@ class Measure:
     aim: float = -math.inf  # the best value; infinite where less, or more, is always better
     bounds: tuple[float, float] = (0.0, LARGEST)  # of the mean of the rows
     least_rows: int = 2  # that an interval needs
+    # Whether rows are such that it means something; None: they always are.
+    is_told: Callable[[Any, Tensor], bool] | None = None
+    by_odds: bool = False  # its interval is made on the scale of log odds
     needs_scale: bool = False  # undefined where the target was transformed
     headline: bool = False  # stands at the top of a report
     compared: bool = True  # stands in tables that compare predictors
@@ -106,10 +111,14 @@ class Measure:
 
         It is Student's. Rows that are never negative are skewed: few are far above the mean, and
         the mean of a sample without them is low and seems precise. Theirs is Student's of the
-        logarithm, which reaches farther up and covers better.
+        logarithm, which reaches farther up and covers better. Of a C-index it is that of its log
+        odds, which stays between 0 and 1.
         """
         reach = t_quantile(num_rows) * standard_error
-        if self.bounds[0] < 0 or mean <= 0:
+        if self.by_odds and 0 < mean < 1:
+            centre, far = math.log(mean / (1 - mean)), min(reach / (mean * (1 - mean)), _MAX_LOG)
+            ends = [1 / (1 + math.exp(-centre - side * far)) for side in (-1, 1)]
+        elif self.bounds[0] < 0 or mean <= 0:
             ends = [mean - reach, mean + reach]
         else:
             factor = math.exp(min(reach / mean, _MAX_LOG))
@@ -346,6 +355,10 @@ _TABLE = (
         "how often, of two rows, the one with the earlier event has the higher risk: .5 is chance "
         "and 1 perfect. Higher is better.",
         lambda predictive, targets, _: concordance_rows(predictive, targets),
+        # Numerics: sums of few digits may be of a little more than 1.
+        after=lambda mean: mean.clamp(0, 1),
+        is_told=has_events,
+        by_odds=True,
         family=Survival,
         aim=math.inf,
         bounds=(-1.0, 1.0),
@@ -358,6 +371,7 @@ _TABLE = (
         "squared distance of the probability to be without the event from the truth, averaged over "
         "time up to the horizon and corrected for rows that were no longer seen. Lower is better.",
         lambda predictive, targets, unit: integrated_brier_rows(predictive, targets, unit.ends),
+        is_told=is_seen_to_horizon,
         family=Survival,
         bounds=(0.0, 20.0),
         headline=True,
@@ -368,6 +382,7 @@ _TABLE = (
         "share of rows with the event by the horizon, by Kaplan and Meier, less the mean of the "
         "risks that were stated. It should be 0; below 0 risks are too high.",
         lambda predictive, targets, _: risk_gap_rows(predictive, targets),
+        is_told=is_seen_to_horizon,
         family=Survival,
         aim=0.0,
         bounds=(-20.0, 20.0),
@@ -414,9 +429,13 @@ def whole_values(
 def row_values(
     predictive: Predictive, targets: Tensor, unit: TargetUnit = STANDARD
 ) -> dict[str, Tensor]:
-    """Return the values by row, (B,), of each measure of the predictive's family, by name."""
+    """Return the values by row, (B,), of each measure of the predictive's family, by name.
+
+    What these rows cannot tell is left out.
+    """
     return {
         measure.name: measure.rows(predictive, targets, unit)
         for measure in row_measures(type(predictive), unit)
         if measure.rows is not None
+        and (measure.is_told is None or measure.is_told(predictive, targets))
     }

@@ -16,6 +16,13 @@ Each is a mean over rows. For the C-index a row's value is C + 2 (c_i - C n_i) /
 and n_i count the concordant and the comparable pairs that the row is in: its mean is C, and its
 spread is that of C (a ratio of two U-statistics). So intervals, and sums over sites, are those of
 any mean; over sites it is of pairs within a site.
+
+Two spreads would be too small where events are few, and are at least what follows, by moving rows
+away from their mean: that of the gap is that of events drawn from the stated risks, and that of the
+C-index that of one pair in 2 E told wrongly, with E events.
+
+Beyond what rows were seen for nothing can be estimated: `num_supported` says how many ends of
+intervals are within that.
 """
 
 from __future__ import annotations
@@ -34,6 +41,12 @@ from predbayes.predictive.families import Survival
 _LEAST_SEEN = 0.05  # no row stands for more than twenty
 _BLOCK = 1000  # rows that are paired with all others at a time
 
+FEWEST_AT_RISK = 5
+"""Rows that must reach an interval, for something to be said of its end."""
+
+FEWEST_EVENTS = 10
+"""With fewer the C-index is not told, and calibration not judged."""
+
 
 @dataclass(frozen=True, slots=True)
 class KaplanMeier:
@@ -42,7 +55,7 @@ class KaplanMeier:
     times: Tensor  # (K,) of events, ascending
     shares: Tensor  # (K,) just after them
     variances: Tensor  # (K,) of the logarithm, by Greenwood's formula
-    num_rows: int
+    ends: Tensor  # (N,) of all rows, ascending
 
     @classmethod
     def of(cls, times: Tensor, event: Tensor, *, censoring: bool = False) -> KaplanMeier:
@@ -52,13 +65,19 @@ class KaplanMeier:
         events come first, so they are no longer at risk of it.
         """
         happened = ~event if censoring else event
+        ends = times.double().sort().values
         at, count = torch.unique(times[happened].double(), return_counts=True)
-        reached = (times.double() >= at[:, None]).sum(1)
+        reached = len(ends) - torch.searchsorted(ends, at)
         if censoring:
-            reached = reached - ((times.double() == at[:, None]) & event).sum(1)
+            events = times[event].double().sort().values
+            reached -= torch.searchsorted(events, at, right=True) - torch.searchsorted(events, at)
         left = (1 - count.double() / reached).clamp_min(0)
         spread = count.double() / (reached * (reached - count).clamp_min(1))
-        return cls(at, left.cumprod(0), spread.cumsum(0), len(times))
+        return cls(at, left.cumprod(0), spread.cumsum(0), ends)
+
+    def at_risk(self, when: Tensor) -> Tensor:
+        """Return how many rows were seen until each of some times, or longer."""
+        return len(self.ends) - torch.searchsorted(self.ends, when.double())
 
     def before(self, when: Tensor) -> Tensor:
         """Return the share that is left just before each of some times."""
@@ -72,7 +91,8 @@ class KaplanMeier:
         """Return intervals of the share, made on the scale of log(-log).
 
         Before the first event, and once nobody is left, the formula has none: then they are that
-        of no event among all rows, and the end of that of the last share above 0.
+        of no event among the rows that were seen so long, and the end of that of the last share
+        above 0.
         """
         place = torch.searchsorted(self.times, when.double(), right=True)
         gone = self._at(place, self.shares, 1) == 0
@@ -81,7 +101,7 @@ class KaplanMeier:
         inside = share.clamp(1e-12, 1 - 1e-12).log()
         reach = (NormalDist().inv_cdf(0.5 + level / 2) * error / -inside).clamp_max(20.0)
         low, high = (inside * reach.exp()).exp(), (inside * (-reach).exp()).exp()
-        least = (1 - level) ** (1 / max(self.num_rows, 1))
+        least = (1 - level) ** (1 / self.at_risk(when).double())  # of nobody: 0
         low, high = torch.where(share < 1, low, least), torch.where(share < 1, high, 1.0)
         return torch.where(gone, 0.0, low), high
 
@@ -98,6 +118,32 @@ def kaplan_meier(targets: Tensor) -> KaplanMeier:
 
 def _seen(targets: Tensor) -> KaplanMeier:
     return KaplanMeier.of(targets.abs(), targets > 0, censoring=True)
+
+
+def num_supported(targets: Tensor, num_intervals: int) -> int:
+    """Return how many ends of intervals, from the first on, rows were seen long enough for.
+
+    The share that is seen until an end must be one that weights are made of, and `FEWEST_AT_RISK`
+    rows must reach its interval, unless nobody was lost from sight.
+    """
+    seen = _seen(targets)
+    ends = torch.arange(1, num_intervals + 1, dtype=torch.float64)
+    share = seen.before(ends)
+    reach = len(targets) - torch.searchsorted(seen.ends, ends - 1, right=True)
+    ok = (share >= _LEAST_SEEN) & ((reach >= FEWEST_AT_RISK) | (share == 1))
+    return int(ok.long().cumprod(0).sum())
+
+
+def is_seen_to_horizon(predictive: Survival, targets: Tensor) -> bool:
+    """Return whether rows were seen long enough for figures at the horizon."""
+    num = predictive.log_odds.shape[1]
+    return num_supported(targets, num) == num
+
+
+def has_events(predictive: Survival, targets: Tensor) -> bool:
+    """Return whether events are enough to say how well they are told apart."""
+    predictive.check(targets)
+    return int((targets > 0).sum()) >= FEWEST_EVENTS
 
 
 def log_risk(predictive: Survival) -> Tensor:
@@ -124,7 +170,21 @@ def concordance_rows(predictive: Survival, targets: Tensor) -> Tensor:
     if not float(comparable.sum()):
         return torch.full_like(risk, 0.5)
     index = float(concordant.sum() / comparable.sum())
-    return index + 2 * (concordant - index * comparable) / comparable.mean()
+    wrong = 1 / (2 * float(event.sum()))
+    least = math.sqrt(wrong * (1 - wrong) * len(targets) / float(event.sum()))
+    return _spread(index + 2 * (concordant - index * comparable) / comparable.mean(), least)
+
+
+def _spread(rows: Tensor, least: float) -> Tensor:
+    """Move rows away from their mean, so that their standard deviation is no less than that."""
+    if len(rows) < 2:
+        return rows
+    mean = rows.mean()
+    away = rows - mean
+    if float(away.std()) < 1e-12:  # all the same: to either side in turn
+        away = torch.arange(len(rows)).double() % 2
+        away = away - away.mean()
+    return mean + away * max(1.0, least / float(away.std())) if least else rows
 
 
 def brier_by_time(predictive: Survival, targets: Tensor) -> Tensor:
@@ -157,7 +217,8 @@ def risk_gap_rows(predictive: Survival, targets: Tensor) -> Tensor:
     """Return values by row, (B,), whose mean is the observed less the expected risk."""
     predictive.check(targets)
     weight = 1 / _seen(targets).before(targets.abs()).clamp_min(_LEAST_SEEN)
-    return (targets > 0) * weight - (1 - predictive.curve()[:, -1].double())
+    risk = 1 - predictive.curve()[:, -1].double()
+    return _spread((targets > 0) * weight - risk, float((risk * (1 - risk)).mean().sqrt()))
 
 
 def risk_groups(predictive: Survival, num_groups: int) -> list[Tensor]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from predbayes.errors import DataError, PlanError
 from predbayes.study.kit.draft import draft
+from predbayes.study.kit.review import check
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
+from predbayes.study.tables.check import site_problems
 from predbayes.study.tables.coding import code_targets
+from predbayes.study.tables.sitefile import SiteFile
 
 PLAN = """
 format = 1
@@ -122,3 +126,75 @@ class TestDraft:
     def test_refuses_a_column_that_is_not_there(self):
         with pytest.raises(PlanError, match="no column 'died'"):
             draft(self.frame, name="d", target="days", file="", event="died")
+
+    @pytest.mark.parametrize(
+        ("words", "codes"),
+        [
+            (("alive", "deceased"), ("alive", "deceased")),
+            (("well", "dead"), ("well", "dead")),
+            (("TRUE", "lost"), ("lost", "TRUE")),
+            (("Died", "survived"), ("survived", "Died")),
+            (("1", "2"), ("1", "2")),
+            (("0", "1"), ("0", "1")),
+        ],
+    )
+    def test_words_for_an_event_are_taken_for_it(self, words, codes):
+        frame = self.frame.assign(dead=[words[k % 2] for k in range(200)])
+        target = draft(frame, name="d", target="days", file="", event="dead").plan.target
+        assert target.codes == codes
+
+
+def patients(months, share=0.5):
+    rng = np.random.default_rng(0)
+    num = len(months)
+    return pd.DataFrame(
+        {
+            "age": rng.uniform(20, 80, num).round(3).astype(str),
+            "months": np.asarray(months).round(4).astype(str),
+            "relapse": np.where(rng.uniform(size=num) < share, "yes", "no"),
+        }
+    )
+
+
+class TestSiteCheck:
+    def said(self, tmp_path, months):
+        path = tmp_path / "rows.csv"
+        patients(months).to_csv(path, index=False)
+        own = SiteFile.loads("format = 1\nname = 'B'\n")
+        found = site_problems(Plan.loads(PLAN), own, path, 0)
+        return [one.text for one in found.findings if one.text.startswith("months")]
+
+    def test_times_up_to_the_horizon_are_fine(self, tmp_path):
+        assert self.said(tmp_path, np.linspace(0.1, 40, 300)) == []
+
+    def test_times_in_another_unit(self, tmp_path):
+        first, last = self.said(tmp_path, np.linspace(0.1, 40, 300) / 12)
+        assert "nearly all times are within the first interval" in first
+        assert "are they in months?" in first
+        assert "fewer than 5 rows are seen in the last interval" in last
+
+    def test_times_that_end_early(self, tmp_path):
+        half, last = self.said(tmp_path, np.linspace(0.1, 11, 300))
+        assert "no time is in the second half of the horizon of 36 months" in half
+        assert "only repeats the hazards of the intervals before" in last
+
+    def test_few_rows_in_the_last_interval(self, tmp_path):
+        times = np.concatenate([np.linspace(0.1, 11, 300), [30, 31, 32, 33]])
+        (last,) = self.said(tmp_path, times)
+        assert "Some intervals may have nobody at risk" in last
+        assert self.said(tmp_path, [*times, 34]) == []
+
+
+class TestPlanCheck:
+    def poor(self, tmp_path, months):
+        patients(months, share=1.0).to_csv(tmp_path / "rows.csv", index=False)
+        plan = Plan.loads(PLAN.replace("labelled = 30", 'file = "rows.csv"\nlabelled = 30'))
+        found = check(plan, tmp_path)
+        return [one.text for one in found if "in the intervals" in one.text]
+
+    def test_intervals_with_few_events_are_named(self, tmp_path):
+        # Many events altogether.
+        months = np.concatenate([np.linspace(0.1, 5.9, 200), [7, 8, 9], np.linspace(13, 35, 50)])
+        (poor,) = self.poor(tmp_path, months)
+        assert "fewer than 5 events of reference rows are in the intervals 6 to 12 months" in poor
+        assert self.poor(tmp_path, [*months, 10, 11]) == []

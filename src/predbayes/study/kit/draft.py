@@ -367,6 +367,9 @@ def _target(cells: _Cells) -> tuple[Target, list[str]]:
     return Target(name=cells.name, task="classification", classes=tuple(distinct)), notes
 
 
+_EVENT_WORDS = frozenset({"dead", "death", "deceased", "died", "event", "true", "yes", "y"})
+
+
 def _survival(
     times: _Cells,
     events: _Cells | None,
@@ -385,6 +388,8 @@ def _survival(
             f"--event {name}: has {len(codes)} different values, and must have two: one for rows "
             "last seen without the event, one for the event"
         )
+    # Numbers stay in their order: 0 and 1, and 1 and 2, both have the event last.
+    codes = sorted(codes, key=lambda word: word.strip().casefold() in _EVENT_WORDS)
     words = dict(zip(codes, (False, True), strict=True))
     plain = [w if w in words else w.removesuffix(".0") for w in events.words]
     happened = np.array([words.get(word, False) for word in plain])

@@ -360,10 +360,20 @@ def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
             f"target: no reference row has the event by the last of times; are the codes of "
             f"{plan.target.event!r} {plan.target.codes[0]!r} and {plan.target.codes[1]!r}?"
         )
-    elif num_events < MIN_EVENTS * plan.num_outputs:
+        return
+    counts = torch.bincount((targets[targets > 0].ceil() - 1).long(), minlength=plan.num_outputs)
+    starts = (0.0, *plan.target.times)
+    poor = [
+        f"{start:g} to {end:g}"
+        for start, end, count in zip(starts, plan.target.times, counts.tolist(), strict=False)
+        if count < MIN_EVENTS
+    ]
+    if poor:
+        more = f" and {len(poor) - MAX_LISTED} more" if len(poor) > MAX_LISTED else ""
         yield warning(
-            f"target: {num_events} events in reference rows are few for {plan.num_outputs} "
-            f"intervals; with {MIN_EVENTS} or more in each of them curves can be checked"
+            f"target: fewer than {MIN_EVENTS} events of reference rows are in the intervals "
+            f"{', '.join(poor[:MAX_LISTED])}{more} {plan.target.unit}".rstrip()
+            + "; make them wider, so that curves can be learnt and checked"
         )
 
 

@@ -185,7 +185,7 @@ def survival_curves(curves: Curves, unit: str) -> str:
                 label=f"{group.name}, stated",
             )
             axes.errorbar(
-                curves.times,
+                curves.times[: len(group.observed)],
                 [one.value for one in group.observed],
                 _errors(group.observed, 1.0),
                 color=_INK,
@@ -206,8 +206,9 @@ def survival_curves(curves: Curves, unit: str) -> str:
 def brier_over_time(curves: Curves, unit: str) -> str:
     """Draw the Brier score at the end of each interval, beside that of one curve for all."""
     with _drawing(4.6, 2.6) as (figure, (axes,)):
+        times = curves.times[: len(curves.brier)]
         axes.errorbar(
-            curves.times,
+            times,
             [one.value for one in curves.brier],
             _errors(curves.brier, 1.0),
             color=_LINE,
@@ -218,7 +219,7 @@ def brier_over_time(curves: Curves, unit: str) -> str:
             label="the model",
         )
         axes.plot(
-            curves.times,
+            times,
             curves.brier_of_all,
             color=_QUIET,
             linewidth=1.2,

@@ -331,6 +331,7 @@ def _figures(
         drawings["importance"] = _importance(result)
     if result.curves is not None:
         drawings["survival"] = figures.survival_curves(result.curves, unit)
+    if result.curves is not None and result.curves.brier:
         drawings["brier"] = figures.brier_over_time(result.curves, unit)
     if result.coverage is not None:
         drawings["pit"] = figures.pit(result.coverage)

@@ -83,13 +83,23 @@ def _of_numbers(found: AtSites) -> str:
 
 
 def _of_times(found: AtSites) -> str:
-    gap, index = found.pooled.metrics["risk_gap"], found.pooled.metrics["c_index"]
+    metrics = found.pooled.metrics
+    index = metrics.get("c_index")
+    told = f"; C-index {plain(index.value, 3)}" if index else ""
+    if "risk_gap" not in metrics:
+        return f"NLL {plain(metrics['nll'].value, 3)}{told}. {_NOT_SEEN}"
+    gap = metrics["risk_gap"]
     fits = "no more than chance would give" if gap.low <= 0 <= gap.high else "more than by chance"
     return (
         f"by the horizon the observed risk less the stated one is {100 * gap.value:+.1f} points "
-        f"(95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}), {fits}; C-index "
-        f"{plain(index.value, 3)}."
+        f"(95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}), {fits}{told}."
     )
+
+
+_NOT_SEEN = (
+    "At some site hardly a row was seen to the horizon, so risks are not compared with what "
+    "happened."
+)
 
 
 _OF_TASK = {"classification": _of_classes, "regression": _of_numbers, "survival": _of_times}

@@ -161,7 +161,7 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     if num_rows < fewest_rows(plan):
         raise UploadError(f"it is of fewer rows than {fewest_rows(plan)}, the least there may be")
     measures = {measure.name: measure for measure in measures_of(plan)}
-    known = {name for name, measure in measures.items() if not measure.later}
+    known = {name for name, m in measures.items() if not m.later and m.is_told is None}
     if not known <= evaluation.metrics.keys() <= measures.keys():
         raise UploadError(f"its metrics are not {', '.join(sorted(measures))}")
     for name, sums in evaluation.metrics.items():
@@ -213,7 +213,8 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         bins=_bins([evaluation.bins for _, evaluation in found.values() if evaluation.bins]),
         risks=pooled_risks(plan, told),
         groups=groups,
-        group_words=words_of(pooled_looks(groups), len(groups)),
+        # Of times sites send no sums that tell the model from how long rows were seen.
+        group_words="" if plan.survival else words_of(pooled_looks(groups), len(groups)),
         public=len(found) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
     )
 
@@ -253,7 +254,8 @@ def _added(summed: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
             squares=math.fsum(metrics[name].squares or 0.0 for metrics in summed),
         )
         for name in summed[0]
-        if all(name in metrics for metrics in summed)  # earlier versions have fewer
+        # Earlier versions have fewer, and so have sites whose rows cannot tell.
+        if all(name in metrics for metrics in summed)
     }
 
 

@@ -14,8 +14,10 @@ would tell more, and a plan must not have them.
 
 Differences between groups are looked for where they mean something for a person: whether events
 come as often as stated, and whether they are told apart as well as elsewhere (AUROC); without an
-event, whether the NLL is that of the other rows. So many looks find something by chance alone; what
-is said allows for that (Holm, 1979).
+event, whether the NLL is that of the other rows. The NLL of times to an event grows with how long
+rows were seen; of those it is whether events come as often as hazards say of the time that rows
+were seen. So many looks find something by chance alone; what is said allows for that (Holm,
+1979).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from predbayes.predictive.families import Categorical, Predictive
+from predbayes.predictive.families import Categorical, Predictive, Survival
 from predbayes.predictive.metrics import nll_rows
 from predbayes.predictive.risk import Figure, auroc_error
 from predbayes.predictive.risk import Risks as RowRisks
@@ -44,6 +46,9 @@ ALPHA = 0.05
 _NEAR = 1e-6  # of a scale, by which float32 may miss the begin of a range
 _TOLD = ("nll", "brier", "rmse", "mae", "auroc")
 """Of a group; shares of rows are left out, because they count few misses."""
+
+_OF_TIMES = ("c_index", "risk_gap")
+"""Of a group, where there are times: the NLL differs with how long rows were seen."""
 
 _OF_EVENT = ("auroc", "slope", "observed_expected")
 """Of a group, where there is an event: losses differ with how common it is."""
@@ -103,9 +108,13 @@ def shown(counts: Tensor, min_cell: int, least: int) -> list[bool]:
 
 
 def class_counts(plan: Plan, group: Tensor, targets: Tensor, num_groups: int) -> Tensor:
-    """Return rows by group and, of two classes, by class, (G, C): what is told is no finer."""
-    num_classes = 2 if len(plan.event_indices) == 1 else 1
-    place = num_classes * group + (targets.long() if num_classes == 2 else 0)
+    """Return rows by group and, of two classes, by class, (G, C): what is told is no finer.
+
+    Of a survival the classes are rows without the event, and with it.
+    """
+    num_classes = 2 if len(plan.event_indices) == 1 or plan.survival else 1
+    of_class = (targets > 0).long() if plan.survival else targets.long()
+    place = num_classes * group + (of_class if num_classes == 2 else 0)
     return torch.bincount(place, minlength=num_groups * num_classes).reshape(-1, num_classes)
 
 
@@ -145,7 +154,8 @@ def _scores(
     if len(plan.event_indices) != 1:
         scores = score(plan, predictive, targets)
         assert scores is not None  # a group that is told of has rows
-        metrics = {of: scores.metrics[of] for of in _TOLD if of in scores.metrics}
+        told = _OF_TIMES if plan.survival else _TOLD
+        metrics = {of: scores.metrics[of] for of in told if of in scores.metrics}
         return GroupScores(column=column, name=name, num_rows=num_rows, metrics=metrics)
     assert isinstance(predictive, Categorical)
     rows = RowRisks.of(predictive, targets, plan.event_indices[0])
@@ -174,11 +184,26 @@ def _looks(
         there = RowRisks(every.log_odds[others], every.event[others])
         if here.is_mixed and there.is_mixed:
             yield _area_look(name, here, there)
+    elif isinstance(predictive, Survival):
+        yield _hazard_look(name, predictive[rows], targets[rows])
     elif int(others.sum()) > 1:
         losses = nll_rows(predictive, targets)
         found = scipy.stats.ttest_ind(losses[rows], losses[others], equal_var=False)
         worse = "higher" if float(losses[rows].mean() - losses[others].mean()) > 0 else "lower"
         yield Look(f"in {name} the NLL is {worse} than elsewhere", float(found.pvalue))
+
+
+def _hazard_look(name: str, predictive: Survival, targets: Tensor) -> Look:
+    """Look whether events are as many as cumulative hazards say of the time that rows were seen.
+
+    The difference is a martingale whatever rows were seen for, and its variance that sum as well.
+    Within an interval the rate is taken as constant.
+    """
+    rates = torch.nn.functional.softplus(predictive.log_odds.double())  # -log(1 - hazard)
+    times = targets.abs().double()[:, None]
+    seen = (times - torch.arange(rates.shape[1])).clamp(0, 1)
+    expected = float((rates * seen).sum())
+    return calibration_look(name, int((targets > 0).sum()), expected, expected)
 
 
 def calibration_look(name: str, num_events: int, expected: float, var: float) -> Look:

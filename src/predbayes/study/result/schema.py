@@ -126,18 +126,19 @@ class RiskGroup(Section):
     name: str
     num_rows: int
     stated: tuple[Finite, ...]  # mean probability to reach the end of each interval
-    observed: tuple[Estimate, ...]  # by Kaplan and Meier
-    fits: bool  # whether the two agree at the horizon, as far as chance allows
+    observed: tuple[Estimate, ...]  # by Kaplan and Meier, as far as rows were seen
+    fits: bool  # whether the two agree at the last of these, as far as chance allows
 
 
 class Curves(Section):
     """How predicted times to an event compare with observed ones."""
 
     times: tuple[Finite, ...]  # ends of the intervals, in the target's unit
-    gap: Estimate  # observed less stated risk at the last of them
-    brier: tuple[Estimate, ...]  # at these ends
+    gap: Estimate | None  # observed less stated risk at the last, if rows were seen so long
+    brier: tuple[Estimate, ...]  # at these ends, as far as rows were seen
     brier_of_all: tuple[Finite, ...]  # of the curve of all rows together
     groups: tuple[RiskGroup, ...]  # the lowest risks first
+    unsure: str = ""  # why nothing may be concluded; empty: something may
 
 
 class AtThreshold(Section):

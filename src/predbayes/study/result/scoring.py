@@ -259,7 +259,9 @@ def verdict(
         )
     nothing = _IN_PART if cautions else _NOTHING
     if isinstance(shown, Curves):
-        return True, _survival_verdict(plan, shown, num_scored, nothing)
+        if shown.unsure or shown.gap is None:
+            return False, f"Calibration cannot be judged: {shown.unsure}."
+        return True, _survival_verdict(plan, shown, shown.gap, num_scored, nothing)
     if isinstance(shown, Reliability):
         return True, _classification_verdict(shown, num_scored, nothing)
     return True, _regression_verdict(shown, num_scored, nothing)
@@ -325,8 +327,10 @@ def _classification_verdict(reliability: Reliability, num_rows: int, nothing: st
     return f"The probabilities are not quite right: on {num_rows:,} scored rows {shown}."
 
 
-def _survival_verdict(plan: Plan, curves: Curves, num_rows: int, nothing: str) -> str:
-    gap, horizon = curves.gap, f"{plan.target.times[-1]:g} {plan.target.unit}".strip()
+def _survival_verdict(
+    plan: Plan, curves: Curves, gap: Estimate, num_rows: int, nothing: str
+) -> str:
+    horizon = f"{plan.target.times[-1]:g} {plan.target.unit}".strip()
     shown = (
         f"by {horizon} the observed risk less the stated one is {100 * gap.value:+.1f} points "
         f"(95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})"

@@ -68,6 +68,11 @@ _NOT_COMPARED = (
     "Your own model was not compared: give --home, the folder that `predbayes site train` wrote."
 )
 
+_NOT_SEEN = (
+    "Hardly a held-out row was seen to the horizon, so nothing is said of the risks at it, and "
+    "models are compared by NLL alone."
+)
+
 Name = Literal["own", "simple", "adopted", "global"]
 """The models that a site can choose from."""
 
@@ -281,11 +286,13 @@ def cross_adjusted(
 def losses(plan: Plan, predictive: Predictive, targets: Tensor) -> dict[str, Tensor]:
     """Row by row what a site would lose: ``nll``, and ``error``.
 
-    That is a wrong class, the square of a number's error, or the integrated Brier score.
+    That is a wrong class, the square of a number's error, or the integrated Brier score, which
+    there is not where rows were not seen to the horizon.
     """
     values = row_values(plan, predictive, targets)
     if plan.survival:
-        return {"nll": values["nll"], "error": values["integrated_brier"]}
+        found = {"nll": values["nll"], "error": values.get("integrated_brier")}
+        return {name: rows for name, rows in found.items() if rows is not None}
     error = 1 - values["accuracy"] if plan.classification else values["rmse"]
     return {"nll": values["nll"], "error": error}
 
@@ -308,6 +315,8 @@ def _compared(
     choice, advice = advise(
         len(targets), minus_own if "own" in rivals else None, adopted_minus_global
     )
+    if plan.survival and scores and not any("risk_gap" in s.metrics for s in scores.values()):
+        advice = f"{advice} {_NOT_SEEN}"
     return Comparison(
         site=site,
         number=model.number,
@@ -397,12 +406,12 @@ def advise(
             f"Keep your own model: {num_held_out} held-out rows are too few to tell whether the "
             f"{study} model is better, and {MIN_TO_COMPARE} are the least."
         )
-    nll, error = minus_own[study]["nll"], minus_own[study]["error"]
+    nll, error = minus_own[study]["nll"], minus_own[study].get("error")
     rows = f"on {num_held_out} held-out rows"
     said = f"(NLL of the {study} model minus yours: {_said(nll)})"
     if nll.low > 0:
         return "own", f"Keep your own model: {rows} it is better alone {said}."
-    if error.low > 0:
+    if error is not None and error.low > 0:
         return "own", f"Keep your own model: {rows} the {study} model errs more {said}."
     if nll.high < 0:
         return study, f"Use the {study} model: {rows} it is better than your own {said}."

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from predbayes.errors import DataError
+from predbayes.predictive.survival import FEWEST_AT_RISK
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments
 from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
@@ -51,6 +53,7 @@ MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
 
 _FEW_KNOWN = 0.5
+_MOST_IN_FIRST = 0.9  # of times, within the first interval of a survival
 _BECOMES = {
     Kind.UNLISTED: ", which become `other`",
     Kind.OUTSIDE: ", which become its nearest end",
@@ -393,6 +396,31 @@ def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
         yield warning(
             f"{plan.target.event}: every row has the event; are rows that were last seen without "
             "it left out?"
+        )
+    yield from _follow_up(plan, targets.abs().double())
+
+
+def _follow_up(plan: Plan, times: Tensor) -> Iterator[Finding]:
+    """Whether times, in intervals, are in the plan's unit and reach its horizon."""
+    target, num = plan.target, plan.num_outputs
+    ends = f"{target.times[0]:g}", f"{target.times[-1]:g} {target.unit}".rstrip()
+    middle = float(np.interp(target.times[-1] / 2, (0.0, *target.times), range(num + 1)))
+    in_unit = f"in {target.unit or 'the unit of the plan'}"
+    if float((times <= 1).double().mean()) > _MOST_IN_FIRST:
+        yield warning(
+            f"{target.name}: nearly all times are within the first interval, which ends at "
+            f"{ends[0]}, of a horizon of {ends[1]}; are they {in_unit}?"
+        )
+    elif not bool((times > middle).any()):
+        yield warning(
+            f"{target.name}: no time is in the second half of the horizon of {ends[1]}; are they "
+            f"{in_unit}?"
+        )
+    if int((times > num - 1).sum()) < FEWEST_AT_RISK:
+        yield warning(
+            f"{target.name}: fewer than {FEWEST_AT_RISK} rows are seen in the last interval. Some "
+            "intervals may have nobody at risk: there this site's model only repeats the hazards "
+            "of the intervals before, and no figure at the horizon will be told of its rows"
         )
 
 
