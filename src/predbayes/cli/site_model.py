@@ -151,6 +151,7 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     """Print a line for each model and a column for each measure, with intervals of 95 %."""
     from predbayes.predictive.measures import MEASURES
     from predbayes.study.report.report import with_interval
+    from predbayes.study.result.scoring import measures_of
 
     lines = list(scores)
     shown = [m for m in MEASURES.values() if any(m.name in found.metrics for _, found in lines)]
@@ -163,6 +164,9 @@ def _show_scores(plan: Plan, scores: Iterable[tuple[str, Scores]]) -> None:
     for line in table:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         say("  ".join(padded).rstrip())
+    untold = [m.label for m in measures_of(plan) if m.is_told is not None and m not in shown]
+    if untold:
+        say(f"not told, for too few events or rows seen to the horizon: {', '.join(untold)}")
 
 
 def _show_risks(plan: Plan, predictive: Predictive, targets: Tensor) -> None:
