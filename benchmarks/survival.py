@@ -58,6 +58,7 @@ from predbayes.study.result.schema import Scores
 from predbayes.study.site.training import SiteRows, make_upload
 from predbayes.summand import fold
 
+FIRST_SEED = 2  # 0 and 1 were looked at while pools were chosen
 NUM_SEEDS = 10
 LEARNER = "logistic-regression"
 NUM_SITES = 3
@@ -77,7 +78,7 @@ def run(seeds: int = NUM_SEEDS) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name, table in tables().items():
         for split in ("alike", "sorted"):
-            found = [one_seed(table, split, seed) for seed in range(seeds)]
+            found = [one_seed(table, split, seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds)]
             figures[f"{name}, {split}"] = summary = summarised(found)
             for predictor, line in summary.items():
                 print(f"{name}, {split}: {predictor:15} {_line(line)}", flush=True)
