@@ -186,7 +186,7 @@ def draft(
     columns: dict[str, Number | Category] = {}
     left_out = []
     for column in cells.values():
-        if column.name in (target, event):
+        if column.name == target or (event and column.name == event):
             continue
         guess = _guess(column)
         if isinstance(guess, str):
