@@ -256,7 +256,7 @@ def test_a_learner_must_return_a_predictive(world):
         def predict(self, inputs):
             return inputs
 
-    with pytest.raises(TrainingError, match="must return a Categorical or a Gaussian"):
+    with pytest.raises(TrainingError, match="must return a Categorical, a Gaussian or a Survival"):
         run(Pooled(Sloppy(), BetaPool(), send="predictions"), InProcess(sites), reference, seed=0)
 
 

@@ -10,10 +10,10 @@ import torch
 
 from predbayes.errors import PoolError
 from predbayes.exchange.upload import from_arrays, to_arrays
-from predbayes.learning.choice import kept_together
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.hazards import HazardLearner
 from predbayes.learning.likelihood import Hazards
+from predbayes.learning.local import kept_together
 from predbayes.learning.named import HAZARDS
 from predbayes.predictive.families import Categorical, Survival, at_risk, average
 from predbayes.predictive.measures import MEASURES, row_values

@@ -7,7 +7,7 @@ import typer
 from predbayes.cli import site_check, site_model, site_survey, site_train, site_verify
 
 app = typer.Typer(
-    help="Take part in a study: survey, check, approve, train, verify, adopt.",
+    help="Take part: survey, check, approve, train, verify, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )

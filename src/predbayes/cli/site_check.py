@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 DEFAULT_SITE = Path("site.toml")
 
+NameOption = Annotated[
+    str | None, typer.Option(help="With --suggest: the site's name in the study.")
+]
+SuggestOption = Annotated[
+    bool, typer.Option("--suggest", help="Draft site.toml from the site's table.")
+]
+
 _WIDTH = 13  # of the words before what the plan asks
 
 
@@ -34,12 +41,8 @@ def check_command(
     kit: KitArgument,
     data: DataArgument,
     site_file: SiteOption = DEFAULT_SITE,
-    name: Annotated[
-        str | None, typer.Option(help="With --suggest: the site's name in the study.")
-    ] = None,
-    suggest: Annotated[
-        bool, typer.Option("--suggest", help="Draft site.toml from the site's table.")
-    ] = False,
+    name: NameOption = None,
+    suggest: SuggestOption = False,
     show_values: Annotated[
         bool,
         typer.Option(

@@ -10,7 +10,14 @@ import typer
 import predbayes.study
 from predbayes.cli.plan import PlanFile, plan_file
 from predbayes.cli.show import DataArgument, SiteOption, require_place, say
-from predbayes.cli.site_check import DEFAULT_SITE, draft_site, site_log, site_option
+from predbayes.cli.site_check import (
+    DEFAULT_SITE,
+    NameOption,
+    SuggestOption,
+    draft_site,
+    site_log,
+    site_option,
+)
 from predbayes.cli.site_train import held_back, read_key, read_site
 from predbayes.errors import StudyError
 from predbayes.study.wording import counted, quoted
@@ -23,14 +30,10 @@ def survey_command(
         Path | None, typer.Option(metavar="FILE", help="The survey, for the coordinator.")
     ] = None,
     site: SiteOption = DEFAULT_SITE,
-    name: Annotated[
-        str | None, typer.Option(help="With --suggest: the site's name in the study.")
-    ] = None,
-    suggest: Annotated[
-        bool, typer.Option("--suggest", help="Draft site.toml from the site's table.")
-    ] = False,
+    name: NameOption = None,
+    suggest: SuggestOption = False,
 ) -> None:
-    """Tell what your columns are like: a file to read, approve and hand over."""
+    """Tell what your columns are like, in a file to approve."""
     from predbayes.study.site.survey import write_survey
 
     with site_log(site).during("survey", table=data.name, suggest=suggest or None) as what:

@@ -25,7 +25,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.hazards import HazardLearner
-from predbayes.learning.local import LocalLearner
+from predbayes.learning.local import LocalLearner, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import split
@@ -125,14 +125,6 @@ def held_out(
         for (out, seen), own in zip(parts, split(rng, len(parts)), strict=True)
     ]
     return in_row_order(parts, predictives)
-
-
-def kept_together(learner: LocalLearner, groups: Tensor | None, rows: Tensor) -> dict[str, Any]:
-    """Return what `fit` is told of groups of some rows: nothing, if the learner leaves none out."""
-    drawing = SklearnClassifier | SklearnRegressor | HazardLearner
-    if groups is None or not isinstance(learner, drawing):
-        return {}
-    return {"groups": groups[rows]}
 
 
 def _held_out_losses(

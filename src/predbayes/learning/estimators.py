@@ -37,7 +37,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,8 @@ class SklearnClassifier:
     size: int = 10
     smoothing: float = 1.0
     calibrated: bool = False
+
+    keeps_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _require_estimator(self.estimator, self.size)
@@ -189,6 +191,8 @@ class SklearnRegressor:
     estimator: Any
     size: int = 10
     discreet: bool = False
+
+    keeps_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _require_estimator(self.estimator, self.size)

@@ -13,15 +13,14 @@ Cox model, which has the same baseline and coefficients in log(-log(1 - h)) (All
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
-from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.likelihood import Hazards
-from predbayes.learning.local import LocalLearner, Predictor, Teller, teller_of
+from predbayes.learning.local import LocalLearner, Predictor, Teller, kept_together, teller_of
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical, Survival, at_risk
 
@@ -38,6 +37,8 @@ class HazardLearner:
     learner: LocalLearner
     num_intervals: int
 
+    keeps_groups: ClassVar[bool] = True
+
     def fit(
         self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
     ) -> FittedHazards:
@@ -53,10 +54,9 @@ class HazardLearner:
             raise TrainingError("no row was seen for half of the first interval")
         happened = (targets[row] > 0) & (targets[row].ceil().long() - 1 == interval)
         trials = with_interval(inputs[row], interval, self.num_intervals)
-        options: Any = {}
-        if isinstance(self.learner, SklearnClassifier):
-            options["groups"] = row if groups is None else groups[row]
-        fitted = self.learner.fit((trials, happened.long()), rng=rng, **options)
+        own = torch.arange(len(targets)) if groups is None else groups
+        together = kept_together(self.learner, own, row)
+        fitted = self.learner.fit((trials, happened.long()), rng=rng, **together)
         return FittedHazards(fitted, self.num_intervals)
 
     def teller(self) -> Teller:

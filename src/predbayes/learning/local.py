@@ -52,6 +52,22 @@ class LocalLearner(Protocol):
         """Learn from a site's rows."""
 
 
+@runtime_checkable
+class KeepsGroups(Protocol):
+    """A learner that draws rows, or leaves some out, and can be told which belong together."""
+
+    @property
+    def keeps_groups(self) -> bool:
+        """True: `fit` takes ``groups``, a number for each row."""
+
+
+def kept_together(learner: object, groups: Tensor | None, rows: Tensor) -> dict[str, Any]:
+    """Return what `fit` is told of groups of some rows: nothing, if the learner leaves none out."""
+    if groups is None or not isinstance(learner, KeepsGroups):
+        return {}
+    return {"groups": groups[rows]}
+
+
 @dataclass(frozen=True, slots=True)
 class Teller:
     """A learner that tells a site's own rows from contrast rows, which are its class 0.

@@ -132,10 +132,8 @@ def _on_grid(values: Tensor, most: float) -> Tensor:
     return whole
 
 
-_COSINES = (torch.arange(2**_TABLE_BITS, dtype=torch.float64) + 0.5) * (
-    2 * math.pi / 2**_TABLE_BITS
-)
-_COSINES = (_COSINES.cos() * 2**_BITS).round()
+_ANGLES = (torch.arange(2**_TABLE_BITS, dtype=torch.float64) + 0.5) * 2 * math.pi / 2**_TABLE_BITS
+_COSINES = (_ANGLES.cos() * 2**_BITS).round()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +238,8 @@ class Moments:
 
     def head(self) -> MomentsHead:
         """Return the model of the scale with the most evidence."""
-        return max((_fit(self, index) for index in range(len(self.features.scales))), key=_evidence)
+        heads = [_fit(self, index) for index in range(len(self.features.scales))]
+        return max(heads, key=lambda head: head.evidence)
 
 
 def _require_bounded(targets: Tensor) -> None:
@@ -308,10 +307,6 @@ def _with_absent(log_probs: Tensor, there: Tensor) -> Tensor:
     absent = min(1e-3, 0.5 / max(1, num_absent))
     shares = torch.where(there, 1 - absent * num_absent, absent).log()
     return torch.where(there, log_probs, 0.0) + shares
-
-
-def _evidence(head: MomentsHead) -> float:
-    return head.evidence
 
 
 def _fit(moments: Moments, index: int) -> MomentsHead:

@@ -146,7 +146,7 @@ def has_events(predictive: Survival, targets: Tensor) -> bool:
     return int((targets > 0).sum()) >= FEWEST_EVENTS
 
 
-def log_risk(predictive: Survival) -> Tensor:
+def cumulative_hazard(predictive: Survival) -> Tensor:
     """Return the cumulative hazard at the horizon, (B,): it orders rows as the risk does."""
     return torch.nn.functional.softplus(predictive.log_odds.double()).sum(1)
 
@@ -154,7 +154,7 @@ def log_risk(predictive: Survival) -> Tensor:
 def concordance_rows(predictive: Survival, targets: Tensor) -> Tensor:
     """Return values by row, (B,), whose mean is the C-index; without a comparable pair 1/2."""
     predictive.check(targets)
-    risk, times, event = log_risk(predictive), targets.abs().double(), targets > 0
+    risk, times, event = cumulative_hazard(predictive), targets.abs().double(), targets > 0
     concordant, comparable = (torch.zeros(len(targets), dtype=torch.float64) for _ in range(2))
     for start in range(0, len(targets), _BLOCK):
         rows = torch.arange(start, min(start + _BLOCK, len(targets)))
@@ -223,6 +223,6 @@ def risk_gap_rows(predictive: Survival, targets: Tensor) -> Tensor:
 
 def risk_groups(predictive: Survival, num_groups: int) -> list[Tensor]:
     """Deal rows into groups of rising risk and about equal size."""
-    order = log_risk(predictive).argsort(stable=True)
+    order = cumulative_hazard(predictive).argsort(stable=True)
     bounds = [math.floor(k * len(order) / num_groups) for k in range(num_groups + 1)]
     return [order[a:b] for a, b in itertools.pairwise(bounds)]

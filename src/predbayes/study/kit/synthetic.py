@@ -57,11 +57,12 @@ def draw_rows(plan: Plan, surveys: Sequence[Survey], num_rows: int, seed: int) -
         seed: Of the draw; another one gives other rows.
     """
     told = sorted(surveys, key=lambda survey: survey.site)  # in whatever order they are given
-    shared = _pooled([(one.rows, _correlations(plan, one)) for one in told])
+    correlations = [_correlations(plan, one) for one in told]
+    shared = _pooled([(one.rows, own) for one, own in zip(told, correlations, strict=True)])
     rng = generator(seed, "synthetic reference rows")
     parts = []
-    for survey, num in zip(told, _allotted([one.rows for one in told], num_rows), strict=True):
-        own = _correlations(plan, survey)
+    numbers = _allotted([one.rows for one in told], num_rows)
+    for survey, own, num in zip(told, correlations, numbers, strict=True):
         matrix = _sound(np.where(np.isnan(own), shared, own))
         normals = torch.randn(num, len(matrix), generator=rng, dtype=torch.float64)
         levels = torch.special.ndtr(normals @ torch.from_numpy(_root(matrix)).T).numpy()

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.choice import choose, is_worse, kept_together, row_losses
+from predbayes.learning.choice import choose, is_worse, row_losses
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.hazards import HazardLearner
+from predbayes.learning.local import kept_together
 from predbayes.learning.named import BY_TASK, CALIBRATED
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk

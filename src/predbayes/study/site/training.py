@@ -47,7 +47,7 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
 from predbayes.learning.checkpoint import Checkpoint
-from predbayes.learning.choice import Choice, kept_together
+from predbayes.learning.choice import Choice
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.local import (
     LocalLearner,
@@ -55,6 +55,7 @@ from predbayes.learning.local import (
     SGHMCLearner,
     Teller,
     TellsApart,
+    kept_together,
     teller_of,
 )
 from predbayes.learning.named import AUTO
