@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -27,12 +26,6 @@ def predbayes(*arguments, **options):
     )
 
 
-def cpu_of_children() -> float:
-    """Seconds of CPU of all processes that this one has started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 class TestHelp:
     def test_it_imports_nothing_heavy(self):
         code = (
@@ -45,28 +38,6 @@ class TestHelp:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-
-    @pytest.mark.parametrize("command", ["plan new r.csv --target b", "site key B", "study key"])
-    def test_commands_that_need_no_torch_do_not_load_it(self, command, tmp_path):
-        (tmp_path / "r.csv").write_text("a;b\n" + "1,5;x\n2,5;y\n" * 20)
-        code = (
-            f"import sys\nsys.argv = ['predbayes', *{command.split()!r}]\n"
-            "from predbayes.cli.app import main\n"
-            "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n"
-            "assert 'torch' not in sys.modules\n"
-        )
-        options = {"cwd": tmp_path, "capture_output": True, "text": True}
-        done = subprocess.run([sys.executable, "-c", code], **options)
-        assert done.returncode == 0, done.stderr
-
-    def test_it_takes_less_than_half_a_second_of_cpu(self):
-        """Not of the clock, and the least of five: what else the machine does only adds."""
-        seconds = []
-        for _ in range(5):
-            began = cpu_of_children()
-            assert predbayes("--help").returncode == 0
-            seconds.append(cpu_of_children() - began)
-        assert 0 < min(seconds) < 0.5
 
     @pytest.mark.parametrize(
         ("mistyped", "meant"),
