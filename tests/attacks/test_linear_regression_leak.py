@@ -81,6 +81,8 @@ def test_linear_regression_sends_one_variance(regression):
     [
         *(("regression", n) for n in ("network", "linear-regression", "random-forest")),
         *(("regression", n) for n in ("gaussian-process", "gradient-boosting", "small-network")),
+        *(("regression", n) for n in ("lightgbm", "xgboost")),
+        *(("classification", n) for n in ("lightgbm", "xgboost")),
         *(("classification", n) for n in ("network", "logistic-regression", "random-forest")),
         *(("classification", n) for n in ("gaussian-process", "gradient-boosting")),
         ("classification", "small-network"),

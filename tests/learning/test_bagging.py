@@ -37,8 +37,8 @@ def rows_of(num, seed, noise=0.0):
     return x, ((x[:, 0] > 0) ^ flipped).long()
 
 
-def boosting(size=10):
-    return SklearnClassifier(CLASSIFIERS["gradient-boosting"](), 2, size, calibrated=True)
+def boosting(size=10, name="gradient-boosting"):
+    return SklearnClassifier(CLASSIFIERS[name](), 2, size, calibrated=True)
 
 
 class TestTemperature:
@@ -93,50 +93,55 @@ class TestTemperature:
 
 
 class TestBoosting:
-    def test_learns_what_a_line_cannot(self):
+    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    def test_learns_what_a_line_cannot(self, name):
         """Yes in two opposite quadrants, told with one label in ten wrong."""
         rng = generator(0, "quadrants")
         x = torch.randn(1500, 3, generator=rng)
         y = ((x[:, 0] * x[:, 1] > 0) ^ (torch.rand(1500, generator=rng) < 0.1)).long()
-        fitted = boosting().fit((x[:1000], y[:1000]), rng=generator(0))
+        fitted = boosting(name=name).fit((x[:1000], y[:1000]), rng=generator(0))
         line = SklearnClassifier(CLASSIFIERS["logistic-regression"](), 2)
         straight = line.fit((x[:1000], y[:1000]), rng=generator(0))
         assert nll(fitted.predict(x[1000:]), y[1000:]) < 0.5
         assert nll(straight.predict(x[1000:]), y[1000:]) > 0.65
 
-    def test_is_calibrated_where_there_is_nothing_to_learn(self):
+    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    def test_is_calibrated_where_there_is_nothing_to_learn(self, name):
         """Coin flips: a few hundredths of a nat above the best, where it is .2 without."""
         rng = generator(0, "coins")
         x, y = torch.randn(300, 8, generator=rng), torch.randint(2, (300,), generator=rng)
         fresh = torch.randn(2000, 8, generator=rng), torch.randint(2, (2000,), generator=rng)
-        plain = SklearnClassifier(CLASSIFIERS["gradient-boosting"](), 2, size=1)
+        plain = SklearnClassifier(CLASSIFIERS[name](), 2, size=1)
         losses = [
             nll(learner.fit((x, y), rng=generator(0)).predict(fresh[0]), fresh[1])
-            for learner in (boosting(), plain)
+            for learner in (boosting(name=name), plain)
         ]
         assert losses[0] < 0.72
         assert losses[1] > losses[0] + 0.05
 
-    def test_numbers_have_the_noise_of_held_out_rows(self):
+    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    def test_numbers_have_the_noise_of_held_out_rows(self, name):
         rng = generator(0, "numbers")
         x = torch.randn(1200, 2, generator=rng)
         y = (x[:, 0] > 0).float() + 0.3 * torch.randn(1200, generator=rng)
-        learner = SklearnRegressor(REGRESSORS["gradient-boosting"](), discreet=True)
+        learner = SklearnRegressor(REGRESSORS[name](), discreet=True)
         told = learner.fit((x[:600], y[:600]), rng=generator(0)).predict(x[600:])
         standard = (y[600:] - told.mean) / told.var.sqrt()
         assert float(standard.square().mean()) == pytest.approx(1, abs=0.25)
 
-    def test_the_same_seed_gives_the_same_bits(self):
+    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    def test_the_same_seed_gives_the_same_bits(self, name):
         rows = rows_of(200, 0, noise=0.2)
-        one, two = (boosting(3).fit(rows, rng=generator(4)).predict(rows[0]) for _ in range(2))
+        one, two = (
+            boosting(3, name).fit(rows, rng=generator(4)).predict(rows[0]) for _ in range(2)
+        )
         assert torch.equal(one.log_probs, two.log_probs)
 
     @pytest.mark.parametrize("task", ["classes", "numbers"])
-    def test_teaches_a_gate(self, task):
+    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    def test_teaches_a_gate(self, task, name):
         """Near the known ratio of two normals, where no gate errs by .9; 1 where rows are alike."""
-        learner = (
-            boosting() if task == "classes" else SklearnRegressor(REGRESSORS["gradient-boosting"]())
-        )
+        learner = boosting(name=name) if task == "classes" else SklearnRegressor(REGRESSORS[name]())
         teller = learner.teller()
         assert teller.learner.calibrated
         assert teller.learner.size == 5
@@ -149,11 +154,13 @@ class TestBoosting:
         )
         assert float(alike.abs().mean()) < 0.1
 
-    def test_a_gates_trees_are_those_of_the_regressor(self):
-        regressor = REGRESSORS["gradient-boosting"]()
+    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    def test_a_gates_trees_are_those_of_the_regressor(self, name):
+        regressor = REGRESSORS[name]()
         teller = SklearnRegressor(regressor).teller().learner.estimator
-        for key in ("learning_rate", "max_iter", "max_leaf_nodes", "l2_regularization"):
-            assert teller.get_params()[key] == regressor.get_params()[key]
+        assert type(teller) is type(CLASSIFIERS[name]())
+        given = CLASSIFIERS[name]().get_params()
+        assert {key: teller.get_params()[key] for key in given} == pytest.approx(given, nan_ok=True)
 
     def test_is_what_plans_calibrate(self):
         assert set(CLASSIFIERS) >= CALIBRATED

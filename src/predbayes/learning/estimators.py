@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -236,7 +237,7 @@ class SklearnRegressor:
         """Return the learner of a gate: the estimator's counterpart for classes, half the size."""
         classifier, size = _counterpart(self.estimator), math.ceil(self.size / 2)
         # A gate must be right about its odds, which boosting is not by itself.
-        calibrated = size > 1 and "Boosting" in _name(_last_step(classifier)[1])
+        calibrated = size > 1 and _is_boosting(classifier)
         return Teller(SklearnClassifier(classifier, 2, size, calibrated=calibrated))
 
 
@@ -441,14 +442,20 @@ def _counterpart(estimator: Any) -> Any:
     name = last.__name__.replace("Regressor", "Classifier")
     if "Forest" in name or "Trees" in name:
         return getattr(require("sklearn.ensemble", "experiments"), name)(min_samples_leaf=3)
-    if "GradientBoosting" in name:  # of the same size; what is minimised goes with the targets
-        classifier = getattr(require("sklearn.ensemble", "experiments"), name)()
+    if _is_boosting(estimator):  # of the same size; what is minimised goes with the targets
+        classifier = getattr(sys.modules[last.__module__], name)()
         own = _last_step(estimator)[1].get_params()
-        kept = classifier.get_params().keys() & own.keys() - {"loss", "criterion"}
-        return classifier.set_params(**{key: own[key] for key in kept})
+        for_targets = {"loss", "criterion", "objective", "alpha", "quantile"}
+        return classifier.set_params(**{k: v for k, v in own.items() if k not in for_targets})
     scaler = require("sklearn.preprocessing", "experiments").StandardScaler()
     linear = require("sklearn.linear_model", "experiments").LogisticRegression(max_iter=1000)
     return require("sklearn.pipeline", "experiments").make_pipeline(scaler, linear)
+
+
+def _is_boosting(estimator: Any) -> bool:
+    """Of scikit-learn, LightGBM or XGBoost, which have the classifier beside the regressor."""
+    name = type(_last_step(estimator)[1]).__name__
+    return "GradientBoosting" in name or name.startswith(("LGBM", "XGB"))
 
 
 def _has_std(estimator: Any) -> bool:

@@ -1,8 +1,9 @@
-"""Estimators of scikit-learn by name, for plans and for whoever does not want to choose.
+"""Estimators by name, for plans and for whoever does not want to choose.
 
 logistic-regression   linear, for classes; of the hazards of a survival likewise
 linear-regression     Bayesian ridge, for numbers
 gradient-boosting     100 small trees on histograms; a bag of them, calibrated on out-of-bag rows
+lightgbm, xgboost     the same trees by these packages, each an extra of its own
 random-forest         200 trees
 gaussian-process      with learnt length scale and noise
 """
@@ -33,6 +34,22 @@ def _boosting(kind: str) -> Any:
     )  # fmt: skip
 
 
+def _lightgbm(kind: str) -> Any:
+    # One thread and its slower, exact way of summing: the same bits wherever it runs.
+    return getattr(require("lightgbm", "lightgbm"), f"LGBM{kind}")(
+        learning_rate=0.07, n_estimators=100, num_leaves=6, reg_lambda=1.0,
+        n_jobs=1, deterministic=True, force_row_wise=True, verbosity=-1,
+    )  # fmt: skip
+
+
+def _xgboost(kind: str) -> Any:
+    # Trees that grow leaf by leaf, as those of the others do.
+    return getattr(require("xgboost", "xgboost"), f"XGB{kind}")(
+        learning_rate=0.07, n_estimators=100, max_leaves=6, max_depth=0, grow_policy="lossguide",
+        reg_lambda=1.0, tree_method="hist", n_jobs=1, verbosity=0,
+    )  # fmt: skip
+
+
 def _forest(kind: str) -> Any:
     build = getattr(require("sklearn.ensemble", _NEED), f"RandomForest{kind}")
     # Leaves of several rows: a leaf of one row is certain of it.
@@ -51,6 +68,8 @@ def _process(kind: str) -> Any:
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "logistic-regression": partial(_linear, "LogisticRegression", max_iter=1000),
     "gradient-boosting": partial(_boosting, "Classifier"),
+    "lightgbm": partial(_lightgbm, "Classifier"),
+    "xgboost": partial(_xgboost, "Classifier"),
     "random-forest": partial(_forest, "Classifier"),
     "gaussian-process": partial(_process, "Classifier"),
 }
@@ -62,6 +81,8 @@ HAZARDS: dict[str, Callable[[], Any]] = {
 REGRESSORS: dict[str, Callable[[], Any]] = {
     "linear-regression": partial(_linear, "BayesianRidge"),
     "gradient-boosting": partial(_boosting, "Regressor"),
+    "lightgbm": partial(_lightgbm, "Regressor"),
+    "xgboost": partial(_xgboost, "Regressor"),
     "random-forest": partial(_forest, "Regressor"),
     "gaussian-process": partial(_process, "Regressor"),
 }
@@ -84,5 +105,5 @@ def tried_by_auto(num_classes: int | None) -> tuple[str, ...]:
     return ("logistic-regression", *boosting, "small-network")
 
 
-CALIBRATED = frozenset({"gradient-boosting"})
+CALIBRATED = frozenset({"gradient-boosting", "lightgbm", "xgboost"})
 """Classifiers that are surer than they are right, and get a temperature on out-of-bag rows."""

@@ -5,6 +5,7 @@
     logistic-regression   linear, for classes
     linear-regression     Bayesian ridge, for numbers
     gradient-boosting     100 small trees, a bag of them, calibrated on out-of-bag rows
+    lightgbm, xgboost     the same by these packages, where a site has them
     random-forest         200 trees, bootstrapped
     gaussian-process      with learnt length scale and noise
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
@@ -13,8 +14,8 @@
                           says (`choose_learner`)
 
 A plan prescribes one of them, or leaves the choice to the sites (`any`). Sites that do not fit the
-network can only send predictions; all others need scikit-learn. The last is a site's own choice, in
-its own command or configuration: no plan can name it.
+network can only send predictions; all others need scikit-learn. A class of a package
+is a site's own choice, in its own command or configuration: no plan can name it.
 """
 
 from __future__ import annotations
