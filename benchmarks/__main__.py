@@ -20,6 +20,7 @@ NAMES = (
     "hospitals",
     "intake",
     "membership",
+    "nothing",
     "regression",
     "sampler",
     "screening",

@@ -1,9 +1,13 @@
-"""Four hospitals, one study, and nothing but commands: `python study.py DATA OUT`.
+"""Four hospitals, one study, and nothing but commands: `python study.py DATA OUT [from-nothing]`.
 
 DATA is the folder with the four files of UCI's heart disease data (`predbayes data fetch heart`).
 OUT becomes five folders, one for the coordinator and one for each hospital, with its table as that
 hospital might export it. Then each hospital does its part in a process of its own, with a model of
 its choice.
+
+With `from-nothing` the coordinator has no reference row and no label, but a draft: names of
+columns, units and words. Each hospital tells what its columns are like, in a survey, and the
+reference rows are drawn from the surveys.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +27,7 @@ RAW = ["age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exa
 COLUMNS = [*RAW, "slope", "ca", "thal", "num"]
 PAIN = {1: "typical angina", 2: "atypical angina", 3: "other pain", 4: "none"}
 ECG = {0: "normal", 1: "ST-T", 2: "hypertrophy"}
-NUM_REFERENCE, TEST_SHARE = 97, 0.34
+NUM_REFERENCE, NUM_SYNTHETIC, TEST_SHARE = 97, 1000, 0.34
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ HOSPITALS = (
     Hospital("Long Beach", "va", "processed.va.data", "logistic-regression"),
 )
 
+ALIKE = tuple(replace(hospital, learner="logistic-regression") for hospital in HOSPITALS)
+"""The same hospitals, which all fit what is quick to fit."""
+
 Run = Callable[[Path, Sequence[str]], None]
 """Runs one command of predbayes in a folder."""
 
@@ -53,18 +60,60 @@ def main(data: Path, out: Path, seed: int = 0, run: Run | None = None) -> None:
     conduct(out, HOSPITALS, run or as_process)
 
 
+def from_nothing(data: Path, out: Path, seed: int = 0, run: Run | None = None) -> None:
+    """The same without a reference row and without a label."""
+    run = run or as_process
+    prepare(data, out, seed, "draft.toml", num_reference=0)
+    make_keys(out, ALIKE, run)
+    plan_by_surveys(out, ALIKE, run, ["--reference", str(NUM_SYNTHETIC), "--seed", str(seed)])
+    train_and_adopt(out, ALIKE, run)
+
+
 def conduct(out: Path, sites: Sequence[Hospital], run: Run, table: str = "patients.csv") -> None:
     """Every command of a study, where somebody would give it."""
+    make_keys(out, sites, run)
+    train_and_adopt(out, sites, run, table)
+
+
+def make_keys(out: Path, sites: Sequence[Hospital], run: Run) -> None:
+    """Each site makes a key; the coordinator gets its public part."""
+    for site in sites:
+        at = out / site.folder
+        run(at, ["site", "key", site.name])
+        shutil.copy(at / f"{site.name}.pub", out / "coordinator")
+
+
+def plan_by_surveys(
+    out: Path, sites: Sequence[Hospital], run: Run, drawn: Sequence[str] = ()
+) -> None:
+    """From a draft and what sites tell of their columns to a plan, perhaps with drawn rows."""
+    coordinator = out / "coordinator"
+    surveys, keys = [f"{site.name}.survey" for site in sites], []
+    for site, survey in zip(sites, surveys, strict=True):
+        at = out / site.folder
+        shutil.copy(coordinator / "draft.toml", at)
+        run(at, ["site", "survey", "draft.toml", "patients.csv", "--out", survey])
+        shutil.copy(at / survey, coordinator)
+        keys += ["--key", f"{site.name}.pub"]
+    run(
+        coordinator,
+        ["plan", "merge", "draft.toml", *surveys, *keys, *drawn, "--out", "plan.toml"],
+    )
+
+
+def train_and_adopt(
+    out: Path, sites: Sequence[Hospital], run: Run, table: str = "patients.csv"
+) -> None:
+    """From a plan with its reference rows to a recommendation for each site."""
     coordinator = out / "coordinator"
     run(coordinator, ["plan", "check", "plan.toml"])
     run(coordinator, ["plan", "freeze", "plan.toml", "--out", "kit"])
     run(coordinator, ["study", "init", "kit", "--labels", "kit-labels.json"])
     for site in sites:
-        at = out / site.folder
-        run(at, ["site", "key", site.name])
-        shutil.copytree(coordinator / "kit", at / "kit")  # on a USB stick
-        shutil.copy(at / f"{site.name}.pub", coordinator)
+        shutil.copytree(coordinator / "kit", out / site.folder / "kit")  # on a USB stick
         run(coordinator, ["study", "admit", site.name, f"{site.name}.pub"])
+        if (coordinator / f"{site.name}.survey").exists():
+            run(coordinator, ["study", "add", f"{site.name}.survey"])  # for the report's Table 1
     for site in sites:
         at = out / site.folder
         run(at, ["site", "check", "kit", table])
@@ -86,17 +135,20 @@ def as_process(folder: Path, arguments: Sequence[str]) -> None:
     subprocess.run([sys.executable, "-m", "predbayes", *arguments], cwd=folder, check=True)
 
 
-def prepare(data: Path, out: Path, seed: int) -> None:
-    """Reference rows for the coordinator; a table and a site.toml for each hospital."""
+def prepare(
+    data: Path, out: Path, seed: int, plan: str = "plan.toml", num_reference: int = NUM_REFERENCE
+) -> None:
+    """Plan and reference rows for the coordinator; a table and a site.toml for each hospital."""
     rng = torch.Generator().manual_seed(seed)
     tables = [_complete(pd.read_csv(data / h.file, header=None, names=COLUMNS)) for h in HOSPITALS]
     tests, rest = zip(*(_split(table, TEST_SHARE, rng) for table in tables), strict=True)
     everybody = pd.concat(rest, keys=range(len(rest)))
-    drawn = torch.randperm(len(everybody), generator=rng)[:NUM_REFERENCE].tolist()
+    drawn = torch.randperm(len(everybody), generator=rng)[:num_reference].tolist()
     coordinator = out / "coordinator"
     coordinator.mkdir(parents=True)
-    in_plan(everybody.iloc[drawn]).to_csv(coordinator / "reference.csv", index=False)
-    shutil.copy(HERE / "plan.toml", coordinator)
+    if drawn:
+        in_plan(everybody.iloc[drawn]).to_csv(coordinator / "reference.csv", index=False)
+    shutil.copy(HERE / plan, coordinator)
     left = everybody.drop(everybody.index[drawn])
     for number, (hospital, test) in enumerate(zip(HOSPITALS, tests, strict=True)):
         at = out / hospital.folder
@@ -181,4 +233,5 @@ def _measured(values: pd.Series) -> pd.Series:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    begin = from_nothing if sys.argv[3:] == ["from-nothing"] else main
+    begin(Path(sys.argv[1]), Path(sys.argv[2]))

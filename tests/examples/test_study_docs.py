@@ -27,6 +27,7 @@ from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.scoring import measures_of
 from predbayes.study.tables import sitefile
 from predbayes.study.tables.sitefile import FileForm, MissingCodes, SiteColumn, SiteFile
+from tests.study.coordinator.test_surveys import survey
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world, own_table
 
@@ -142,6 +143,7 @@ def study(tmp_path_factory):
     for site in ("Alpha", "Beta", "Gamma"):
         begun.add(world.file(site))
     begun.withdraw("Gamma")
+    begun.add(survey(world, "Alpha"))
     begun.finish()
     model = CalibratedModel.load(begun.result_folder(1) / "model")
     plan, inputs = world.kit.plan, world.kit.inputs[:40]
@@ -198,7 +200,7 @@ def test_every_step_of_a_ledger_is_in_the_docs_with_its_data(study):
 def test_every_file_of_a_study_is_in_the_docs(study):
     for path in study.folder.rglob("*"):
         if path.is_file() and not path.name.startswith(".lock"):
-            name = "DIGEST.safetensors" if path.parent.name == "uploads" else path.name
+            name = f"DIGEST{path.suffix}" if path.parent.name == "uploads" else path.name
             assert re.search(rf"^\| `(?:\w+/)?{re.escape(name)}` \|", PLAN_PAGE, re.M), name
 
 
@@ -217,7 +219,7 @@ def test_every_key_of_the_json_files_is_in_the_docs(study):
 
 def test_every_key_of_an_upload_is_in_the_docs(study):
     rows = rows_after("| text | keys |")
-    for path in (study.folder / "uploads").iterdir():
+    for path in (study.folder / "uploads").glob("*.safetensors"):
         upload = path.read_bytes()
         metadata = json.loads(upload[8 : 8 + int.from_bytes(upload[:8], "little")])["__metadata__"]
         assert rows.keys() == metadata.keys()

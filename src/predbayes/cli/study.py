@@ -98,10 +98,10 @@ def admit(
 
 @app.command("add")
 def add(
-    files: Annotated[list[Path], typer.Argument(help="Uploads and evaluations from the sites.")],
+    files: Annotated[list[Path], typer.Argument(help="Uploads, evaluations and surveys.")],
     study: Folder = _DEFAULT,
 ) -> None:
-    """Check uploads and add them; a refused file changes nothing."""
+    """Check files of sites and add them; a refused one changes nothing."""
     refused, answers = 0, predbayes.study.Study(study).add_all(files)
     for path, accepted in zip(files, answers, strict=True):
         if isinstance(accepted, UploadError):

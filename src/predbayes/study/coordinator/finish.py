@@ -27,11 +27,15 @@ from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
+from predbayes.study.result.surveyed import survey_of_site, table_one
+from predbayes.study.result.tableone import TableOne
 from predbayes.study.store.ledger import now
 from predbayes.threads import threads
 
 _ONNX = f"{MODEL_FOLDER}/model.onnx"
-_BESIDE_FINDINGS = {"number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites"}
+_BESIDE_FINDINGS = {
+    "number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites", "table_one",
+}  # fmt: skip
 
 
 def finish(
@@ -64,6 +68,8 @@ def finish(
     }
     if shown := state.evaluations_of(found.model.weights_digest()):
         data["evaluations"] = [accepted.digest for accepted in shown]
+    if state.surveys:
+        data["surveys"] = list(state.survey_digests)
     step.record("finish", data, at=heading.finished)
     return state.results[-1], found.result
 
@@ -75,7 +81,7 @@ def _found(
     state, study = step.state, step.study
     last = state.of_these_uploads
     if last is not None and last.serves(leave_out, [], warm=warm):
-        # New are evaluations, or a file that is asked for: the model stays to the bit.
+        # New are evaluations, surveys, or a file that is asked for: the model stays to the bit.
         return evaluated(study, state, _again(study, last, heading)), last.start
     gone = sorted(site for site, upload in state.uploads.items() if upload.digest in state.deleted)
     if gone:
@@ -151,12 +157,24 @@ def _model(study: StudyFolder, number: int) -> CalibratedModel:
 
 
 def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion:
-    """Return the same with what sites have said about the model."""
+    """Return the same with what sites have said about the model, and about their rows."""
     sent = state.evaluations_of(found.model.weights_digest())
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
     shown = at_sites(study.plan, [study.read(accepted).info for accepted in received])
-    result = found.result.model_copy(update={"at_sites": shown})
-    return dataclasses.replace(found, result=result)
+    change = {"at_sites": shown, "table_one": _table_one(study, state, found.result)}
+    return dataclasses.replace(found, result=found.result.model_copy(update=change))
+
+
+def _table_one(study: StudyFolder, state: State, result: Result) -> TableOne | None:
+    """Whom the result is about, as far as sites whose uploads count have told it."""
+    counted = [site.site for site in result.sites if not site.left_out]
+    plan = study.plan
+    told = [
+        survey_of_site(study.upload_path(accepted), plan, {site: accepted.key}, accepted.digest)
+        for site, accepted in state.surveys.items()
+        if site in counted and accepted.digest not in state.deleted
+    ]
+    return table_one(plan, told, len(counted))
 
 
 def outcome(found: Conclusion) -> str:

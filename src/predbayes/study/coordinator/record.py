@@ -8,7 +8,7 @@ kit/                    plan and reference inputs, as every site has them
 labels.json             the coordinator's labels and which rows they are of
 ledger.jsonl            every step (`predbayes.study.store.ledger`)
 audit.jsonl             who asked for what (`predbayes.study.store.audit`)
-uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`
+uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`; DIGEST.survey
 results/N/              result.json, report.html, report-public.html, model-card.html and .json,
                         model/
 .key-path               where the coordinator's key lies, if the plan names one
@@ -28,14 +28,14 @@ from predbayes.errors import StudyError
 from predbayes.exchange.sealed import SUFFIX
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan
-from predbayes.study.result.accepted import Accepted
+from predbayes.study.result.accepted import Accepted, AcceptedSurvey
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
 
 KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
 UPLOADS, RESULTS = "uploads", "results"
-PLAIN = ".safetensors"
+PLAIN, SURVEY = ".safetensors", ".survey"
 RESULT_FILE = "result.json"
 
 
@@ -91,5 +91,7 @@ class StudyRecord:
         return self.folder / RESULTS / str(number)
 
     def upload_path(self, accepted: Accepted) -> Path:
-        """Return where an accepted upload is."""
+        """Return where an accepted upload, evaluation or survey is."""
+        if isinstance(accepted, AcceptedSurvey):
+            return self.folder / UPLOADS / f"{accepted.digest}{SURVEY}"
         return self.folder / UPLOADS / f"{accepted.digest}{SUFFIX if accepted.sealed else PLAIN}"

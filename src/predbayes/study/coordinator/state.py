@@ -3,6 +3,7 @@
     init      the plan, its files and the labels' digest; the coordinator's key, if he has one
     admit     a site, its key and perhaps the rows agreed; admitting again replaces them
     add       a site's upload, by its digest
+    survey    what a site told of its columns; a newer one takes its place
     evaluate  how a result's model does on a site's own rows; a newer one takes its place
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
     delete    the bytes of files go, as when their time is over; results stay as they are
@@ -26,6 +27,7 @@ from predbayes.study.result.accepted import (
     WEIGHTS_FILE,
     Accepted,
     AcceptedEvaluation,
+    AcceptedSurvey,
     AcceptedUpload,
     Digest,
 )
@@ -48,6 +50,7 @@ class FinishedResult:
     start: int | None
     ledger: str  # digest of the entry before
     evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
+    surveys: tuple[str, ...] = ()  # that were in, likewise
 
     @property
     def model(self) -> str:
@@ -93,6 +96,7 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
     "init": TypeAdapter(_Begun),
     "admit": TypeAdapter(_Admitted),
     "add": TypeAdapter(AcceptedUpload),
+    "survey": TypeAdapter(AcceptedSurvey),
     "evaluate": TypeAdapter(AcceptedEvaluation),
     "withdraw": TypeAdapter(_Withdrawn),
     "delete": TypeAdapter(_Deleted),
@@ -112,7 +116,8 @@ class State:
     uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
     evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
     # site and model
-    replaced: set[str] = field(default_factory=set)  # evaluations that count no more
+    surveys: dict[str, AcceptedSurvey] = field(default_factory=dict)  # by site
+    replaced: set[str] = field(default_factory=set)  # evaluations and surveys that count no more
     retired: dict[str, str] = field(default_factory=dict)  # site by key that was in use
     spent: set[str] = field(default_factory=set)  # keys of which something was taken in
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
@@ -150,6 +155,10 @@ class State:
             case AcceptedUpload() as accepted:
                 self.spent.add(accepted.key)
                 self.uploads[accepted.site] = accepted
+            case AcceptedSurvey() as accepted:
+                self.spent.add(accepted.key)
+                self._forget_survey(accepted.site)
+                self.surveys[accepted.site] = accepted
             case AcceptedEvaluation() as accepted:
                 self.spent.add(accepted.key)
                 self._forget(accepted.site, accepted.model)
@@ -171,7 +180,7 @@ class State:
             raise StudyError(f"the ledger has a step {entry.step!r} that this version lacks")
         try:
             told = dict(entry.data)
-            if entry.step in ("add", "evaluate"):
+            if entry.step in ("add", "survey", "evaluate"):
                 key = self.keys.get(told["site"], "")  # that its site had then
                 told |= {"at": entry.at, "number": entry.number, "key": key}
             if entry.step in ("delete", "finish"):
@@ -182,6 +191,7 @@ class State:
 
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)
+        self._forget_survey(site)
         for name, model in list(self.evaluations):
             if name == site:
                 self._forget(name, model)
@@ -203,6 +213,11 @@ class State:
         if before is not None:
             self.replaced.add(before.digest)
 
+    def _forget_survey(self, site: str) -> None:
+        before = self.surveys.pop(site, None)
+        if before is not None:
+            self.replaced.add(before.digest)
+
     @property
     def num_entries(self) -> int:
         """Entries of the ledger."""
@@ -216,7 +231,7 @@ class State:
     @property
     def accepted(self) -> list[Accepted]:
         """Every file that counts, uploads first."""
-        return [*self.uploads.values(), *self.evaluations.values()]
+        return [*self.uploads.values(), *self.evaluations.values(), *self.surveys.values()]
 
     @property
     def kept(self) -> list[Accepted]:
@@ -256,9 +271,15 @@ class State:
 
     @property
     def current(self) -> FinishedResult | None:
-        """That result, if it also shows the evaluations that count now."""
+        """That result, if it also shows the evaluations and surveys that count now."""
         last = self.of_these_uploads
         if last is None:
             return None
         now = tuple(accepted.digest for accepted in self.evaluations_of(last.model))
-        return last if last.evaluations == now else None
+        is_shown = last.evaluations == now and last.surveys == self.survey_digests
+        return last if is_shown else None
+
+    @property
+    def survey_digests(self) -> tuple[str, ...]:
+        """The digests of the surveys that count, ascending."""
+        return tuple(sorted(accepted.digest for accepted in self.surveys.values()))

@@ -25,16 +25,17 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
-from predbayes.study.coordinator.record import PLAIN, RESULTS, UPLOADS
+from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
 from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes.study.result.accepted import Accepted
+from predbayes.study.result.surveyed import MAX_SURVEY_BYTES, is_survey_file, survey_of_site
 from predbayes.study.store.files import copy_bounded, locked
 from predbayes.study.store.ledger import Entry
 from predbayes.text import printable
 
-_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed)|{re.escape(TEMPORARY)}.*")
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.escape(TEMPORARY)}.*")
 
 
 @dataclass(frozen=True)  # without slots, where what is read once is kept
@@ -114,6 +115,8 @@ class Step:
         # A copy of our own: nobody changes it between the check and the rename.
         scratch = self.study.folder / UPLOADS / f"{TEMPORARY}upload"
         try:
+            if is_survey_file(path):
+                return self._add_survey(path, scratch, uploads_only=uploads_only)
             num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
             with self._opened(scratch) as (plain, site):
                 upload = self.intake.check(plain, self.state.keys, self.state.heads)
@@ -132,6 +135,30 @@ class Step:
         finally:
             remove(scratch)
             remove(_sealed(scratch))
+
+    def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
+        """Take in a survey of the plan's columns; it is as it came, before there was a key."""
+        if uploads_only:
+            raise UploadError("it is a survey, and an upload was asked for")
+        num_bytes = copy_bounded(path, scratch, MAX_SURVEY_BYTES)
+        survey = survey_of_site(scratch, self.intake.plan, self.state.keys)
+        site, digest = survey.site, survey.digest()
+        before = self.state.surveys.get(site)
+        if before is not None and before.digest == digest:
+            return None
+        if digest in self.state.replaced:
+            raise UploadError("the site has sent a newer survey")
+        data: dict[str, object] = {
+            "site": site,
+            "digest": digest,
+            "file_digest": file_digest(scratch),
+            "num_bytes": num_bytes,
+            "num_rows": survey.rows,
+        }
+        put(scratch, self.study.folder / UPLOADS / f"{digest}{SURVEY}")
+        self.record("survey", data)
+        self.clear()  # the one that it replaces
+        return self.state.surveys[site]
 
     @contextmanager
     def _opened(self, scratch: Path) -> Iterator[tuple[Path, str]]:

@@ -43,8 +43,10 @@ from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
 from predbayes.study.plan.schema import REFERENCE_FILE
+from predbayes.study.result.accepted import AcceptedSurvey
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
+from predbayes.study.result.surveyed import survey_of_site
 from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
 from predbayes.text import printable
@@ -128,6 +130,11 @@ def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
     """Yield files that their sites did not sign, or whose sites have seen another ledger."""
     for accepted in state.kept:
         try:
+            if isinstance(accepted, AcceptedSurvey):  # it is older than the ledger
+                survey_of_site(
+                    study.upload_path(accepted), study.plan, {accepted.site: accepted.key}
+                )
+                continue
             seen = study.read(accepted).info.seen
         except PredbayesError as error:
             yield str(error)
@@ -228,8 +235,11 @@ def _rebuilt(study: StudyFolder, state: State) -> list[str]:
     if outcome(found) != last.outcome:
         why = _other_versions(before, found.result)
         return [f"rebuilding gives another result than number {last.number}{why}"]
-    if evaluated(study, state, found).result.at_sites != before.at_sites:
+    shown = evaluated(study, state, found).result
+    if shown.at_sites != before.at_sites:
         return [f"result {last.number} does not show what the sites' evaluations say"]
+    if shown.table_one != before.table_one:
+        return [f"result {last.number} does not show what the sites' surveys say"]
     return []
 
 

@@ -39,9 +39,11 @@ from predbayes.study.report.clinical import (
 )
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
+from predbayes.study.report.tableone import MOST_LINES, table_blocks
 from predbayes.study.report.unlabelled import opening, trusted
 from predbayes.study.result.evaluation import FEWEST_TO_POOL
 from predbayes.study.result.schema import AtSites, ClassRisk, Estimate, Result, Scores, SiteResult
+from predbayes.study.result.tableone import in_public
 from predbayes.study.tables.coding import target_units
 from predbayes.study.wording import counted, decimals, plain
 
@@ -123,6 +125,10 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         class_table=plan.num_outputs <= _MOST_CLASSES,
         num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
         sites_table=_sites_table(shown),
+        table_one=shown.table_one,
+        fewest_sites=FEWEST_TO_POOL,
+        most_lines=MOST_LINES,
+        table_blocks=[] if shown.table_one is None else table_blocks(shown.table_one),
         first=first_lines(plan, result, public=public),
         trusted=trusted(plan, shown),
         min_labels=MIN_LABELS,
@@ -167,7 +173,9 @@ def without_sites(result: Result) -> Result:
             }
         )
         at_sites = bare if at_sites.public else None
-    return result.model_copy(update={"sites": (), "pool": pool, "at_sites": at_sites})
+    table = None if result.table_one is None else in_public(result.table_one, FEWEST_TO_POOL)
+    change = {"sites": (), "pool": pool, "at_sites": at_sites, "table_one": table}
+    return result.model_copy(update=change)
 
 
 def _public_risks(found: AtSites) -> tuple[ClassRisk, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page
+from predbayes.study.result.evaluation import FEWEST_TO_POOL
 from predbayes.study.tables.survey import BEYOND, BOUND, ROWS_PER_SUM
 from predbayes.study.tables.surveyfile import CategoryTold, Feature, NumberTold, Survey
 
@@ -50,6 +51,7 @@ def render_survey(plan: Plan, survey: Survey, *, num_bytes: int, released: bool)
         beyond=BEYOND,
         bound=BOUND,
         rows_per_sum=ROWS_PER_SUM,
+        fewest_sites=FEWEST_TO_POOL,
         key_fingerprint=PublicKey(survey.key).fingerprint,
         digest=survey.digest(),
         fingerprint=fingerprint(survey.digest()),

@@ -52,3 +52,13 @@ class AcceptedEvaluation(Accepted):
     """A site's latest word on one model."""
 
     model: str  # digest of the weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedSurvey(Accepted):
+    """What a site told of its columns; its latest word."""
+
+    @property
+    def rows_in_words(self) -> str:
+        """The rows, which are told in steps."""
+        return f"a survey of at least {self.num_rows:,} rows"

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from predbayes.study.plan.schema import Finite, Section
+from predbayes.study.result.tableone import TableOne
 
 
 class Estimate(Section):
@@ -274,6 +275,8 @@ class Result(Section):
     reliability: Reliability | None = None
     coverage: Coverage | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
+    # None until some site's survey is in.
+    table_one: Annotated[TableOne | None, Field(exclude_if=lambda table: table is None)] = None
     bytes_in: int  # of all uploads
     bytes_out: int  # of the kit, once for each site
     versions: dict[str, str]

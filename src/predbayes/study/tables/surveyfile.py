@@ -40,11 +40,13 @@ MAX_WORD = 30
 LARGEST = 1e15
 """Magnitude of a number that is told: it can be squared and added up, and is no measurement."""
 
+MAX_BYTES = 20_000_000
+"""Of a file that is looked at."""
+
 Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
 Counts = dict[Annotated[str, Field(max_length=MAX_WORD)], Count]
 
-_MAX_BYTES = 20_000_000
 _SIGNATURE = 128
 _SHOWN = 200  # letters of what is wrong
 
@@ -211,7 +213,7 @@ def is_survey(path: Path) -> bool:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_BYTES)
+            content = file.read(MAX_BYTES)
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}") from error
     last = content.removesuffix(b"\n").rpartition(b"\n")[2].decode("ascii", errors="replace")
