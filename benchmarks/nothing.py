@@ -9,10 +9,10 @@ hospitals:
     adopted    fitted to each hospital's own rows
     all rows   what nobody may do: one logistic regression of every training row
 
-With `--real` also as many real reference rows as there are synthetic ones, without labels, both
-beside the same sites: 97 patients are taken out of the hospitals' tables, and are the reference
-rows in one study, while in the other 97 rows are drawn from surveys. With `--records` the scores
-are written to `results/`, from which `scripts/tables` makes claims.
+With `--real` also the three beginnings beside the same sites: 97 patients are taken out of the
+hospitals' tables, and are reference rows with labels, or without, or 97 rows are drawn from surveys
+instead. With `--records` the scores are written to `results/`, from which `scripts/tables` makes
+claims.
 """
 
 from __future__ import annotations
@@ -99,34 +99,38 @@ def studies(*, real: bool) -> dict[str, Conduct]:
     def of_nothing(out: Path, seed: int) -> None:
         script.from_nothing(data, out, seed, run_quietly)
 
-    def of_rows(is_real: bool) -> Conduct:
+    def beside(num_rows: int, begin: Callable[[Path], Sequence[str]]) -> Conduct:
         def conduct(out: Path, seed: int) -> None:
-            script.prepare(data, out, seed, "draft.toml")
+            script.prepare(data, out, seed, "draft.toml", num_rows)
+            drawn = begin(out / "coordinator")
             script.make_keys(out, script.ALIKE, run_quietly)
-            drawn = ["--reference", str(script.NUM_REFERENCE), "--seed", str(seed)]
-            if is_real:
-                _with_real_rows(out / "coordinator", script.NUM_REFERENCE)
-            script.plan_by_surveys(out, script.ALIKE, run_quietly, [] if is_real else drawn)
+            seeded = [*drawn, "--seed", str(seed)] if drawn else []
+            script.plan_by_surveys(out, script.ALIKE, run_quietly, seeded)
+            script.freeze(out / "coordinator", run_quietly)
             script.train_and_adopt(out, script.ALIKE, run_quietly)
 
         return conduct
 
+    num = script.NUM_REFERENCE
     found: dict[str, Conduct] = {f"{script.NUM_SYNTHETIC} synthetic": of_nothing}
     if real:
         found |= {
-            f"{script.NUM_REFERENCE} synthetic": of_rows(False),
-            f"{script.NUM_REFERENCE} real": of_rows(True),
+            f"{num} synthetic": beside(num, lambda _: ["--reference", str(num)]),
+            f"{num} real": beside(num, lambda at: _with_real_rows(at, f"unlabelled = {num}")),
+            f"{num} labelled": beside(num, lambda at: _with_real_rows(at, f"labelled = {num}")),
         }
     return found
 
 
-def _with_real_rows(coordinator: Path, num_rows: int) -> None:
-    """A draft with the coordinator's rows, whose labels nobody has."""
-    rows = read_frame(coordinator / "reference.csv").drop(columns="disease")
-    rows.to_csv(coordinator / "reference.csv", index=False)
+def _with_real_rows(coordinator: Path, role: str) -> Sequence[str]:
+    """A draft with the coordinator's rows in some role; none is drawn beside them."""
+    if role.startswith("unlabelled"):
+        rows = read_frame(coordinator / "reference.csv").drop(columns="disease")
+        rows.to_csv(coordinator / "reference.csv", index=False)
     draft = coordinator / "draft.toml"
-    own = f'[reference]\nfile = "reference.csv"\nsource = "UCI"\nunlabelled = {num_rows}\n'
+    own = f'[reference]\nfile = "reference.csv"\nsource = "UCI"\n{role}\n'
     draft.write_text(draft.read_text().replace("[reference]", own))
+    return ()
 
 
 def run_split(conduct: Conduct, seed: int) -> Outcome:

@@ -66,13 +66,22 @@ def from_nothing(data: Path, out: Path, seed: int = 0, run: Run | None = None) -
     prepare(data, out, seed, "draft.toml", num_reference=0)
     make_keys(out, ALIKE, run)
     plan_by_surveys(out, ALIKE, run, ["--reference", str(NUM_SYNTHETIC), "--seed", str(seed)])
+    freeze(out / "coordinator", run)
     train_and_adopt(out, ALIKE, run)
 
 
 def conduct(out: Path, sites: Sequence[Hospital], run: Run, table: str = "patients.csv") -> None:
     """Every command of a study, where somebody would give it."""
+    freeze(out / "coordinator", run)
     make_keys(out, sites, run)
     train_and_adopt(out, sites, run, table)
+
+
+def freeze(coordinator: Path, run: Run) -> None:
+    """From a plan with its reference rows to a kit, and a study of it."""
+    run(coordinator, ["plan", "check", "plan.toml"])
+    run(coordinator, ["plan", "freeze", "plan.toml", "--out", "kit"])
+    run(coordinator, ["study", "init", "kit", "--labels", "kit-labels.json"])
 
 
 def make_keys(out: Path, sites: Sequence[Hospital], run: Run) -> None:
@@ -104,11 +113,8 @@ def plan_by_surveys(
 def train_and_adopt(
     out: Path, sites: Sequence[Hospital], run: Run, table: str = "patients.csv"
 ) -> None:
-    """From a plan with its reference rows to a recommendation for each site."""
+    """From the sites' kits to a recommendation for each."""
     coordinator = out / "coordinator"
-    run(coordinator, ["plan", "check", "plan.toml"])
-    run(coordinator, ["plan", "freeze", "plan.toml", "--out", "kit"])
-    run(coordinator, ["study", "init", "kit", "--labels", "kit-labels.json"])
     for site in sites:
         shutil.copytree(coordinator / "kit", out / site.folder / "kit")  # on a USB stick
         run(coordinator, ["study", "admit", site.name, f"{site.name}.pub"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -110,3 +111,36 @@ def test_it_loads_no_torch(folder):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     assert (folder / "plan.toml").exists()
+
+
+class TestWithRealRows:
+    """A draft may have reference rows of its own; the drawn ones come behind them."""
+
+    @staticmethod
+    def begin(folder, counts):
+        table("Graz", seed=9)[:80].to_csv(folder / "real.csv", index=False)
+        rows = '[reference]\nfile = "real.csv"\nsource = "s"\nlicence = "l"\nlegal_basis = "b"\n'
+        (folder / "draft.toml").write_text(DRAFT.replace("[reference]\n", f"{rows}{counts}\n"))
+        for name in ("Brno", "Split"):
+            key = SigningKey.generate()
+            draft = Plan.load(folder / "draft.toml")
+            survey = survey_of(table(name), folder, name, of=draft, key=key)
+            (folder / f"{name}.survey").write_bytes(survey.file(key))
+
+    def test_labels_stay_and_drawn_rows_have_none(self, folder):
+        self.begin(folder, "labelled = 50\nunlabelled = 30")
+        lines = done(f"{MERGE} --reference 200")
+        assert "wrote plan-reference.csv: 280 rows, 200 of them synthetic" in lines
+        reference = Plan.load(folder / "plan.toml").reference
+        assert (reference.labelled, reference.unlabelled) == (50, 230)
+        assert any("200 of 280 reference rows" in line for line in done("plan check plan.toml"))
+        done("plan freeze plan.toml --out kit")
+        labels = json.loads((folder / "kit-labels.json").read_text())
+        assert len(labels["labelled"]["labels"]) == 50
+
+    def test_counts_that_do_not_fit_the_file_are_named(self, folder):
+        self.begin(folder, "labelled = 50")
+        refused = run(f"{MERGE} --reference 200")
+        assert isinstance(refused.exception, PredbayesError)
+        assert "real.csv has 80 rows, but" in str(refused.exception)
+        assert not (folder / "plan.toml").exists()

@@ -1,4 +1,4 @@
-"""`predbayes demo`: a study of five sites from plan to report, in under a minute."""
+"""`predbayes demo`: a study from plan to report, in under a minute."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from predbayes.cli.show import say
+from predbayes.errors import StudyError
 
 
 def demo_command(
@@ -15,23 +16,31 @@ def demo_command(
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="No reference row has a label.")
     ] = False,
+    nothing: Annotated[
+        bool, typer.Option("--from-nothing", help="No reference row at all; sites tell surveys.")
+    ] = False,
 ) -> None:
-    """Run a study of five sites here, from plan to report."""
+    """Run a study of some sites here, from plan to report."""
     import time
 
-    from predbayes.study.demo import run_demo
+    from predbayes.study.demo.digits import run_demo
+    from predbayes.study.demo.nothing import run_from_nothing
 
+    if nothing and no_labels:
+        raise StudyError("give --no-labels or --from-nothing; the latter has no labels either")
     began = time.monotonic()
 
     def tell(line: str) -> None:
         say(f"[{time.monotonic() - began:4.0f} s] {line}")
 
-    folder, result = run_demo(out, tell, labels=not no_labels)
-    if not no_labels:
+    labels = not (no_labels or nothing)
+    run = run_from_nothing(out, tell) if nothing else run_demo(out, tell, labels=labels)
+    folder, result = run
+    if labels:
         say(result.verdict)
     scores = result.student.scores if result.at_sites is None else result.at_sites.pooled
     assert scores is not None
     accuracy, nll = (scores.metrics[name].value for name in ("accuracy", "nll"))
-    whose = "sites' held-out rows" if no_labels else "rows set apart"
+    whose = "rows set apart" if labels else "sites' held-out rows"
     say(f"accuracy {accuracy:.3f}, NLL {nll:.3f} on {scores.num_rows} {whose}")
     say(f"open {folder / 'report.html'}")

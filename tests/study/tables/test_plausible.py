@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.study import demo
+from predbayes.study.demo import digits as demo
 from predbayes.study.kit.draft import draft
 from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Number, Plan

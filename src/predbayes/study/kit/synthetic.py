@@ -88,6 +88,11 @@ def with_rows(
         raise PlanError("the draft has synthetic reference rows already; give one without")
     if reference.file:
         real = read_reference(folder / reference.file)
+        if len(real) != reference.num_rows:  # or nobody could say which rows are synthetic
+            raise PlanError(
+                f"{reference.file} has {len(real):,} rows, but labelled, evaluate and unlabelled "
+                f"of the draft add up to {reference.num_rows:,}; correct them, then merge"
+            )
         kept = [name for name in plan.names if name in real.columns]
         rows = pd.concat([real[kept], rows], ignore_index=True).fillna("")
     change = {

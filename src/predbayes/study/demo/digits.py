@@ -56,9 +56,7 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
         say: Is told each step as it begins.
         labels: Whether some reference rows have labels.
     """
-    if out.exists():
-        raise StudyError(f"{out} exists; give another folder with --out")
-    out.mkdir(parents=True)
+    new_folder(out)
     reference, sites = _deal(_NUM_SITE_ROWS if labels else _NUM_SITE_ROWS_UNLABELLED)
     if not labels:
         reference = reference.drop(columns=_TARGET)
@@ -93,6 +91,13 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
     say("predbayes study finish: the same model, and the report with what sites found")
     recorded, result = study.finish()
     return study.result_folder(recorded.number), result
+
+
+def new_folder(out: Path) -> None:
+    """Make the folder of a demo; one that is there already is refused."""
+    if out.exists():
+        raise StudyError(f"{out} exists; give another folder with --out")
+    out.mkdir(parents=True)
 
 
 def _rows(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:

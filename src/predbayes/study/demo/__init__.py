@@ -1,0 +1,1 @@
+"""Whole studies on one machine, to see how it works."""
