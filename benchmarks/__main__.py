@@ -15,6 +15,7 @@ from predbayes.errors import PredbayesError
 
 NAMES = (
     "clinic",
+    "coverage",
     "endtoend",
     "flower",
     "hospitals",

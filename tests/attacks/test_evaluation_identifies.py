@@ -137,6 +137,7 @@ def test_a_model_that_is_sure_of_one_person_does_not_tell_her_outcome(others, he
     well[3], ill[17] = 1 - right[3], 1 - right[17]  # somebody is not what the model says
     sent = [sum_up(PLAN, predictive, targets, "0" * 64) for targets in (well, ill)]
     assert sent[0].metrics == sent[1].metrics
+    assert sent[0].scores == sent[1].scores
 
 
 def test_a_few_people_with_codes_of_their_own_stand_out_no_more_than_five():

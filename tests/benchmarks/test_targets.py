@@ -56,6 +56,19 @@ def test_intake_costs_little_more_than_before_it_rehearsed(tmp_path):
     assert ratio["command"] <= 1.3
 
 
+@pytest.mark.data
+def test_promised_coverage_holds(tmp_path):
+    found = figures("coverage", tmp_path)
+    assert found["reached"]  # with counts of any size
+    for name, lines in found["lines"].items():
+        for level in (0.8, 0.9, 0.95):
+            small, usual, rows = (
+                lines[f"{level:g} {line} coverage"] for line in ("min_cell 1", "min_cell 5", "rows")
+            )
+            assert level - 0.005 <= small <= usual <= level + 0.04, name
+            assert rows <= small
+
+
 def test_tuning_costs_next_to_nothing(tmp_path):
     assert figures("tuning", tmp_path)["ratio"] < 0.01
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from predbayes.exchange.signing import PublicKey
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.result.model import CalibratedModel
     from predbayes.study.tables.sitefile import SiteFile
 
 _ROW = "row"
@@ -32,6 +33,13 @@ def predict_command(
     level: Annotated[
         float, typer.Option(help="Probability of the interval from low to high.")
     ] = 0.95,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Add a set, or lower and upper, that holds the truth so often."),
+    ] = None,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Promise --coverage for each class.")
+    ] = False,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Copy this column of DATA; may be repeated."),
@@ -54,6 +62,8 @@ def predict_command(
     from predbayes.study.tables.sitefile import SiteFile
 
     _require_writable(out, data)
+    if by_class and coverage is None:
+        raise DataError("--by-class is about --coverage: give that, too")
     own = None if site is None else SiteFile.load(site)
     allowed = (*(allow_network or ()), *(own.allow_networks if own else ()))
     key = None if own is None else _public_key(own)
@@ -62,6 +72,10 @@ def predict_command(
         _say_whose(model_folder(model))
     raw, frame = _read(calibrated.plan, data, own)
     predictions = calibrated.predict(frame, level)
+    if coverage is not None:
+        predictions = predictions.assign(
+            **_promised(model, calibrated, frame, coverage, by_class=by_class)
+        )
     table = _beside(raw, keep or (), predictions)
     _write(table, out)
     if site is not None:
@@ -70,6 +84,28 @@ def predict_command(
     odd = examine(calibrated.plan, frame, outside="clip").oddities
     note = f"; odd, but predicted: {'; '.join(map(str, odd))}" if odd else ""
     say(f"wrote {counted(len(table), 'row')} to {out}{note}")
+
+
+def _promised(
+    path: Path, model: CalibratedModel, frame: pd.DataFrame, coverage: float, *, by_class: bool
+) -> dict[str, Any]:
+    """Sets or intervals, from what sites counted with this very model."""
+    import numpy as np
+
+    from predbayes.study.result.model import model_folder
+    from predbayes.study.result.promises import promised
+    from predbayes.study.result.signed import signed_result
+
+    if model.adjustment is not None:
+        raise DataError(
+            "--coverage: nothing is promised for an adopted model, because sites counted with the "
+            "common one; give the folder of the study's result"
+        )
+    at_sites = signed_result(model_folder(path)).at_sites
+    predictive = model.predictive(model.encode(frame))
+    sums = () if at_sites is None else at_sites.scores
+    found = promised(model.plan, predictive, sums, coverage, by_class=by_class)
+    return {name: np.asarray(values) for name, values in found.items()}
 
 
 def _public_key(own: SiteFile) -> PublicKey | None:

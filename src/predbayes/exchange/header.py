@@ -81,6 +81,13 @@ class GroupSums(Strict):
     nll: Annotated[Sums | None, Field(exclude_if=lambda found: found is None)] = None
 
 
+class ScoreCounts(Strict):
+    """Rows counted in bins of how strange their targets are to the model."""
+
+    edges: Annotated[tuple[Amount, ...], Field(max_length=1000)]  # between bins, ascending
+    counts: Annotated[tuple[RowCount, ...], Field(max_length=1001)]
+
+
 class Evaluation(Strict):
     """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
 
@@ -97,6 +104,11 @@ class Evaluation(Strict):
     groups: Annotated[
         tuple[GroupSums, ...] | None,
         Field(max_length=200, exclude_if=lambda found: found is None),
+    ] = None
+    # Of all rows, or of each class; left out likewise.
+    scores: Annotated[
+        tuple[ScoreCounts, ...] | None,
+        Field(max_length=1000, exclude_if=lambda found: found is None),
     ] = None
 
 

@@ -15,17 +15,18 @@ from predbayes.errors import StudyError, no_such
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.study.coordinator.folder import StudyFolder
-from predbayes.study.coordinator.record import LABELS, RESULT_FILE
+from predbayes.study.coordinator.record import LABELS
 from predbayes.study.coordinator.signer import Signer
 from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes.study.coordinator.step import Step
 from predbayes.study.kit.kit import Labels
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.report.tripod import CARD_FILE, render_card_data
-from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.accepted import RESULT_FILE, AcceptedUpload
 from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.promises import promises
 from predbayes.study.result.schema import Result
 from predbayes.study.result.surveyed import survey_of_site, table_one
 from predbayes.study.result.tableone import TableOne
@@ -160,7 +161,12 @@ def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion
     """Return the same with what sites have said about the model, and about their rows."""
     sent = state.evaluations_of(found.model.weights_digest())
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
-    shown = at_sites(study.plan, [study.read(accepted).info for accepted in received])
+    infos = [study.read(accepted).info for accepted in received]
+    shown = at_sites(study.plan, infos)
+    if shown is not None and shown.scores:
+        with threads(study.plan.learner.threads):
+            predictive = found.model.predictive(study.kit.inputs)
+        shown = shown.model_copy(update={"promises": promises(study.plan, predictive, infos)})
     change = {"at_sites": shown, "table_one": _table_one(study, state, found.result)}
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
 

@@ -28,7 +28,7 @@ from predbayes.errors import StudyError
 from predbayes.exchange.sealed import SUFFIX
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan
-from predbayes.study.result.accepted import Accepted, AcceptedSurvey
+from predbayes.study.result.accepted import RESULT_FILE, Accepted, AcceptedSurvey
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
@@ -36,7 +36,6 @@ from predbayes.study.store.ledger import Ledger
 KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
 UPLOADS, RESULTS = "uploads", "results"
 PLAIN, SURVEY = ".safetensors", ".survey"
-RESULT_FILE = "result.json"
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+RESULT_FILE = "result.json"
 WEIGHTS_FILE = "model.safetensors"
 """The weights in the folder of a model, by whose digest evaluations name it."""
 

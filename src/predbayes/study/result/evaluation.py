@@ -7,7 +7,8 @@ squares: the sums of several sites add up to those of all their rows, and carry 
     mean = S1 / n,   mean +- t sqrt((S2 / n - mean^2) / (n - 1)),
 
 and for shares Wilson's, which needs no squares. A reliability diagram of several classes is sums by
-bins likewise, and so is what is told of risks (`predbayes.study.result.risksums`).
+bins likewise, and so is what is told of risks (`predbayes.study.result.risksums`) and of scores,
+for promised coverage (`predbayes.study.result.promises`).
 
 Whoever has the model and knows people by their columns can ask which of them these sums are sums
 of. Six digits over five rows answered: who, and each one's outcome. So what leaves is little
@@ -39,6 +40,7 @@ from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.groups import pooled_looks, words_of
 from predbayes.study.result.groupsums import check_groups, group_sums, pooled_groups
+from predbayes.study.result.promises import check_scores, pooled_scores, score_counts
 from predbayes.study.result.risksums import check_risks, pooled_risks, risk_sums, site_risks
 from predbayes.study.result.schema import AtSites, Bin, Scores, SiteScores
 from predbayes.study.result.scoring import TAILS, measures_of, row_values
@@ -76,7 +78,7 @@ def sum_up(
 
     With the rows' inputs also over the plan's groups of rows.
     """
-    predictive = alike(plan, predictive, targets)
+    as_predicted, predictive = predictive, alike(plan, predictive, targets)
     values = row_values(plan, predictive, targets)
     metrics = {name: sums_of(MEASURES[name], rows) for name, rows in sorted(values.items())}
     bins = risks = None
@@ -88,7 +90,14 @@ def sum_up(
     groups = None
     if inputs is not None and (risks is not None or len(plan.event_indices) != 1):
         groups = group_sums(plan, inputs, predictive, targets)
-    return Evaluation(model=model, metrics=metrics, bins=bins, risks=risks, groups=groups)
+    return Evaluation(
+        model=model,
+        metrics=metrics,
+        bins=bins,
+        risks=risks,
+        groups=groups,
+        scores=score_counts(plan, as_predicted, targets, risks),
+    )
 
 
 def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
@@ -146,8 +155,8 @@ def evaluation_upload(
     inputs = None if inputs is None else inputs[:num_rows]
     evaluation = sum_up(plan, predictive, targets, model, inputs)
     if unit > 1:
-        counted = {"bins": None, "risks": None, "groups": None}
-        evaluation = evaluation.model_copy(update=counted)
+        counted = ("bins", "risks", "groups", "scores")
+        evaluation = evaluation.model_copy(update=dict.fromkeys(counted))
     info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
     return Upload(info, {}).named(site).for_plan(plan.digest())
 
@@ -178,6 +187,8 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
         check_risks(plan, evaluation.risks, num_rows)
     if evaluation.groups is not None:
         check_groups(plan, evaluation.groups, evaluation.risks, num_rows)
+    if evaluation.scores is not None:
+        check_scores(plan, evaluation, num_rows)
 
 
 def scores_of(num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
@@ -215,6 +226,7 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         groups=groups,
         # Of times sites send no sums that tell the model from how long rows were seen.
         group_words="" if plan.survival else words_of(pooled_looks(groups), len(groups)),
+        scores=pooled_scores(plan, received),
         public=len(found) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
     )
 

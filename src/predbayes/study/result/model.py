@@ -200,6 +200,11 @@ class CalibratedModel:
         predictive = self.predictor.predict(inputs)
         return predictive if self.adjustment is None else self.adjustment.apply(predictive)
 
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """Return the network inputs of a table in the plan's units."""
+        inputs: Tensor = Encoder(self.plan)(code_table(self.plan, frame, outside="clip"))
+        return inputs
+
     def predict(self, frame: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
         """Predict for a table in the plan's units, one row for each of its rows.
 
@@ -211,8 +216,7 @@ class CalibratedModel:
             frame: At least the plan's columns, as read by `predbayes.study.tables.coding`.
             level: Probability of the interval from ``low`` to ``high``.
         """
-        codes = code_table(self.plan, frame, outside="clip")
-        described = describe(self.plan, self.predictive(Encoder(self.plan)(codes)), level)
+        described = describe(self.plan, self.predictive(self.encode(frame)), level)
         if self.plan.survival:
             curve = described.pop("survival").numpy()
             of_ends = {f"survival_{t:g}": curve[:, j] for j, t in enumerate(self.plan.target.times)}

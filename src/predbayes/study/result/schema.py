@@ -215,6 +215,27 @@ class StudentResult(Section):
     start: int | None  # the earlier result whose student it started from; None is cold
 
 
+class ScoreSums(Section):
+    """Rows of sites by bins of their scores, each at the upper end of its bin."""
+
+    name: str  # of the class; empty: of all rows
+    edges: tuple[Finite, ...]
+    counts: tuple[int, ...]
+
+
+class Promise(Section):
+    """What sets or intervals of one promised coverage are like."""
+
+    level: Finite
+    # Mean number of classes, or width in the target's unit, over the reference rows; None: nothing
+    # is promised at this level.
+    size: Finite | None
+    credible_size: Finite  # of what the model itself says at this level
+    # Shares of sites' rows that lie in them, at the least and at the most, as far as counts tell.
+    credible_covered: tuple[Finite, Finite] | None
+    covered: dict[str, tuple[Finite, Finite]]  # by site
+
+
 class SiteScores(Section):
     """The model at one site."""
 
@@ -233,6 +254,9 @@ class AtSites(Section):
     risks: Risks = ()  # likewise
     groups: Groups = ()  # over the sites that tell of each
     group_words: Words = ""  # which differences are larger than chance
+    # Of all rows, then of each class if some site tells them apart.
+    scores: Annotated[tuple[ScoreSums, ...], Field(exclude_if=lambda scores: not scores)] = ()
+    promises: Annotated[tuple[Promise, ...], Field(exclude_if=lambda promises: not promises)] = ()
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 

@@ -21,11 +21,14 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.statement import (
     ADOPTED_SIGNATURE,
     MODEL_SIGNATURE,
+    RESULT_SIGNATURE,
     Adoption,
     FilesStatement,
     read_adoption,
@@ -34,8 +37,9 @@ from predbayes.exchange.statement import (
 )
 from predbayes.files import file_digest, write_bytes
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.accepted import WEIGHTS_FILE
+from predbayes.study.result.accepted import RESULT_FILE, WEIGHTS_FILE
 from predbayes.study.result.model import HEADER_FILE, CalibratedModel, plan_of, read_header
+from predbayes.study.result.schema import Result
 
 SIGNED_HEADER = "model-signed.json"
 
@@ -76,6 +80,29 @@ def load_signed(
             "the study's model here"
         )
     return model
+
+
+def signed_result(model: Path) -> Result:
+    """Read the result that a model's folder is in; refuse one that is not as it was signed."""
+    path, header = model.parent / RESULT_FILE, read_header(model / HEADER_FILE)
+    if not path.is_file():
+        raise StudyError(
+            f"there is no {RESULT_FILE} beside {model}, which says what is promised; give the "
+            "folder of a study's result"
+        )
+    try:
+        result = Result.model_validate_json(path.read_bytes(), strict=False)
+    except (OSError, ValidationError) as error:
+        raise StudyError(f"{path} cannot be read as a study's result") from error
+    if (result.plan_digest, result.number) != (header.plan_digest, header.number):
+        raise StudyError(f"{path} is not of the model beside it")
+    if (coordinator := header.plan.coordinator) is not None:
+        says = {"kind": "result", "plan": header.plan_digest}
+        signature = model.parent / RESULT_SIGNATURE
+        statement = read_signed(signature, FilesStatement, coordinator.signing, says)
+        if statement.files.get(RESULT_FILE) != file_digest(path):
+            raise StudyError(f"{path} is not as the coordinator signed it")
+    return result
 
 
 def adoption_of(folder: Path) -> Adoption | None:

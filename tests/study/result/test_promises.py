@@ -1,0 +1,361 @@
+"""Promised coverage in a study: what a site tells, what a stranger may send, what one gets."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.cli.app import main
+from predbayes.errors import DataError, UploadError
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.header import Evaluation, ScoreCounts, UploadInfo
+from predbayes.predictive.conformal import ScoreBins, score_rows
+from predbayes.predictive.families import Categorical, Gaussian, Survival
+from predbayes.seeding import generator
+from predbayes.study.plan.schema import Plan, Target
+from predbayes.study.result.evaluation import check_evaluation, evaluation_upload
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.promises import check_scores, pooled_scores, promised, promises
+from predbayes.study.tables.coding import target_units
+from tests.study import world as worlds
+
+MODEL = "a" * 64
+TARGETS = {
+    2: 'task = "classification", classes = ["no", "yes"]',
+    3: 'task = "classification", classes = ["a", "b", "c"]',
+    None: 'task = "regression", unit = "cm", centre = 170.0, scale = 10.0',
+}
+
+
+def plan_of(num_classes, min_cell=5, more=""):
+    return Plan.loads(f"""
+format = 1
+name = "promises"
+target = {{ name = "outcome", {TARGETS[num_classes]} }}
+reference = {{}}
+{more}
+[columns]
+x = {{ type = "number" }}
+[rules]
+min_cell = {min_cell}
+""")
+
+
+def draw(num_classes, num_rows, seed=0):
+    """Predictions and targets that agree more or less."""
+    rng = generator(seed, "promises")
+    if num_classes:
+        logits = 1.2 * torch.randn(num_rows, num_classes, generator=rng)
+        predictive = Categorical(logits.log_softmax(1))
+        return predictive, torch.multinomial(predictive.moments(), 1, generator=rng)[:, 0]
+    mean, noise = torch.randn(2, num_rows, generator=rng)
+    return Gaussian(mean, torch.full_like(mean, 0.5)), mean + 1.4 * noise
+
+
+def told(plan, num_rows, seed=0, site="Basel"):
+    rows = draw(plan.num_outputs if plan.classification else None, num_rows, seed)
+    return evaluation_upload(plan, site, *rows, MODEL).info
+
+
+def bins_of(info):
+    return [ScoreBins(one.edges, one.counts) for one in info.evaluation.scores]
+
+
+class TestAtASite:
+    @pytest.mark.parametrize("num_classes", [2, 3, None])
+    @pytest.mark.parametrize("num_rows", [30, 130, 1500])
+    @pytest.mark.parametrize("min_cell", [5, 20])
+    def test_no_count_is_small_and_the_coordinator_takes_it(self, num_classes, num_rows, min_cell):
+        plan = plan_of(num_classes, min_cell)
+        info = told(plan, num_rows)
+        check_evaluation(plan, info)
+        found = bins_of(info)
+        assert sum(bins.num_rows for bins in found) == num_rows
+        assert min(min(bins.counts) for bins in found) >= min_cell
+        by_class = num_classes is not None and num_rows == 1500 and min_cell == 5
+        assert len(found) == (num_classes if by_class else 1)
+
+    def test_counts_are_those_of_the_scores_as_the_model_predicts(self):
+        for num_classes in (3, None):
+            predictive, targets = draw(num_classes, 90)
+            info = evaluation_upload(plan_of(num_classes), "Basel", predictive, targets, MODEL).info
+            (bins,) = bins_of(info)
+            assert bins == ScoreBins.count(score_rows(predictive, targets), bins.edges)
+
+    @pytest.mark.parametrize("thresholds", [(), (0.2, 0.61)])
+    @pytest.mark.parametrize("num_rows", [120, 300, 1200])
+    def test_no_small_count_follows_from_risks_by_subtraction(self, num_rows, thresholds):
+        """Every stretch of scores, less the counts by risk that it holds, or from those around."""
+        more = f"[measures]\nthresholds = {list(thresholds)}" if thresholds else ""
+        plan = plan_of(2, more=more)
+        info = told(plan, num_rows)
+        risks = info.evaluation.risks[0]
+        edges = [round(1 - edge, 6) for edge in reversed(risks.edges)]
+        known = [ScoreBins(risks.edges, risks.others), ScoreBins(edges, risks.events[::-1])]
+        found = bins_of(info)
+        for told_of, among in (
+            zip(found, [[one] for one in known], strict=False)
+            if len(found) == 2
+            else [(found[0], known)]
+        ):
+            ends = (-math.inf, *told_of.edges, math.inf)
+            for low, high in itertools.combinations(ends, 2):
+                rows = told_of.below(high)[0] - told_of.below(low)[0]
+                inside = sum(max(0, one.below(high)[0] - one.below(low)[1]) for one in among)
+                around = sum(one.below(high)[1] - one.below(low)[0] for one in among)
+                assert rows - inside == 0 or rows - inside >= 5
+                assert around - rows == 0 or around - rows >= 5
+
+    def test_a_policy_of_rows_in_steps_sends_no_counts(self):
+        plan = plan_of(None)
+        upload = evaluation_upload(plan, "Basel", *draw(None, 97), MODEL, unit=10)
+        assert upload.info.evaluation.scores is None
+
+    def test_an_evaluation_without_counts_reads_and_weighs_as_before(self):
+        info = told(plan_of(None), 60)
+        old = info.evaluation.model_copy(update={"scores": None})
+        text = old.model_dump_json()
+        assert "scores" not in text
+        assert Evaluation.model_validate_json(text) == old
+        check_evaluation(plan_of(None), info.model_copy(update={"evaluation": old}))
+        assert pooled_scores(plan_of(None), [info.model_copy(update={"evaluation": old})]) == ()
+
+
+class TestHostile:
+    @pytest.mark.parametrize(
+        ("counts", "edges", "why"),
+        [
+            ((30, 30), (1.0, 2.0), "not those of the plan"),
+            ((30, 31), (1.0,), "do not add up"),
+            ((56, 4), (1.0,), "fewer than 5 rows"),
+            ((60, 0), (1.0,), "fewer than 5 rows"),
+            ((30, 30), (1.01,), "other edges"),
+            ((20, 20, 20), (2.71828, 1.0), "other edges"),
+            ((20, 20, 20), (1.0, 1.0), "other edges"),
+            ((10**9, 5), (1.0,), "do not add up"),
+        ],
+    )
+    def test_counts_that_no_site_can_have_are_refused_in_one_line(self, counts, edges, why):
+        plan = plan_of(None)
+        info = told(plan, 60)
+        self.refused(plan, info, (ScoreCounts(edges=edges, counts=counts),), why)
+
+    @pytest.mark.parametrize("several", [0, 2])
+    def test_of_numbers_there_is_one(self, several):
+        plan = plan_of(None)
+        info = told(plan, 60)
+        one = ScoreCounts(edges=(), counts=(30,))
+        self.refused(plan, info, (one,) * several, "not those of the plan")
+
+    def test_classes_are_those_of_the_risks(self):
+        plan = plan_of(2)
+        info = told(plan, 1200)
+        first, second = info.evaluation.scores
+        moved = [
+            one.model_copy(update={"counts": (one.counts[0] + by, *one.counts[1:])})
+            for one, by in ((first, 1), (second, -1))
+        ]
+        self.refused(plan, info, tuple(moved), "not of the same rows")
+
+    def refused(self, plan, info, scores, why):
+        evaluation = info.evaluation.model_copy(update={"scores": scores})
+        with pytest.raises(UploadError, match=why) as caught:
+            check_evaluation(plan, info.model_copy(update={"evaluation": evaluation}))
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("value", ["NaN", "-1", "1.5", '"7"', "null", "Infinity"])
+    def test_what_is_no_count_is_refused(self, value):
+        text = told(plan_of(None), 60).model_dump_json()
+        changed = text.replace('"counts":[', f'"counts":[{value},', 1)
+        assert changed != text
+        with pytest.raises(ValueError, match="counts"):
+            UploadInfo.model_validate_json(changed)
+
+
+def test_promises_say_what_the_model_itself_covers_and_what_each_site_has():
+    """The model's spread is half of what it should be; one site is worse than the others."""
+    plan = plan_of(None)
+    infos = [told(plan, 400, seed, site) for seed, site in enumerate(("Aarau", "Basel", "Chur"))]
+    rows = draw(None, 400, 9)
+    worse = evaluation_upload(
+        plan, "Davos", rows[0], rows[0].mean + 2 * (rows[1] - rows[0].mean), MODEL
+    )
+    found = promises(plan, draw(None, 50, 5)[0], [*infos, worse.info])
+    assert [one.level for one in found] == [0.8, 0.9, 0.95]
+    for one in found:
+        low, high = one.credible_covered
+        assert low <= high < one.level
+        assert one.size > one.credible_size
+        shares = {site: low for site, (low, _) in one.covered.items()}
+        assert min(shares, key=shares.get) == "Davos"
+        assert np.mean(list(shares.values())) >= one.level - 0.01
+    few = promises(plan, draw(None, 50, 5)[0], [told(plan, 30)])
+    assert [one.size is None for one in few] == [False, True, True]
+    assert few[-1].covered == {}
+
+
+def test_by_class_each_class_has_a_bound_of_its_own():
+    plan = plan_of(2)
+    sums = pooled_scores(plan, [told(plan, 1200, 0), told(plan, 60, 1), told(plan, 900, 2)])
+    assert [one.name for one in sums] == ["", "no", "yes"]
+    assert sum(sums[0].counts) == 2160
+    assert sum(sum(one.counts) for one in sums[1:]) == 2100  # without the site that has too few
+    bounds = [ScoreBins(one.edges, one.counts).bound(0.9) for one in sums[1:]]
+    predictive, _ = draw(2, 40, 7)
+    (found,) = promised(plan, predictive, sums, 0.9, by_class=True).values()
+    probs = predictive.log_probs.double().exp()
+    for names, row in zip(found, probs.tolist(), strict=True):
+        likely = [n for n, p, b in zip(("no", "yes"), row, bounds, strict=True) if 1 - p <= b]
+        assert names == " | ".join(likely or [("no", "yes")[row[1] > row[0]]])
+
+
+def test_of_times_nothing_is_promised():
+    survival = plan_of(None).model_copy(
+        update={"target": Target(name="t", task="survival", event="e", times=(1.0, 2.0))}
+    )
+    with pytest.raises(DataError, match="nothing is promised of times to an event"):
+        promised(survival, Survival(torch.zeros(3, 2)), (), 0.9)
+    info = told(plan_of(None), 60)
+    with pytest.raises(UploadError, match="not those of the plan"):
+        check_scores(survival, info.evaluation, 60)
+
+
+# End to end
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["classes", "number"])
+def finished(request, tmp_path_factory):
+    """A signed study of three sites that have evaluated its model, and rows that are new."""
+    key = CoordinatorKey.generate()
+    world = worlds.make_world(
+        tmp_path_factory.mktemp("world"), regression=request.param, coordinator=key
+    )
+    study = world.begin()
+    for site in worlds.SITES[:3]:
+        study.add(world.file(site))
+    study.finish()
+    model = CalibratedModel.load(study.result_folder(1) / "model")
+    frame = worlds._frame(1500, 1500, regression=request.param)
+    inputs, targets = model.encode(frame), targets_of(world.kit.plan, frame)
+    for number, site in enumerate(worlds.SITES[:3]):
+        rows = slice(150 * number, 150 * number + 150)
+        upload = evaluation_upload(
+            world.kit.plan, site, model.predictive(inputs[rows]), targets[rows],
+            model.weights_digest(),
+        )  # fmt: skip
+        path = world.root / f"{site}-evaluation.safetensors"
+        upload.having_seen(world.seen).save(path, world.key(site))
+        study.add(world.sealed(path))
+    study.finish()
+    frame.iloc[450:].to_csv(world.root / "new.csv", index=False)
+    return world, study, frame.iloc[450:]
+
+
+def targets_of(plan, frame):
+    if plan.classification:
+        return torch.tensor([plan.target.classes.index(word) for word in frame["kind"]])
+    centre, scale = target_units(plan)
+    return (torch.tensor(frame["height"].astype(float).to_numpy()) - centre) / scale
+
+
+def predict(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["predbayes", "predict", *map(str, arguments)])
+    try:
+        main()
+    except SystemExit as ended:
+        return ended.code or 0
+    return 0
+
+
+def refusal(monkeypatch, capsys, *arguments):
+    """The one line with which a command ends."""
+    capsys.readouterr()
+    assert predict(monkeypatch, *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+class TestPredict:
+    def test_new_rows_are_covered_as_promised(self, finished, monkeypatch):
+        world, study, frame = finished
+        out = world.root / "out.csv"
+        arguments = (study.result_folder(2), world.root / "new.csv", "--out", out)
+        assert predict(monkeypatch, *arguments, "--coverage", 0.9) == 0
+        found = pd.read_csv(out)
+        if world.kit.plan.classification:
+            words = zip(found["set"], frame["kind"], strict=True)
+            inside = [kind in names.split(" | ") for names, kind in words]
+            assert set(found["set"]) <= {
+                " | ".join(names)
+                for size in (1, 2, 3)
+                for names in itertools.combinations(world.kit.plan.target.classes, size)
+            }
+        else:
+            truth = frame["height"].astype(float).to_numpy()
+            inside = (found["lower"] <= truth) & (truth <= found["upper"])
+        promise = study.result(2).at_sites.promises[1]
+        most = np.mean([high for _, high in promise.covered.values()])
+        # Three standard errors of 450 counted and 1,050 new rows.
+        assert 0.9 - 0.05 <= np.mean(inside) <= most + 0.05
+
+    def test_the_rest_of_the_table_is_as_without(self, finished, monkeypatch):
+        world, study, _ = finished
+        tables = []
+        for more in ((), ("--coverage", 0.8)):
+            out = world.root / "out.csv"
+            predict(
+                monkeypatch, study.result_folder(2), world.root / "new.csv", "--out", out, *more
+            )
+            tables.append(pd.read_csv(out))
+        added = [name for name in tables[1] if name not in tables[0]]
+        assert added == (["set"] if world.kit.plan.classification else ["lower", "upper"])
+        pd.testing.assert_frame_equal(tables[1].drop(columns=added), tables[0])
+
+    @pytest.mark.parametrize(
+        ("number", "more", "why"),
+        [
+            (1, ("--coverage", 0.9), "no site has sent counts of scores"),
+            (2, ("--coverage", 0.999), "the 450 rows that sites counted promise at most 0.9"),
+            (2, ("--coverage", 1.5), "between 0 and 1, not 1.5"),
+            (2, ("--coverage", "nan"), "between 0 and 1, not nan"),
+            (2, ("--coverage", 0.8, "--by-class"), "no site has enough rows of each"),
+            (2, ("--by-class",), "give that, too"),
+        ],
+    )
+    def test_where_nothing_is_promised(self, finished, monkeypatch, capsys, number, more, why):
+        world, study, _ = finished
+        out = world.root / "none.csv"
+        arguments = (study.result_folder(number), world.root / "new.csv", "--out", out, *more)
+        assert why in refusal(monkeypatch, capsys, *arguments)
+        assert not out.exists()
+
+    def test_a_result_that_is_not_as_it_was_signed(self, finished, monkeypatch, capsys, tmp_path):
+        world, study, _ = finished
+        folder = tmp_path / "result"
+        folder.mkdir()
+        for path in study.result_folder(2).rglob("*"):
+            if path.is_file():
+                copy = folder / path.relative_to(study.result_folder(2))
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(path.read_bytes())
+        arguments = (folder, world.root / "new.csv", "--out", tmp_path / "o.csv", "--coverage", 0.9)
+        assert predict(monkeypatch, *arguments) == 0
+        result = json.loads((folder / "result.json").read_text())
+        sums = result["at_sites"]["scores"][0]
+        sums["counts"][0] += 100
+        (folder / "result.json").write_text(json.dumps(result))
+        assert "not as the coordinator signed it" in refusal(monkeypatch, capsys, *arguments)
+        (folder / "result.json").write_text("{}")
+        assert "cannot be read" in refusal(monkeypatch, capsys, *arguments)
+        (folder / "result.json").unlink()
+        assert "there is no result.json beside" in refusal(monkeypatch, capsys, *arguments)
+
+    def test_the_study_can_be_rebuilt(self, finished):
+        assert finished[1].verify(rebuild=True) == []
