@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ from predbayes.study.wording import bytes_readable, counted, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
@@ -68,9 +69,9 @@ def check_command(
             else:
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
-                counting = _held_out_at(loaded.plan, own)
-                checked = site_problems(loaded.plan, own, data, least, counting)
-                checked = _with_policy(checked, loaded, own, data, least)
+                rows = _Rows(loaded.plan, own.name)
+                checked = site_problems(loaded.plan, own, data, least, rows.count_held_out)
+                checked = _with_policy(checked, loaded, own, rows, least)
                 _tell(checked, data, show_values=show_values)
                 if site_file.exists():
                     _show_next(loaded, f"train {arguments} --out out", site_file)
@@ -124,30 +125,37 @@ def draft_site(plan: Plan, data: Path, site_file: Path, name: str | None, again:
     say(f"next: edit it, then {again}")
 
 
-def _held_out_at(plan: Plan, own: SiteFile) -> Callable[[pd.DataFrame], int]:
-    """Return what counts the rows that `site train` will hold out of a table."""
-    from predbayes.study.site.training import SiteRows
+@dataclass(slots=True)
+class _Rows:
+    """The rows that `site train` would see; encoded once, as large tables take a while."""
 
-    return lambda frame: len(SiteRows.of(plan, frame).split(plan, own.name)[1])
+    plan: Plan
+    site: str
+    inputs: Tensor | None = None  # of a table that fits
+
+    def count_held_out(self, frame: pd.DataFrame) -> int:
+        """Return how many of them are held out."""
+        from predbayes.study.site.training import SiteRows
+
+        rows = SiteRows.of(self.plan, frame)
+        self.inputs = rows.inputs
+        return len(rows.split(self.plan, self.site)[1])
 
 
-def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, data: Path, least: int) -> SiteCheck:
+def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least: int) -> SiteCheck:
     """Add what the site's policy says of the plan, its code and its reference rows."""
     from predbayes.study.plan.networks import network_problem
     from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.overlap import near_findings
     from predbayes.study.site.policy import SitePolicy
-    from predbayes.study.tables.coding import encode
-    from predbayes.study.tables.mapping import read_site_table
     from predbayes.study.tables.problem import error, warning
 
     plan, policy, told = kit.plan, SitePolicy.of(own), ""
     near: list[Finding] = []
     problems = [network_problem(plan, own.allow_networks)]
-    if not checked.errors:
-        inputs = encode(plan, read_site_table(plan, own, data), "clip few")
-        told, near = near_findings(policy, kit, inputs, least)
-        problems += policy.problems(plan, num_rows=len(inputs))
+    if not checked.errors and rows.inputs is not None:
+        told, near = near_findings(policy, kit, rows.inputs, least)
+        problems += policy.problems(plan, num_rows=len(rows.inputs))
     else:
         problems += policy.problems(plan)
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]

@@ -378,3 +378,15 @@ class TestClipFew:
         faults = code_column(column, cells, "clip few").faults
         assert faults.get(Kind.UNLISTED, np.zeros(1)).sum() == wrong
         assert not code_column(column, cells, "clip").faults
+
+
+def test_blocks_of_rows_are_encoded_as_one(plan):
+    codes = torch.randn(20_000, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(Encoder(plan).in_blocks(codes), Encoder(plan)(codes))
+
+
+def test_what_differs_as_text_is_told_apart_though_it_is_equal(plan):
+    """In a table of any types 1, 1.0 and True are equal, and the last is no number."""
+    coded = code_column(plan.columns["weight"], pd.Series([1, True, 1.0, None], dtype=object))
+    assert coded.codes.tolist()[0::2] == [1.0, 1.0]
+    assert coded.faults[Kind.UNREADABLE].tolist() == [False, True, False, False]

@@ -157,12 +157,13 @@ def _code_numbers(cells: pd.Series) -> Coded:
     if pd.api.types.is_numeric_dtype(cells):
         numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         return Coded(numbers, {Kind.UNREADABLE: np.isinf(numbers)})
-    texts = as_texts(cells)
+    texts, places = _distinct(cells)
     numbers = np.array([float(t) if NUMBER.fullmatch(t) else np.nan for t in texts])
     comma = np.array([_DECIMAL_COMMA.fullmatch(t) is not None for t in texts], dtype=bool)
     filled = np.array([t != "" for t in texts], dtype=bool)
     unreadable = filled & ~comma & ~np.isfinite(numbers)
-    return Coded(numbers, {Kind.UNREADABLE: unreadable, Kind.COMMA: comma})
+    faults = {Kind.UNREADABLE: unreadable[places], Kind.COMMA: comma[places]}
+    return Coded(numbers[places], faults)
 
 
 def _code_words(cells: pd.Series, names: Sequence[str]) -> Array:
@@ -173,8 +174,20 @@ def _code_words(cells: pd.Series, names: Sequence[str]) -> Array:
         if _INTEGER.fullmatch(name):
             indices.setdefault(f"{name}.0", index)
     indices[""] = -1
-    codes = np.array([indices.get(t, len(names)) for t in as_texts(cells)], dtype=np.float64)
-    return np.where(codes < 0, np.nan, codes)
+    texts, places = _distinct(cells)
+    codes = np.array([indices.get(t, len(names)) for t in texts], dtype=np.float64)
+    return np.where(codes < 0, np.nan, codes)[places]
+
+
+def _distinct(cells: pd.Series) -> tuple[list[str], Array]:
+    """Distinct texts, as `as_texts` makes them, and where among them each cell is.
+
+    A large table has few in most columns, and reading a text takes longer than finding it again.
+    """
+    if cells.isna().any() or pd.api.types.infer_dtype(cells) != "string":
+        cells = pd.Series(as_texts(cells), dtype=object)  # 1, 1.0 and True are equal, and differ
+    places, found = pd.factorize(cells.to_numpy(dtype=object))
+    return [normalize("NFC", text.strip()) for text in found], places
 
 
 def as_texts(cells: pd.Series) -> list[str]:

@@ -22,7 +22,13 @@ from predbayes.errors import DataError
 from predbayes.predictive.survival import FEWEST_AT_RISK
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments
-from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
+from predbayes.study.tables.coding import (
+    Examined,
+    code_targets,
+    examine,
+    target_problems,
+    target_units,
+)
 from predbayes.study.tables.mapping import PATIENT, entry_problems, key_of, read_raw, translate
 from predbayes.study.tables.plausible import Array, target_doubts, unit_doubt
 from predbayes.study.tables.problem import (
@@ -129,6 +135,11 @@ class _Table:
             return None
 
     @cached_property
+    def examined(self) -> Examined:
+        """The table's codes, as training sees them, and what is wrong with it."""
+        return examine(self.plan, self.frame, "clip few")
+
+    @cached_property
     def likely(self) -> dict[str, str]:
         """The site's columns that the plan's may be, by the rules of `suggest`."""
         known = [name for name in self.plan.names if self.has(name)]
@@ -193,6 +204,8 @@ def _entries(table: _Table) -> Iterator[Finding]:
 def _idle(table: _Table, name: str) -> list[str]:
     """Recodes and missing codes of one column that match nothing."""
     entry, decimal = table.entry(name), table.site.file.decimal
+    if not (entry.recode or entry.missing):
+        return []
     is_number = isinstance(table.plan.column(name), Number)
     seen = {key_of(text, decimal, is_number=is_number) for text in table.cells(name).counts}
     return [
@@ -212,8 +225,7 @@ def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 def _columns(table: _Table) -> Iterator[Finding]:
-    plan, frame = table.plan, table.frame
-    examined = examine(plan, frame, "clip few")
+    plan, examined = table.plan, table.examined
     yield from _problems(error, table, examined.problems)
     yield from _problems(warning, table, examined.oddities)
     wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
@@ -323,8 +335,8 @@ def _target(table: _Table) -> Iterator[Finding]:
 def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
     """Whether it is the plan's target, in the plan's unit and the right way round."""
     plan, target = table.plan, table.plan.target
-    codes = examine(plan, table.frame, "clip few").codes
-    yield from map(warning, target_doubts(plan, codes.numpy(), targets.numpy()))
+    codes = table.examined.codes.numpy()
+    yield from map(warning, target_doubts(plan, codes, targets.numpy()))
     if not plan.regression or target.scale is None:
         return
     column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)

@@ -27,6 +27,7 @@ from predbayes.study.tables.cells import Array, Coded, Masks, Outside, code_colu
 from predbayes.study.tables.problem import Kind, Problem
 from predbayes.study.tables.textfile import LINE
 
+_BLOCK = 8192
 _MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
 
 
@@ -137,13 +138,16 @@ class Encoder(nn.Module):
         switches = (self.is_flag & missing) | (values == self.category)
         return torch.where(self.is_number, numbers, switches.double()).float()
 
+    def in_blocks(self, codes: Tensor) -> Tensor:
+        """Encode some thousand rows at a time: a step needs far more room than its result."""
+        return torch.cat([self(block) for block in torch.split(codes, _BLOCK)])
+
 
 def encode(
     plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
 ) -> Tensor:
     """Return a table's network inputs (N, plan.num_inputs) in float32."""
-    inputs: Tensor = Encoder(plan)(code_table(plan, frame, outside, least=least))
-    return inputs
+    return Encoder(plan).in_blocks(code_table(plan, frame, outside, least=least))
 
 
 # Targets and problems

@@ -104,7 +104,8 @@ def translate(
         column = plan.column(name)
         change = _cell_change(entry, site, column)
         texts = list(raw[entry.column])
-        cells = [change(text) for text in texts]
+        changed = {text: change(text) for text in set(texts)}
+        cells = [changed[text] for text in texts]
         if entry.date:
             cells = _times(entry, column, cells, _ends(entry, raw))
         columns[name] = [t if cell is None else cell for t, cell in zip(texts, cells, strict=True)]
@@ -289,7 +290,7 @@ def _require_names(path: Path, frame: pd.DataFrame) -> None:
     """The first line has names. If it is a row its words are cells, and must not be repeated."""
     names = [str(name) for name in frame.columns]
     numbers = sum(to_number(name, mark) is not None for name in names for mark in ".,") / 2
-    below = sum(name in set(frame.iloc[:, i]) for i, name in enumerate(names) if name)
+    below = sum((frame.iloc[:, i] == name).any() for i, name in enumerate(names) if name)
     if 2 * max(numbers, below) >= len(names):
         raise DataError(
             f"{path.name}: the first line looks like a row; it must have the names of the columns"

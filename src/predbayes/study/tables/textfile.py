@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
+import itertools
 import unicodedata
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,8 @@ LINE = "line"
 
 DELIMITERS = (",", ";", "\t", "|")
 """Those that programs write."""
+
+_MAX_TEXTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,18 @@ def read_csv(
         blank_rows: Whether a line of delimiters alone is a row; an empty line is none.
         skip: Lines above the names, such as titles.
     """
-    text = "".join(_decoded(path, encoding, remedies).splitlines(keepends=True)[skip:])
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    decoded = itertools.islice(_decoded(path, encoding, remedies), skip, None)
+    reader = csv.reader(decoded, delimiter=delimiter, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
+    once = _Once()
     try:
         header = [name.strip() for name in next(reader, [])]
         require_names(path, header)
         _require_split(path, header, delimiter, remedies)
         begins = skip + reader.line_num + 1
         for row in reader:
-            cells = [cell.strip() for cell in row]
+            cells = [once(cell.strip()) for cell in row]
             if any(cells) or (cells and blank_rows):
                 lines.append(begins)
                 rows.append(cells)
@@ -123,17 +126,27 @@ def require_distinct(path: Path, names: Sequence[Hashable]) -> None:
         seen[name] = number
 
 
-def _decoded(path: Path, encoding: str, remedies: Remedies) -> str:
+class _Once(dict[str, str]):
+    """Keeps equal texts once: most columns of a large table have few."""
+
+    def __call__(self, text: str) -> str:
+        return self.setdefault(text, text) if len(self) < _MAX_TEXTS else self.get(text, text)
+
+
+def _decoded(path: Path, encoding: str, remedies: Remedies) -> Iterator[str]:
+    """Yield the lines of a file, which is never in memory as a whole."""
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     try:
-        text = path.read_bytes().decode("utf-8-sig" if is_utf8 else encoding)
+        with path.open(encoding="utf-8-sig" if is_utf8 else encoding, newline="") as file:
+            for line in file:
+                if "\0" in line:
+                    raise DataError(f"{path.name} is not text: save it as CSV {encoding}")
+                # As plans are written, so that words are equal.
+                yield unicodedata.normalize("NFC", line)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeError, LookupError) as error:
         raise DataError(f"{path.name} is not {encoding} text: {remedies.encoding}") from error
-    if "\0" in text:
-        raise DataError(f"{path.name} is not text: save it as CSV {encoding}")
-    return unicodedata.normalize("NFC", text)  # as plans are written, so that words are equal
 
 
 def _require_split(path: Path, header: Sequence[str], delimiter: str, remedies: Remedies) -> None:
