@@ -49,6 +49,7 @@ TABLES = {
     "Learner": "### `[learner]`",
     "UploadRules": "### `[upload]`",
     "Gate": "### `[gate]`",
+    "Moments": "### `[moments]`",
     "Pool": "### `[pool]`",
     "Rules": "### `[rules]`",
     "Measures": "### `[measures]`",

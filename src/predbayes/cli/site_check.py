@@ -132,14 +132,16 @@ class _Rows:
     plan: Plan
     site: str
     inputs: Tensor | None = None  # of a table that fits
+    trained: tuple[Tensor, Tensor] | None = None  # inputs and targets that are not held out
 
     def count_held_out(self, frame: pd.DataFrame) -> int:
         """Return how many of them are held out."""
         from predbayes.study.site.training import SiteRows
 
         rows = SiteRows.of(self.plan, frame)
-        self.inputs = rows.inputs
-        return len(rows.split(self.plan, self.site)[1])
+        trained, held_out = rows.split(self.plan, self.site)
+        self.inputs, self.trained = rows.inputs, rows[trained]
+        return len(held_out)
 
 
 def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least: int) -> SiteCheck:
@@ -156,6 +158,7 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
     if not checked.errors and rows.inputs is not None:
         told, near = near_findings(policy, kit, rows.inputs, least)
         problems += policy.problems(plan, num_rows=len(rows.inputs))
+        problems.append(_sums_problem(rows, policy.least_cell(plan)))
     else:
         problems += policy.problems(plan)
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]
@@ -166,6 +169,19 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
         software = ""
     summary = (*checked.summary, *filter(None, (told, software)))
     return replace(checked, findings=tuple(findings), summary=summary)
+
+
+def _sums_problem(rows: _Rows, least: int) -> str:
+    """Say why sums over a site's rows would tell of single rows, if the plan asks for sums."""
+    from predbayes.study.site.sums import require_many
+
+    if not rows.plan.sums_alone or rows.trained is None:
+        return ""
+    try:
+        require_many(rows.plan, *rows.trained, least)
+    except DataError as refused:
+        return str(refused)
+    return ""
 
 
 def _tell(checked: SiteCheck, data: Path, *, show_values: bool) -> None:
@@ -199,7 +215,11 @@ def _asked(kit: Kit) -> Iterator[str]:
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
-    what = f"predictions on {rows}" if plan.upload.kind == "predictions" else "weights of a network"
+    what = {
+        "predictions": f"predictions on {rows}",
+        "weights": "weights of a network",
+        "moments": f"sums over your rows of products of {plan.num_summed:,} features",
+    }[plan.upload.kind]
     epochs = f"{sampler_settings(plan).num_epochs} times over your rows"
     learner = plan.learner.name
     if learner == "network":

@@ -30,7 +30,7 @@ class ReferenceRows:
     num_evaluate: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.targets) + self.num_evaluate > len(self.inputs) or not len(self.inputs):
+        if len(self.targets) + self.num_evaluate > len(self.inputs):
             raise DataError(
                 f"{len(self.inputs)} reference inputs cannot hold {len(self.targets)} labelled "
                 f"and {self.num_evaluate} evaluation rows"
@@ -50,6 +50,8 @@ class ReferenceRows:
         if len({part.shape[1:] for part in parts}) > 1:
             shapes = ", ".join(str(tuple(part.shape[1:])) for part in parts)
             raise DataError(f"reference inputs must have one shape, not {shapes}")
+        if not any(map(len, parts)):
+            raise DataError("there is no reference row; give some, with or without labels")
         return cls(torch.cat(parts), targets, 0 if evaluate is None else len(evaluate))
 
     @classmethod

@@ -47,6 +47,7 @@ from predbayes.seeding import generator
 _BITS = 12  # after the point, of inputs, features and targets
 _FREQUENCY_BITS = 20
 _TABLE_BITS = 12  # angles that cosines are tabulated at
+_TURN = 2.0 ** (_BITS + _FREQUENCY_BITS)  # a whole one, in units of frequency times input
 _MOST_INPUT = 8.0  # inputs beyond are taken as this: a plan's numbers have about unit size
 _MOST_TARGET = 64.0
 _MOST_ROWS = 2**26  # whose sums stay below 2^63: the largest square of a target has 36 bits
@@ -100,17 +101,17 @@ class RandomFeatures:
 
         Sums of integers below 2^53 are exact in any order, so no library rounds them its own way.
         """
-        numbers = _on_grid(inputs.flatten(1), _MOST_INPUT)
+        numbers = inputs_on_grid(inputs)
         if numbers.shape[1] != self.num_inputs:
             raise TrainingError(
                 f"rows have {numbers.shape[1]} inputs, and moments are of {self.num_inputs}"
             )
-        ones = torch.full((len(numbers), 1), 2.0**_BITS, dtype=torch.float64)
+        return grid_features(numbers, *self.waves(scale))
+
+    def waves(self, scale: float) -> tuple[Tensor, Tensor]:
+        """Return frequencies (D, J) and phases (J,) of one scale, as integers in float64."""
         frequencies = (self._frequencies / scale * 2**_FREQUENCY_BITS).round()
-        turn = 2.0 ** (_BITS + _FREQUENCY_BITS)
-        turns = (numbers @ frequencies + (self._phases * turn).round()).remainder(turn)
-        steps = (turns / (turn / 2**_TABLE_BITS)).floor().long()
-        return torch.cat([ones, numbers, _COSINES[steps]], 1)
+        return frequencies, (self._phases * _TURN).round()
 
     @cached_property
     def weights(self) -> Tensor:
@@ -134,6 +135,18 @@ def _on_grid(values: Tensor, most: float) -> Tensor:
 
 _ANGLES = (torch.arange(2**_TABLE_BITS, dtype=torch.float64) + 0.5) * 2 * math.pi / 2**_TABLE_BITS
 _COSINES = (_ANGLES.cos() * 2**_BITS).round()
+
+
+def inputs_on_grid(inputs: Tensor) -> Tensor:
+    """Return inputs as integers in float64, (B, D)."""
+    return _on_grid(inputs.flatten(1), _MOST_INPUT)
+
+
+def grid_features(numbers: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
+    """Return the features of inputs on the grid, before they are weighted, (B, 1 + D + J)."""
+    turns = (numbers @ frequencies + phases).remainder(_TURN)
+    steps = (turns / (_TURN / 2**_TABLE_BITS)).floor().long()
+    return torch.cat([torch.full_like(numbers[:, :1], 2.0**_BITS), numbers, _COSINES[steps]], 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +236,81 @@ class Moments:
         return found
 
     def _require_possible(self) -> None:
-        """Refuse sums of no rows, and squares that no bounded features have."""
-        counts, squares = self.sums[:, 0, 0], self.sums.diagonal(dim1=1, dim2=2)
-        unit = 2 ** (2 * _BITS)
+        """Refuse sums that no rows have."""
+        self._require_rows()
+        self._require_bounded()
+        self._require_one_truth()
+        if self.num_classes is not None:
+            self._require_classes()
+        least, greatest = torch.linalg.eigvalsh(self._unit_sums())[:, [0, -1]].unbind(1)
+        if bool((least < -1e-9 * greatest).any()):
+            raise UploadError("moments are no sums of squares: some direction has less than none")
+
+    def _require_rows(self) -> None:
+        counts, unit = self.sums[:, 0, 0], 2 ** (2 * _BITS)
         rows = int(counts[0]) // unit
         if not 1 <= rows <= _MOST_ROWS or bool((counts != rows * unit).any()):
             raise UploadError("moments are of no rows, too many, or other numbers of rows by scale")
-        most = rows * unit * int(_MOST_TARGET**2)
-        if bool((squares < 0).any()) or bool((squares > most).any()):
+
+    def _require_bounded(self) -> None:
+        """No square is above that of the greatest feature in every row, nor a product of two."""
+        squares = self.sums.diagonal(dim1=1, dim2=2)
+        if bool((squares < 0).any()) or bool((squares > self.num_rows * self._most).any()):
             raise UploadError("moments have squares that no row can have")
         bound = (squares.double()[:, :, None] * squares.double()[:, None, :]).sqrt()
         if bool((self.sums.double().abs() > bound * (1 + 1e-9)).any()):
             raise UploadError("moments have products larger than their squares allow")
+
+    @property
+    def _most(self) -> Tensor:
+        """The greatest square of each feature and target in one row, on the grid."""
+        features = self.features
+        target = 1.0 if self.num_classes else _MOST_TARGET
+        counts = (1, features.num_inputs, features.num_features, self.size - features.width)
+        bounds = (1.0, _MOST_INPUT, 1.0, target)
+        parts = [torch.full((n,), int(m**2)) for n, m in zip(counts, bounds, strict=True)]
+        most: Tensor = torch.cat(parts) * 2 ** (2 * _BITS)
+        return most
+
+    def _require_one_truth(self) -> None:
+        """Inputs and targets are the same at every scale, and so are the sums of their products."""
+        features, width = self.features, self.features.width
+        kept = [*range(1 + features.num_inputs), *range(width, self.size)]
+        shared = self.sums[:, kept][:, :, kept]
+        if bool((shared != shared[0]).any()):
+            raise UploadError("moments of one scale are of other rows than those of another")
+
+    def _require_classes(self) -> None:
+        """Each row has one class: squares are counts, and no product of two classes is there."""
+        width, unit = self.features.width, 2 ** (2 * _BITS)
+        classes = self.sums[0, width:, width:]
+        counts = self.sums[0, 0, width:]
+        whole = not bool((counts % unit).any()) and int(counts.sum()) == self.num_rows * unit
+        if not whole or not torch.equal(classes, counts.diag()):
+            raise UploadError("moments do not count each row once by its class")
+
+    def _unit_sums(self) -> Tensor:
+        """Sums with every feature and target of about unit size."""
+        roots = self._most.double().sqrt()
+        scaled: Tensor = self.sums.double() / (roots[:, None] * roots)
+        return scaled
+
+    @property
+    def class_rows(self) -> tuple[int, ...] | None:
+        """Rows of each class; None for numbers."""
+        counts = self.sums[0, 0, self.features.width :] >> 2 * _BITS
+        return None if self.num_classes is None else tuple(counts.tolist())
+
+    def num_small_pairs(self, least: int) -> int:
+        """Count the pairs of inputs of 0 and 1, and classes, that 1 to `least` - 1 rows share."""
+        features, unit = self.features, 2 ** (2 * _BITS)
+        kept = [*range(1, 1 + features.num_inputs), *range(features.width, self.size)]
+        sums, squares = self.sums[0, 0, kept], self.sums[0].diagonal()[kept]
+        # A number that is 0 or 1 is its own square.
+        counted = [k for k, is_one in zip(kept, sums == squares, strict=True) if is_one]
+        shared = self.sums[0, counted][:, counted] // unit
+        few = (shared > 0) & (shared < least)
+        return int(few.triu(1).sum())
 
     def head(self) -> MomentsHead:
         """Return the model of the scale with the most evidence."""
@@ -289,23 +365,35 @@ class MomentsHead:
     def _outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return E f(x), (B, K), and Var f(x) / noise, (B,)."""
         phi = self.features(inputs, self.scale)
-        return self.centre + phi @ self.weights, (phi @ self.spread).square().sum(1)
+        return linear_outputs(phi, self.centre, self.weights, self.spread)
 
     def _log_probs(self, outputs: Tensor, ratios: Tensor) -> Tensor:
         assert self.precision is not None
-        away = torch.eye(len(self.centre), dtype=torch.float64) - outputs[:, None, :]
-        distances = torch.einsum("bcd,de,bce->bc", away, self.precision, away)
-        there = self.centre > 0
-        softening = 2 * (1 + ratios[:, None]) * math.sqrt(max(1, int(there.sum()) - 1))
-        scores = torch.where(there, -distances / softening, -math.inf)
-        return _with_absent(scores.log_softmax(1), there)
+        return class_log_probs(outputs, ratios, self.centre, self.precision)
+
+
+def linear_outputs(
+    phi: Tensor, centre: Tensor, weights: Tensor, spread: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return E f(x), (B, K), and Var f(x) / noise, (B,), of features (B, width)."""
+    return centre + phi @ weights, (phi @ spread).square().sum(1)
+
+
+def class_log_probs(outputs: Tensor, ratios: Tensor, centre: Tensor, precision: Tensor) -> Tensor:
+    """Return log p of each class; one that no site has gets a thousandth or less."""
+    away = torch.eye(len(centre), dtype=torch.float64) - outputs[:, None, :]
+    distances = torch.einsum("bcd,de,bce->bc", away, precision, away)
+    there = centre > 0
+    softening = 2 * (1 + ratios[:, None]) * (there.sum() - 1).clamp_min(1).double().sqrt()
+    scores = torch.where(there, -distances / softening, -math.inf)
+    return _with_absent(scores.log_softmax(1), there)
 
 
 def _with_absent(log_probs: Tensor, there: Tensor) -> Tensor:
     """Give each class that no site has a thousandth or less: it is never quite impossible."""
-    num_absent = int((~there).sum())
-    absent = min(1e-3, 0.5 / max(1, num_absent))
-    shares = torch.where(there, 1 - absent * num_absent, absent).log()
+    num_absent = (~there).sum().double()
+    absent = (0.5 / num_absent.clamp_min(1)).clamp_max(1e-3)
+    shares = torch.where(there, (1 - absent * num_absent).float(), absent.float()).log()
     return torch.where(there, log_probs, 0.0) + shares
 
 

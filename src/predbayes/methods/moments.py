@@ -18,6 +18,7 @@ from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.local import NetworkLearner
 from predbayes.learning.moments import Moments, MomentsHead, RandomFeatures
 from predbayes.learning.training import Rows, gather
@@ -26,9 +27,6 @@ from predbayes.predictive.families import Categorical, Predictive
 from predbayes.seeding import draw_seed
 
 _log = logging.getLogger(__name__)
-
-ENOUGH_ROWS = 20
-"""Rows per feature that a site should have: sums of fewer tell who is in them."""
 
 
 @dataclass(frozen=True, slots=True)

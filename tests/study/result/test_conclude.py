@@ -43,13 +43,13 @@ def finished(root, seed, monkeypatch):
         sent[name] = Categorical.from_natural(noise)
         study.add(world.file(name, sent[name]))
     held_out = []
-    original = module._Run.held_out
+    original = module.Run.held_out
 
     def spy(self, *arguments):
         held_out.append(original(self, *arguments))
         return held_out[-1]
 
-    monkeypatch.setattr(module._Run, "held_out", spy)
+    monkeypatch.setattr(module.Run, "held_out", spy)
     quick = replace(module.DISTILLATION, num_epochs=1, min_steps=1)
     monkeypatch.setattr(module, "DISTILLATION", quick)
     _, result = study.finish()

@@ -28,6 +28,7 @@ from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.promises import promises
 from predbayes.study.result.schema import Result
+from predbayes.study.result.summed import conclude_sums
 from predbayes.study.result.surveyed import survey_of_site, table_one
 from predbayes.study.result.tableone import TableOne
 from predbayes.study.store.ledger import now
@@ -128,6 +129,8 @@ def conclude_study(
     kit = study.kit
     labels = Labels.load(study.folder / LABELS, kit)
     with threads(kit.plan.learner.threads):
+        if kit.plan.sums_alone:
+            return conclude_sums(kit, labels, uploads, study.read, heading, leave_out, device)
         return conclude(
             kit,
             labels,

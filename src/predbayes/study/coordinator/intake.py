@@ -23,6 +23,7 @@ from predbayes.study.plan.schema import Gate, Plan
 from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
 from predbayes.study.result.scoring import MAX_STANDARD
+from predbayes.study.result.summed import fitted, summed
 from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
@@ -46,6 +47,10 @@ class Expected:
         """Return the form of what every site of a study sends."""
         rows = plan.reference.num_rows
         dtype = plan.upload.precision
+        if plan.moments is not None:
+            size = plan.num_summed + (plan.num_outputs if plan.classification else 1)
+            shape = (len(plan.moments.scales), size * (size + 1) // 2)
+            return cls({"moments": Spec("int64", shape)}, 0)
         if plan.upload.kind == "predictions":
             gate = None if plan.gate is None else Spec(dtype, (rows,))
             if plan.classification:
@@ -137,6 +142,9 @@ class Intake:
         """Do with an upload what `finish` will do with it; inputs are read if it holds weights."""
         if upload.info.kind == "evaluation":
             at_sites(self.plan, [upload.info])
+            return
+        if upload.info.kind == "moments":
+            fitted(summed(self.plan, upload))
             return
         if upload.info.kind == "weights":
             upload = self._predicted(upload, inputs())

@@ -91,15 +91,14 @@ class Kit:
         plan = Plan.load(folder / PLAN_FILE)
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
+        if not plan.reference.num_rows and not plan.sums_alone:
+            raise PlanError(f"{folder / PLAN_FILE} has no reference rows")
         if plan.reference.num_rows * plan.num_inputs > _MAX_NUMBERS:
             raise PlanError(
                 f"{plan.reference.num_rows:,} reference rows of {plan.num_inputs:,} network inputs "
                 f"are more than {_MAX_NUMBERS:,} numbers, which no kit may ask a computer to hold"
             )
-        try:
-            codes = code_table(plan, from_csv(read_frame(folder / REFERENCE_FILE)))
-        except DataError as error:
-            raise PlanError(f"{REFERENCE_FILE} is not the plan's: {error}") from error
+        codes = _reference_codes(plan, folder)
         if inputs_digest(plan, codes) != plan.frozen.inputs_digest:
             raise PlanError(f"{REFERENCE_FILE} is not the plan's: some row was changed")
         if len(codes) != plan.reference.num_rows:
@@ -221,7 +220,7 @@ def freeze(
     network = freeze_network(draft)
     require_sound(draft, plan_path.parent, network)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-    frame = read_reference(plan_path.parent / draft.reference.file)
+    frame = _reference_rows(draft, plan_path.parent)
     roles = _deal(draft, frame, salt)
     plan = _scaled(draft, frame, roles)
     labelled, evaluate = (
@@ -234,9 +233,26 @@ def freeze(
     return _write(plan, _table(plan, inputs, codes), contents, out, labels_out)
 
 
+def _reference_rows(plan: Plan, folder: Path) -> pd.DataFrame:
+    """The table that reference rows are taken from; sums need none."""
+    if not plan.reference.num_rows:
+        return pd.DataFrame(columns=list(plan.columns), dtype=object)
+    return read_reference(folder / plan.reference.file)
+
+
+def _reference_codes(plan: Plan, folder: Path) -> Tensor:
+    """The reference inputs in a kit, as codes; of a plan without any the file is not looked at."""
+    if not plan.reference.num_rows:
+        return code_table(plan, _reference_rows(plan, folder))
+    try:
+        return code_table(plan, from_csv(read_frame(folder / REFERENCE_FILE)))
+    except DataError as error:
+        raise PlanError(f"{REFERENCE_FILE} is not the plan's: {error}") from error
+
+
 def _limited(plan: Plan) -> Plan:
     """The plan with a limit to the weight of a site, if it has none yet."""
-    if plan.frozen is not None or plan.rules.max_weight is not None:
+    if plan.frozen is not None or plan.rules.max_weight is not None or plan.sums_alone:
         return plan
     rules = plan.rules.model_copy(update={"max_weight": MAX_WEIGHT})
     return plan.model_copy(update={"rules": rules})
@@ -290,6 +306,8 @@ def _has_label(plan: Plan, frame: pd.DataFrame) -> Tensor:
 
 def _scaled(plan: Plan, frame: pd.DataFrame, roles: _Roles) -> Plan:
     """The plan with centres and scales of the rows that the kit will have."""
+    if not len(roles.kit):
+        return plan  # whose author has written them
     codes = code_table(plan, frame.iloc[roles.kit.tolist()])
     columns: dict[str, Column] = {}
     for (name, column), values in zip(plan.columns.items(), codes.T, strict=True):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.networks import Installed, require_agreed
@@ -79,9 +80,11 @@ def check(
         *_sizes(plan, network),
         *map(error, limit_problems(plan, Limits(), "predbayes itself", network=network)),
         *_labels(plan),
+        *_scores(plan),
         *_rules(plan, today or datetime.date.today()),
         *_columns(plan),
-        *_table(plan, folder),
+        *_sums(plan),
+        *(_table(plan, folder) if plan.reference.num_rows or not plan.sums_alone else ()),
     ]
     return sorted(findings, key=lambda finding: finding.severity)
 
@@ -125,7 +128,7 @@ def _provenance(plan: Plan) -> Iterator[Finding]:
         "legal_basis": reference.legal_basis,
     }
     empty = [name for name, text in needed.items() if not text.strip()]
-    if empty:
+    if empty and reference.num_rows:
         yield error(
             f"reference: fill in {', '.join(empty)}: sites will hold these rows and must know why "
             "they may"
@@ -162,7 +165,9 @@ def _purpose(plan: Plan) -> Iterator[Finding]:
 def _sizes(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
     num_distil = plan.reference.labelled + plan.reference.unlabelled
     enough = max(MIN_INPUTS, INPUTS_PER_COLUMN * plan.num_inputs)
-    if not plan.reference.num_rows:
+    if plan.sums_alone:
+        pass  # nothing is distilled
+    elif not plan.reference.num_rows:
         yield error("reference: there are no reference rows; give their counts")
     elif num_distil < enough:
         yield warning(
@@ -184,8 +189,35 @@ def _sizes(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
         yield warning(f"{what}, too much to mail: somebody has to carry it")
 
 
+def _sums(plan: Plan) -> Iterator[Finding]:
+    if plan.moments is None:
+        return
+    asked = plan.moments.rows_per_feature
+    if asked < ENOUGH_ROWS:
+        yield warning(
+            f"moments: sums of {asked} rows per feature can tell who is in them; from "
+            f"{ENOUGH_ROWS} on they hardly do"
+        )
+    yield warning(
+        f"moments: {asked} rows for each of {plan.num_summed:,} features are "
+        f"{asked * plan.num_summed:,}; sites with fewer to train on cannot take part"
+    )
+    bare = [
+        name
+        for name, column in plan.columns.items()
+        if isinstance(column, Number) and (column.centre is None or column.scale is None)
+    ]
+    if bare and not plan.reference.num_rows:
+        yield error(
+            f"columns: without reference rows write centre and scale of {', '.join(bare)} into "
+            "the plan, about their mean and standard deviation"
+        )
+
+
 def _labels(plan: Plan) -> Iterator[Finding]:
     labelled, method = plan.reference.labelled, plan.pool.method
+    if plan.sums_alone:
+        return  # which are pooled without any
     if method == "beta" and not labelled:
         yield error("pool: beta is tuned on labelled rows, and there are none")
     elif method == "auto" and labelled < MIN_LABELS:
@@ -201,13 +233,16 @@ def _labels(plan: Plan) -> Iterator[Finding]:
             "gate: without labels the pool is better if sites say how dense their rows lie; add a "
             "line [gate] to ask them"
         )
+
+
+def _scores(plan: Plan) -> Iterator[Finding]:
     given = plan.target.centre is not None and plan.target.scale is not None
-    if plan.regression and not labelled and not given:
+    if plan.regression and not plan.reference.labelled and not given:
         yield error(
             "target: its centre and scale come from labelled rows, and there are none; add some, "
             "or write centre and scale into the plan"
         )
-    num_scored = plan.reference.evaluate or labelled
+    num_scored = plan.reference.evaluate or plan.reference.labelled
     if num_scored < plan.rules.min_labels_to_judge:
         yield warning(
             f"reference: scores rest on {num_scored} labels, below min_labels_to_judge = "

@@ -37,6 +37,8 @@ from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.hazards import HazardLearner
 from predbayes.learning.likelihood import Hazards, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
+from predbayes.learning.moments import RandomFeatures
+from predbayes.learning.moments_network import head_network
 from predbayes.learning.named import BY_TASK, CALIBRATED
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
@@ -50,12 +52,27 @@ SMALL = (16,)
 
 def student_network(plan: Plan) -> Network:
     """Return the network for everybody; for a regression its variance depends on the input."""
+    if plan.sums_alone:
+        return head_network(summed_features(plan), summed_classes(plan))
     return _network(plan, per_input=True)
 
 
 def site_network(plan: Plan) -> Network:
     """Return the network that a site trains; for a regression it learns one noise variance."""
     return _network(plan, per_input=False)
+
+
+def summed_features(plan: Plan) -> RandomFeatures:
+    """Return the features of which sites send sums."""
+    agreed = plan.moments
+    if agreed is None:
+        raise PlanError("the plan asks for no sums of moments")
+    return RandomFeatures(plan.num_inputs, agreed.features, agreed.scales, agreed.seed)
+
+
+def summed_classes(plan: Plan) -> int | None:
+    """Return the number of classes, or None for a number, as moments are told."""
+    return plan.num_outputs if plan.classification else None
 
 
 def site_arrays(plan: Plan) -> dict[str, Spec]:

@@ -8,6 +8,7 @@
     [learner]     what sites fit
     [upload]      what they send
     [gate]        whether they also say how dense their rows lie at each reference row
+    [moments]     the features of which they send sums, if that is what they send
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [measures]    which class is the event, and from which risks on something would be done
@@ -40,6 +41,7 @@ from predbayes.errors import KeyFileError, PlanError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO, BY_TASK, HAZARDS, tried_by_auto
 from predbayes.study.plan.grouping import Grouping
 
@@ -274,7 +276,7 @@ class Learner(Section):
 class UploadRules(Section):
     """What leaves a site."""
 
-    kind: Literal["predictions", "weights"] = "predictions"
+    kind: Literal["predictions", "weights", "moments"] = "predictions"
     precision: Literal["float16", "float32"] = "float32"
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
@@ -290,6 +292,24 @@ class Gate(Section):
 
     floor: Annotated[Finite, Field(ge=-20, lt=0)] = -6.0
     ceiling: Annotated[Finite, Field(gt=0, le=20)] = 3.0
+
+
+def _scales(values: tuple[float, ...]) -> tuple[float, ...]:
+    if not values or not all(0.01 <= value <= 1000 for value in values):
+        raise ValueError("must be some numbers from 0.01 to 1000")
+    return values
+
+
+class Moments(Section):
+    """Features of which sites send sums of products; see `predbayes.learning.moments`."""
+
+    features: Annotated[int, Field(ge=1, le=2000)] = 300  # random ones, of each scale
+    scales: Annotated[
+        tuple[Finite, ...], Field(strict=False, max_length=10), AfterValidator(_scales)
+    ] = (1.0, 2.0, 4.0)  # distances over which the model may bend
+    seed: Count = 0  # of the features
+    # Rows for each feature that a site must have: sums of fewer tell who is in them.
+    rows_per_feature: Annotated[int, Field(ge=1)] = ENOUGH_ROWS
 
 
 class Pool(Section):
@@ -411,6 +431,8 @@ class Plan(Section):
     upload: UploadRules = UploadRules()
     # None: sites send no gate. Left out where there is none, so that older versions read the model.
     gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
+    # Of uploads of kind moments alone; left out of other plans.
+    moments: Annotated[Moments | None, Field(exclude_if=lambda stated: stated is None)] = None
     pool: Pool = Pool()
     rules: Rules = Rules()
     # Left out where there is none, so that older versions read the plan.
@@ -430,6 +452,7 @@ class Plan(Section):
             )
         if name != "network" and self.upload.kind == "weights":
             raise ValueError(f"with learner {name!r} sites can only send predictions")
+        _require_summable(self)
         if self.measures is not None:
             _require_measurable(self.measures, self.target)
             _require_apart(self.groupings)
@@ -464,6 +487,16 @@ class Plan(Section):
     def survival(self) -> bool:
         """True if the time to an event is predicted."""
         return self.target.task == "survival"
+
+    @property
+    def sums_alone(self) -> bool:
+        """True if sites send sums of moments: the model is their head, and nothing is pooled."""
+        return self.upload.kind == "moments"
+
+    @property
+    def num_summed(self) -> int:
+        """Features of one scale whose products are summed; 0 if the plan asks for no sums."""
+        return 0 if self.moments is None else 1 + self.num_inputs + self.moments.features
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -613,6 +646,26 @@ def _require_measurable(measures: Measures, target: Target) -> None:
     classes = target.classes or ()
     if measures.event and (len(classes) != 2 or measures.event not in classes):
         raise ValueError("measures.event must be one of the two classes of the target")
+
+
+def _require_summable(plan: Plan) -> None:
+    """Sums of moments are for classes and numbers, and are all that a site sends."""
+    if plan.sums_alone != (plan.moments is not None):
+        raise ValueError("upload.kind = 'moments' and a section [moments] go together")
+    if plan.moments is None:
+        return
+    if plan.survival:
+        raise ValueError("upload.kind: moments are for a classification or a regression")
+    unused = {
+        "gate": plan.gate is not None,
+        "model.module": bool(plan.model.module),
+        "rules.max_weight": plan.rules.max_weight is not None,
+        "rules.screening": plan.rules.screening != "report",
+    }
+    if stated := [name for name, is_stated in unused.items() if is_stated]:
+        raise ValueError(
+            f"with upload.kind = 'moments' leave {', '.join(stated)} out: it has no part"
+        )
 
 
 def _require_apart(groupings: Sequence[Grouping]) -> None:

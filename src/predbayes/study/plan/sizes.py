@@ -29,6 +29,9 @@ _MATRICES = 3  # of a Gaussian process, in float64
 
 def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
     """Return the size in bytes of one site's arrays."""
+    if plan.moments is not None:
+        size = plan.num_summed + (plan.num_outputs if plan.classification else 1)
+        return 8 * len(plan.moments.scales) * size * (size + 1) // 2
     num_gates = 0 if plan.gate is None else plan.reference.num_rows
     if plan.upload.kind == "weights":
         num_weights = plan.learner.max_samples * num_parameters(plan, network)

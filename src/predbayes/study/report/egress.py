@@ -24,11 +24,17 @@ from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.signing import fingerprint
 from predbayes.exchange.upload import GATE, Upload
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.likelihood import NOISE_PARAMETER
+from predbayes.learning.moments import Moments
+from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page
 from predbayes.study.wording import counted, decimals, plain
 from predbayes.text import printable
+
+SUMS = "moments"
+"""Name of the array of an upload of sums."""
 
 MOST_ARRAYS = 12  # each with a line of its own on the first page
 MOST_LAYERS = 8  # there, if there are more arrays
@@ -43,6 +49,9 @@ _PREDICTIONS = {
     "reference rows",
     "epistemic_var": "how unsure the model is of it for want of rows (a variance), likewise",
     "noise_var": "how much true values scatter about it (a variance), likewise",
+    SUMS: "sums over the {trained} rows trained on: of each two of {features} features (1, the "
+    "plan’s {inputs} inputs, {random} random waves of them) and the target one product, on each of "
+    "{scales}; whole numbers, in steps of 1/4,096 squared",
     GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "
     "these lie there, against how dense reference rows do, as a logarithm",
 }
@@ -111,7 +120,7 @@ def render_egress(
     if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
         raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
     arrays = in_order(upload.arrays)
-    lines = array_lines(plan, arrays)
+    lines = array_lines(plan, arrays, data.num_trained)
     grouped = len(lines) > MOST_ARRAYS
     beside = [line for line in lines if line.name == GATE]
     digest = upload.digest()
@@ -129,6 +138,7 @@ def render_egress(
         num_bytes=num_bytes,
         num_array_bytes=sum(line.num_bytes for line in lines),
         num_sure=_num_sure(upload),
+        sums=_sums(plan, upload, data.num_trained),
         sure=SURE,
         has_running=any(_path(name)[-1].startswith("running_") for name in arrays),
         other_fields=_other_fields(upload.info),
@@ -143,10 +153,16 @@ def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: arrays[name] for name in sorted(arrays, key=_place)}
 
 
-def array_lines(plan: Plan, arrays: Mapping[str, Tensor]) -> list[Line]:
+def array_lines(plan: Plan, arrays: Mapping[str, Tensor], num_trained: int = 0) -> list[Line]:
     """Describe every array by itself."""
     return [
-        Line(name, _meaning(plan, name), *_type_and_shape(array), array.nbytes, _values([array]))
+        Line(
+            name,
+            _meaning(plan, name, num_trained),
+            *_type_and_shape(array),
+            array.nbytes,
+            _values([array]),
+        )
         for name, array in arrays.items()
     ]
 
@@ -194,14 +210,23 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
 # Arrays
 
 
-def _meaning(plan: Plan, name: str) -> str:
+def _meaning(plan: Plan, name: str, num_trained: int) -> str:
     if plan.upload.kind == "weights" and name != GATE:
         layer = ".".join(_path(name)[:-1])
         return _weight_meaning(name) + (f" of layer {layer}" if layer else "")
     if name not in _PREDICTIONS:
         raise StudyError(f"the upload has an array {printable(name)!r}, which is no prediction")
     rows = f"{plan.reference.num_rows:,}"
-    return _PREDICTIONS[name].format(rows=rows, classes=plan.num_outputs)
+    summed = plan.moments
+    return _PREDICTIONS[name].format(
+        rows=rows,
+        classes=plan.num_outputs,
+        trained=f"{num_trained:,}",
+        features=f"{plan.num_summed:,}",
+        inputs=f"{plan.num_inputs:,}",
+        random=0 if summed is None else f"{summed.features:,}",
+        scales=counted(0 if summed is None else len(summed.scales), "scale"),
+    )
 
 
 def _place(name: str) -> tuple[int, list[tuple[int, str]], str]:
@@ -232,6 +257,28 @@ def _values(arrays: list[Tensor]) -> str:
         return "–"
     places = decimals([max(abs(end) for end in ends)])
     return f"{plain(min(ends), places)} to {plain(max(ends), places)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How many rows sums are of, and what that means."""
+
+    features: int
+    rows_per_feature: float
+    enough: int  # rows per feature from which on a sum hardly tells who is in it
+    small_pairs: int  # pairs of groups that fewer rows share than `min_cell`
+
+
+def _sums(plan: Plan, upload: Upload, num_trained: int) -> Sums | None:
+    if plan.moments is None:
+        return None
+    moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
+    return Sums(
+        plan.num_summed,
+        num_trained / plan.num_summed,
+        ENOUGH_ROWS,
+        moments.num_small_pairs(plan.rules.min_cell),
+    )
 
 
 def _num_sure(upload: Upload) -> int | None:

@@ -149,6 +149,8 @@ def _objectives(study: _Study) -> Iterator[str]:
 def _sources(study: _Study) -> Iterator[str]:
     reference = study.plan.reference
     yield "Development: rows of the sites, which stayed there."
+    if not reference.num_rows:
+        return
     yield (
         f"Evaluation and pooling: {counted(reference.num_rows, 'reference row')}; source: "
         f"{reference.source or 'not stated'}; licence: {reference.licence or 'not stated'}."
@@ -201,9 +203,13 @@ def _partition(study: _Study) -> Iterator[str]:
         yield "Labels of evaluation rows were opened only to score."
 
 
+_SCALES_OF = {True: "of the reference rows and ", False: ""}
+
+
 def _scaling(study: _Study) -> Iterator[str]:
+    rows = study.plan.reference.num_rows
     yield (
-        "Numbers: minus a centre, over a scale, both of the reference rows and in the plan. "
+        f"Numbers: minus a centre, over a scale, both {_SCALES_OF[bool(rows)]}in the plan. "
         "Categories: one input for each."
     )
     if study.plan.target.transform == "log":
@@ -212,6 +218,12 @@ def _scaling(study: _Study) -> Iterator[str]:
 
 def _model_type(study: _Study) -> Iterator[str]:
     plan, result = study.plan, study.result
+    if plan.sums_alone:
+        yield (
+            f"Each site sent sums of products of {plan.num_summed:,} features and the target, once."
+        )
+        yield "The model is Bayesian least squares on their total; nothing was distilled."
+        return
     sent = "predictions for the reference rows" if plan.upload.kind == "predictions" else "weights"
     yield f"Each site fitted one model ({plan.learner.name}) and sent {sent}, once."
     yield f"These were pooled ({result.pool.name}): {result.pool.reason}"
@@ -222,6 +234,9 @@ def _model_type(study: _Study) -> Iterator[str]:
 
 
 def _heterogeneity(study: _Study) -> Iterator[str]:
+    if study.plan.sums_alone:
+        yield "The model is that of all rows in one place, however unlike the sites are."
+        return
     yield "Each site’s predictions were screened, and its influence on the pool was measured."
     if study.plan.gate is not None:
         yield "Sites are weighed, row by row, by how typical the row is of their own rows."

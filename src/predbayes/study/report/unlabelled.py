@@ -28,8 +28,11 @@ def opening(result: Result) -> list[str]:
     if not is_unlabelled(result):
         return []
     told = ASK if result.at_sites is None else f"{_num_sites(result.at_sites)} sent theirs"
+    why = "No reference row has a label: nothing was tuned, and nothing"
+    if result.pool.method == "moments":
+        why = "There is no label of a reference row: nothing"
     return [
-        "No reference row has a label: nothing was tuned, and nothing was scored by the "
+        f"{why} was scored by the "
         f"coordinator. How good and how calibrated the model is comes from sites’ evaluations on "
         f"held-out rows of their own. {told}."
     ]

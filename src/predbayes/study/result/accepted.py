@@ -38,7 +38,7 @@ class Accepted:
 class AcceptedUpload(Accepted):
     """What a site sent of its rows."""
 
-    kind: Literal["predictions", "weights"]
+    kind: Literal["predictions", "weights", "moments"]
     agreed_rows: int | None = None  # at admission; None where the site's word is all there is
 
     @property

@@ -146,7 +146,7 @@ class _Site:
     info: UploadInfo
     labelled: Contribution
     scored: Predictive
-    compared: Contribution  # on the rows of `_Run.compared_rows`
+    compared: Contribution  # on the rows of `Run.compared_rows`
     covered: float | None  # share of its rows that lie where reference rows do, by its gate
 
 
@@ -168,11 +168,11 @@ def conclude(
     """
     reference = labels.reference
     limits = Limits.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
-    run = _Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits)
+    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits)
     rows = run.compared_rows(len(uploads))
     sites, total = run.read(uploads, read, leave_out, rows.index)
     judged = [site for site in sites if site.accepted.site not in leave_out]
-    with _naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
+    with naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
         own = run.own_model()
         compared = rows.compare(
             {site.accepted.site: site.compared.predictive for site in judged},
@@ -229,7 +229,7 @@ def _all_finite(values: Iterable[Tensor]) -> bool:
 
 
 @contextmanager
-def _naming(site: str, what: str = "cannot be used") -> Iterator[None]:
+def naming(site: str, what: str = "cannot be used") -> Iterator[None]:
     """Name the site whose upload is at fault, and the way out."""
     try:
         yield
@@ -251,7 +251,7 @@ def _most_extreme(sites: Sequence[_Site]) -> str:
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
-class _Run:
+class Run:
     """The steps that need plan, reference rows and labels."""
 
     plan: Plan
@@ -263,15 +263,18 @@ class _Run:
 
     @property
     def scored_rows(self) -> slice:
+        """Reference rows that are scored."""
         reference = self.reference
         return reference.evaluate if reference.num_evaluate else reference.labelled
 
     @property
     def scored_targets(self) -> Tensor:
+        """Their labels."""
         reference = self.reference
         return self.labels.evaluate_targets if reference.num_evaluate else reference.targets
 
     def rng(self, *path: str | int) -> torch.Generator:
+        """Return a generator of one use."""
         return generator(self.plan.seed, "finish", *path)
 
     def compared_rows(self, num_sites: int) -> ComparedRows:
@@ -291,7 +294,7 @@ class _Run:
 
         def summands() -> Iterator[PredictiveSum[Any]]:
             for accepted in uploads:
-                with _naming(accepted.site):
+                with naming(accepted.site):
                     info, sent = self._contribution(accepted, read)
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
                 labelled, others = sent.at(self.reference.labelled), sent.at(compared)
@@ -386,6 +389,60 @@ class _Run:
         seen = reference.inputs[reference.distillation]
         return replace(state, distilled=without_unseen_inputs(state.student, seen))
 
+    def told(self, kit: Kit, heading: Heading, model: NetworkPredictor) -> dict[str, Any]:
+        """What a result says of the study, and of the columns that its model looks at."""
+        inputs, rng = self.reference.inputs, self.rng("importances")
+        return {
+            "number": heading.number,
+            "finished": heading.finished,
+            "study": self.plan.name,
+            "plan_digest": kit.digest,
+            "ledger_digest": heading.ledger_digest,
+            "withdrawn": heading.withdrawn,
+            "importances": importances(self.plan, model, inputs, rng=rng),
+            "versions": versions(),
+        }
+
+    def judged(self, predicted: Predictive, cautions: tuple[str, ...]) -> dict[str, Any]:
+        """What a result says of predictions of the scored rows."""
+        plan, targets, rows = self.plan, self.scored_targets, self.scored_rows
+        if isinstance(predicted, Survival):
+            shown: Reliability | Coverage | Curves | None = survival_curves(
+                plan, predicted, targets
+            )
+        else:
+            shown = calibration(predicted, targets, rng=self.rng("reliability"))
+        groups, group_words = group_scores(plan, self.reference.inputs[rows], predicted, targets)
+        can_judge, words = verdict(plan, len(targets), shown, cautions)
+        return {
+            "scored_on": self._scored_on,
+            "num_scored": len(targets),
+            "can_judge": can_judge,
+            "cautions": cautions,
+            "verdict": words,
+            "class_shares": class_shares(plan, targets),
+            "risks": risks(plan, predicted, targets, rng=self.rng("risks")),
+            "groups": groups,
+            "group_words": group_words,
+            "curves": shown if isinstance(shown, Curves) else None,
+            "reliability": shown if isinstance(shown, Reliability) else None,
+            "coverage": shown if isinstance(shown, Coverage) else None,
+        }
+
+    @property
+    def _scored_on(self) -> str:
+        if not len(self.scored_targets):
+            return "nothing"
+        return "evaluate" if self.reference.num_evaluate else "cross-fitted"
+
+    def paid(self, own: Predictive | None, predicted: Predictive) -> Estimate | None:
+        """What sites gained over the coordinator's labels alone, in nats per row."""
+        targets = self.scored_targets
+        if own is None or not len(targets):
+            return None
+        alone = nll_rows(own[self.scored_rows], targets)
+        return mean_estimate(alone - nll_rows(predicted, targets))
+
     def held_out(self, sums: _Sums, outcome: _Outcome) -> _HeldOut:
         """Pool, student and mixture on the scored rows, made without them."""
         reference = self.reference
@@ -409,7 +466,7 @@ class _Run:
             order = torch.cat([rest, others, out])
             part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
             # Cold, whatever the start is: an earlier student has learnt from every row.
-            inner = _Run(self.plan, part, self.labels, None, self.device)
+            inner = Run(self.plan, part, self.labels, None, self.device)
             own = inner.own_model()
             screened = sums.screened(rest, own)
             total = outcome.total if screened.same(outcome.found) else sums.of(screened)
@@ -446,7 +503,7 @@ class _HeldOut:
 class _Sums:
     """The sum of the sites that stay, whichever labelled rows they are screened by."""
 
-    run: _Run
+    run: Run
     uploads: Sequence[AcceptedUpload]
     read: Read
     leave_out: frozenset[str]
@@ -478,7 +535,7 @@ class _Sums:
 class _Report:
     """A finished run in words and figures."""
 
-    run: _Run
+    run: Run
     sites: list[_Site]
     screened: Screened
     total: PredictiveSum[Any]
@@ -489,71 +546,28 @@ class _Report:
     def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
         run, plan = self.run, self.run.plan
         predicted = self.held_out.student
-        targets, rows = run.scored_targets, run.scored_rows
-        if isinstance(predicted, Survival):
-            shown: Reliability | Coverage | Curves | None = survival_curves(
-                plan, predicted, targets
-            )
-        else:
-            shown = calibration(predicted, targets, rng=run.rng("reliability"))
-        cautions = self.screened.cautions()
-        groups, group_words = group_scores(plan, run.reference.inputs[rows], predicted, targets)
-        can_judge, words = verdict(plan, len(targets), shown, cautions)
         result = Result(
-            number=heading.number,
-            finished=heading.finished,
-            study=plan.name,
-            plan_digest=kit.digest,
-            ledger_digest=heading.ledger_digest,
+            **run.told(kit, heading, self.state.student),
+            **run.judged(predicted, self.screened.cautions()),
             sites=tuple(sorted(map(self._site, self.sites), key=lambda site: site.site)),
-            withdrawn=heading.withdrawn,
-            scored_on=self._scored_on(),
-            num_scored=len(targets),
-            can_judge=can_judge,
-            cautions=cautions,
-            verdict=words,
             pool=self._pool(),
             pooled=self._score(self.held_out.pooled),
             mixture=self._score(self.held_out.mixture),
-            server_only=None if self.own is None else self._score(self.own[rows]),
+            server_only=None if self.own is None else self._score(self.own[run.scored_rows]),
             student=self._student(predicted),
-            paid=self._paid(),
-            class_shares=class_shares(plan, targets),
-            risks=risks(plan, predicted, targets, rng=run.rng("risks")),
-            groups=groups,
-            group_words=group_words,
-            importances=importances(
-                plan, self.state.student, run.reference.inputs, rng=run.rng("importances")
-            ),
-            curves=shown if isinstance(shown, Curves) else None,
-            reliability=shown if isinstance(shown, Reliability) else None,
-            coverage=shown if isinstance(shown, Coverage) else None,
+            paid=run.paid(self.own, predicted),
             bytes_in=sum(site.accepted.num_bytes for site in self.sites),
             bytes_out=kit.num_bytes * len(self.sites),
-            versions=versions(),
         )
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
 
     def _score(self, predictive: Predictive) -> Scores | None:
         return score(self.run.plan, predictive, self.run.scored_targets)
 
-    def _paid(self) -> Estimate | None:
-        """What sites gained over the coordinator's labels alone, in nats per row."""
-        targets, own = self.run.scored_targets, self.own
-        if own is None or not len(targets):
-            return None
-        alone, model = nll_rows(own[self.run.scored_rows], targets), self.held_out.student
-        return mean_estimate(alone - nll_rows(model, targets))
-
-    def _scored_on(self) -> Any:
-        if not len(self.run.scored_targets):
-            return "nothing"
-        return "evaluate" if self.run.reference.num_evaluate else "cross-fitted"
-
     def _site(self, site: _Site) -> SiteResult:
         accepted, info = site.accepted, site.info
         screened = self.screened.sites.get(accepted.site)
-        with _naming(accepted.site):
+        with naming(accepted.site):
             alone = self._score(site.scored)
         return SiteResult(
             site=accepted.site,

@@ -103,7 +103,7 @@ class SitePolicy:
     def require_kind(self, kind: str) -> None:
         """Refuse a kind of file that may not leave."""
         for where, policy in self.holding:
-            if kind not in policy.kinds:
+            if not policy.allows(kind):
                 raise PlanError(
                     f"the site's policy forbids it: {kind} are not among kinds = "
                     f"{list(policy.kinds)} of {where}"
@@ -196,8 +196,9 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
 
     kind, rules, learning = plan.upload.kind, plan.rules, plan.learner
     chosen = learner or ("" if learning.name == "any" else learning.name)
-    if kind not in policy.kinds:
-        yield f"upload.kind = {kind!r} of the plan is not among kinds of {where}"
+    if not policy.allows(kind):
+        forbidden = "is not among kinds" if policy.moments else "needs moments = true"
+        yield f"upload.kind = {kind!r} of the plan {forbidden} of {where}"
     if plan.gate is not None and not policy.gates:
         yield f"[gate] of the plan asks for how dense rows lie, and gates = false of {where}"
     if rules.min_cell < policy.min_cell:
@@ -209,10 +210,15 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
     fitted = plan.tried if chosen == AUTO else (chosen,)
     if chosen and policy.learners and not {*fitted} & {*policy.learners}:
         yield f"learner {chosen!r} is not among learners = {list(policy.learners)} of {where}"
-    if kind == "weights" and (policy.max_sureness < 1 or policy.min_std > 0):
+    if kind != "predictions" and (policy.max_sureness < 1 or policy.min_std > 0):
         yield (
-            "upload.kind = 'weights' of the plan cannot be bounded by max_sureness and min_std of "
+            f"upload.kind = {kind!r} of the plan cannot be bounded by max_sureness and min_std of "
             f"{where}; predictions can"
+        )
+    if kind == "moments" and policy.round_rows > 1:
+        yield (
+            "upload.kind = 'moments' of the plan tells the exact number of rows, against "
+            f"round_rows = {policy.round_rows:,} of {where}"
         )
     if plan.survival and policy.max_sureness < 1:
         yield (

@@ -6,7 +6,8 @@
     gate      if the plan asks for it: how dense the site's rows lie at each reference row, learnt
               by the learner's counterpart for two classes (`predbayes.learning.gate`)
     upload    predictions on the reference inputs, or weight samples; gate; row count, and class
-              counts where none is below the plan's `min_cell`
+              counts where none is below the plan's `min_cell`. Or sums of moments of the rows
+              (`study.site.sums`); the model that was fitted then stays, for the site to compare
 
 Everything random derives from the plan's seed, the site's name and, where a learner is refitted by
 the bootstrap, its rows: the same rows give the same upload to the bit, also if training was killed
@@ -72,6 +73,7 @@ from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY
 from predbayes.study.site.release import Approvals, write_upload
+from predbayes.study.site.sums import require_many, upload_of_sums
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import code_targets, encode
 from predbayes.study.tables.mapping import PATIENT
@@ -279,6 +281,8 @@ class Training:
             )
         policy.require(plan, self.learner, num_rows)
         least = policy.least_cell(plan)
+        if plan.sums_alone:
+            require_many(plan, *self._trained_on(rows), least)
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
 
@@ -438,6 +442,8 @@ def fit_site(
     if learner == "network":
         require_allowed(plan, allow_networks, IN_SITE_FILE)
     kept, _held_out = rows.split(plan, site)
+    if plan.sums_alone:
+        require_many(plan, *rows[kept], plan.rules.min_cell)
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
     options |= kept_together(fitted, rows.patients, kept)
@@ -445,6 +451,9 @@ def fit_site(
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
         own = fitted.fit(rows[kept], rng=rng, **options)
+        if plan.upload.kind == "moments":
+            sums = upload_of_sums(plan, *rows[kept])
+            return sums.named(site).for_plan(kit.digest).having_seen(head), own
         gate = None
         if plan.gate is not None:
             teller = _teller(plan, fitted, device, allow_networks)

@@ -122,12 +122,16 @@ class SiteColumn(Section):
         return self
 
 
+Kind = Literal["predictions", "weights", "evaluation", "moments"]
+ALL_KINDS: tuple[Kind, ...] = ("predictions", "weights", "evaluation")
+"""What a policy that says nothing of kinds lists, as it did before there were moments."""
+
+
 class Policy(Limits):
     """Floors that no plan can lower; see `study.site.policy`."""
 
-    kinds: Annotated[
-        tuple[Literal["predictions", "weights", "evaluation"], ...], Field(strict=False)
-    ] = ("predictions", "weights", "evaluation")  # that may leave
+    # That may leave; moments may as well where none is stated.
+    kinds: Annotated[tuple[Kind, ...], Field(strict=False)] = ALL_KINDS
     release: Literal["automatic", "manual"] = "automatic"  # manual: somebody approves each upload
     approval: bool = False  # whether somebody approves each plan before training
     min_cell: Annotated[int, Field(gt=0)] = 1  # least `rules.min_cell`
@@ -145,10 +149,17 @@ class Policy(Limits):
     # many as chance explains
     # Whether a plan may ask for the gate; left out of digests where it may.
     gates: Annotated[bool, Field(exclude_if=lambda may: may)] = True
-    # Whether a survey may leave, and sums of products in it; left out of digests where they may.
+    # Whether a survey may leave, and sums of products of columns, in it or as an upload; left out
+    # of digests where they may.
     surveys: Annotated[bool, Field(exclude_if=lambda may: may)] = True
     moments: Annotated[bool, Field(exclude_if=lambda may: may)] = True
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
+
+    def allows(self, kind: str) -> bool:
+        """Return whether a kind of file may leave."""
+        if kind != "moments":
+            return kind in self.kinds
+        return self.moments and (kind in self.kinds or self.kinds == ALL_KINDS)
 
 
 def _policy_kind(value: object) -> str:

@@ -1,0 +1,77 @@
+"""What a site sends in a study of sums: moments of agreed features, over the rows trained on.
+
+A sum tells of a person if few rows are in it. Two things are refused before anything is fitted:
+
+    rows per feature    fewer than the plan's `moments.rows_per_feature`: by their leverage it could
+                        be told who is in the sum (`predbayes.learning.leverage`)
+    small groups        an input or a class that few rows have, fewer than `min_cell`: the sums of
+                        its products are theirs alone, and of one row they are that row
+
+Groups are looked for among inputs that have two values at the site, words and flags among them:
+each is a straight line in such an input, and so in what is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import DataError
+from predbayes.exchange.header import UploadInfo
+from predbayes.exchange.upload import Upload
+from predbayes.learning.moments import Moments
+from predbayes.study.plan.models import summed_classes, summed_features
+from predbayes.study.plan.schema import Plan
+
+
+def require_many(plan: Plan, inputs: Tensor, targets: Tensor, least: int) -> None:
+    """Refuse rows whose sums would tell of single rows.
+
+    Args:
+        plan: One that asks for sums.
+        inputs: That are trained on.
+        targets: Theirs.
+        least: Rows that a group has at least.
+    """
+    assert plan.moments is not None
+    asked, width = plan.moments.rows_per_feature, plan.num_summed
+    if len(inputs) < asked * width:
+        raise DataError(
+            f"rows to train on are fewer than {asked * width:,}, which are "
+            f"moments.rows_per_feature = {asked} for each of {width:,} features: their sums could "
+            "tell who is in them. Ask the coordinator for fewer features"
+        )
+    if small := list(_small_groups(plan, inputs, targets, least)):
+        more = f" and {len(small) - 3} more" if len(small) > 3 else ""
+        raise DataError(
+            f"a group of fewer than {least} rows is told apart by {', '.join(small[:3])}{more}: "
+            "its sums would be of these rows alone. Join categories, or leave the rows out"
+        )
+
+
+def _small_groups(plan: Plan, inputs: Tensor, targets: Tensor, least: int) -> Iterator[str]:
+    """Name the columns by which a few rows differ from all others."""
+    for name, block in plan.blocks.items():
+        if any(_is_small(values, least) for values in inputs[:, block].T):
+            yield name
+    counts = torch.bincount(targets, minlength=plan.num_outputs) if plan.classification else ()
+    for name, count in zip(plan.target.classes or (), counts, strict=False):
+        if 0 < int(count) < least:
+            yield f"{plan.target.name} = {name}"
+
+
+def _is_small(values: Tensor, least: int) -> bool:
+    """Whether an input has two values, and few rows have one of them."""
+    found, counts = torch.unique(values, return_counts=True)
+    return len(found) == 2 and int(counts.min()) < least
+
+
+def upload_of_sums(plan: Plan, inputs: Tensor, targets: Tensor) -> Upload:
+    """Return the sums over rows as an upload."""
+    moments = Moments.of(summed_features(plan), inputs, targets, summed_classes(plan))
+    counts = moments.class_rows
+    told = None if counts is None else tuple(map(float, counts))
+    info = UploadInfo(kind="moments", num_rows=len(inputs), class_rows=told)
+    return Upload(info, moments.arrays())
