@@ -72,7 +72,7 @@ class TestKeys:
         assert {label for label in before if before[label] != after[label]} == changed
 
     def test_settings_that_came_later_count_only_where_they_are_set(self, config, monkeypatch):
-        from predbayes.experiments import run as module
+        from predbayes.experiments import records
 
         plain = keys(load_experiment(str(config)))
         chosen = keys(load_experiment(str(config), assignments=["sampler.min-steps=7"]))
@@ -80,12 +80,12 @@ class TestKeys:
         assert chosen["beta"] != plain["beta"]
         config_of_then = {"sampler": {"lr": 1}, "data": {"name": "x"}}
         monkeypatch.setattr(
-            module, "_ADDED", {"sampler": {"new": 0, "newer": "a"}, "later": {"key": 1}}
+            records, "ADDED", {"sampler": {"new": 0, "newer": "a"}, "later": {"key": 1}}
         )
         now = {"sampler": {"lr": 1, "new": 0, "newer": "a"}, "later": {"key": 1}}
-        assert module._before_additions(now | {"data": {"name": "x"}}) == config_of_then
+        assert records.without_additions(now | {"data": {"name": "x"}}) == config_of_then
         other = {"sampler": {"lr": 1, "new": 0, "newer": "b"}, "later": {"key": 2}}
-        assert module._before_additions(other) == {
+        assert records.without_additions(other) == {
             "sampler": {"lr": 1, "newer": "b"},
             "later": {"key": 2},
         }

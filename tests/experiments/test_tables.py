@@ -67,6 +67,16 @@ class TestBuild:
         assert [r.key for r in latest(again)].count("later") == 1
         assert len(latest(again)) == len(records)
 
+    def test_a_setting_that_came_later_parts_no_seeds(self, records):
+        of_then, of_now = (
+            {"reference": {"fraction": 0.2}},
+            {"reference": {"fraction": 0.2, "draw": 0}},
+        )
+        mixed = [replace(r, config=of_then if r.seed == 0 else of_now) for r in records]
+        assert len(latest(mixed)) == len(records)
+        chosen = [replace(r, config={"reference": {"draw": r.seed}}) for r in records]
+        assert {r.seed for r in latest(chosen) if r.method == "fedavg"} == {2}
+
     def test_comparisons_are_those_of_the_statistics(self, records):
         table = build_table(records, "nll", against="fedavg")
         expected = compare(

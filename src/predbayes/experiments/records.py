@@ -26,6 +26,17 @@ RECORDS_FILE = "records.jsonl"
 LOSSES_FOLDER = "losses"  # beside it: -log p of each scored row, one file for each record
 
 
+ADDED: dict[str, dict[str, Any]] = {
+    "network": {"balanced": False},
+    "reference": {"num-rows": None, "draw": 0, "classes": "all", "population": ""},
+    "sampler": {"min-steps": 0, "step-floor": 0.0},
+    "optimizer": {"decay": "none"},
+    "distillation": {"decay": "none"},
+    "student": {"hidden": None, "recalibrate": False},
+}
+"""Settings that are younger than some records, with their defaults: so set, they change no key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """The outcome of one method on one cell with one seed."""
@@ -118,3 +129,18 @@ def _locked(path: Path) -> Iterator[None]:
             yield
     except Timeout as error:
         raise ExperimentError(f"another process is writing to {path}") from error
+
+
+def without_additions(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without the settings of `ADDED` that have their defaults."""
+    settings = dict(config)
+    for section in config.keys() & ADDED.keys():
+        defaults = ADDED[section]
+        settings[section] = {
+            key: value
+            for key, value in config[section].items()
+            if key not in defaults or value != defaults[key]
+        }
+        if not settings[section]:
+            del settings[section]
+    return settings

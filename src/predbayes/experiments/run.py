@@ -40,7 +40,7 @@ from predbayes.experiments.methods import (
     method_options,
     results_version,
 )
-from predbayes.experiments.records import Record
+from predbayes.experiments.records import Record, without_additions
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.shared import FitStore, Shared, Watched
 from predbayes.learning.training import resolve_device
@@ -54,16 +54,6 @@ STUDENT = " student"
 
 STUDENT_VERSION = 1
 """Results version of students: raised when the same teacher and settings give other numbers."""
-
-# Settings that are younger than some records, with their defaults: so set, they change no key.
-_ADDED: dict[str, dict[str, Any]] = {
-    "network": {"balanced": False},
-    "reference": {"num-rows": None, "draw": 0, "classes": "all", "population": ""},
-    "sampler": {"min-steps": 0, "step-floor": 0.0},
-    "optimizer": {"decay": "none"},
-    "distillation": {"decay": "none"},
-    "student": {"hidden": None, "recalibrate": False},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,23 +322,8 @@ def _details(state: Any) -> dict[str, Any]:
 
 def _key(config: dict[str, Any], label: str, seed: int) -> str:
     """A hash of all that a result depends on."""
-    content = {"config": _before_additions(config), "label": label, "seed": seed}
+    content = {"config": without_additions(config), "label": label, "seed": seed}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
-
-
-def _before_additions(config: dict[str, Any]) -> dict[str, Any]:
-    """A config without the settings of `_ADDED` that have their defaults."""
-    settings = dict(config)
-    for section in config.keys() & _ADDED.keys():
-        defaults = _ADDED[section]
-        settings[section] = {
-            key: value
-            for key, value in config[section].items()
-            if key not in defaults or value != defaults[key]
-        }
-        if not settings[section]:
-            del settings[section]
-    return settings
 
 
 @cache

@@ -25,7 +25,7 @@ from predbayes.data.registry import DATASETS
 from predbayes.errors import ExperimentError
 from predbayes.experiments.decode import require_known
 from predbayes.experiments.methods import METHODS
-from predbayes.experiments.records import Record, split_label
+from predbayes.experiments.records import Record, split_label, without_additions
 from predbayes.experiments.statistics import (
     Comparison,
     Floats,
@@ -214,11 +214,11 @@ def latest(records: Iterable[Record]) -> list[Record]:
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for record in records:
         last[cell_label(record.cell), record.method, record.seed] = record
-        settings[cell_label(record.cell), record.method] = record.config
+        settings[cell_label(record.cell), record.method] = without_additions(record.config)
     return [
         record
         for (cell, method, _seed), record in last.items()
-        if record.config == settings[cell, method]
+        if without_additions(record.config) == settings[cell, method]
     ]
 
 
