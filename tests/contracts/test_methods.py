@@ -37,6 +37,7 @@ from predbayes.methods.moments import head_for
 from predbayes.methods.oneshot import OneShotFL
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
+from predbayes.methods.with_head import auto_with_head
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
@@ -104,6 +105,7 @@ METHODS = {
     "oneshot": lambda family: OneShotFL(point(family)),
     "fedkt": lambda family: FedKT(point(family), num_parts=2),
     "moments": lambda family: head_for(point(family), num_features=10),
+    "auto with a head": lambda family: auto_with_head(point(family), num_features=10),
     "distilled beta": lambda family: Distilled(
         Pooled(learner(family), BetaPool()), STUDENTS[family], SHORT
     ),

@@ -30,6 +30,7 @@ from predbayes.predictive.families import FAMILIES, Predictive
 from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
+    HEAD,
     MIN_LABELS,
     TERMS,
     candidates,
@@ -66,6 +67,8 @@ class AutoPool(SumsUnderAPrior):
         num_repeats: How often the own model is cross-fitted, with other parts each time: repeats ×
             folds fits.
         min_labels: With fewer labels the pool is the mixture.
+        head: A model of all sites' rows on the reference rows, in which no label has a part; see
+            `predbayes.methods.with_head`.
     """
 
     own: OwnModel | Predictive | None = None
@@ -75,6 +78,7 @@ class AutoPool(SumsUnderAPrior):
     num_folds: int = 5
     num_repeats: int = NUM_REPEATS
     min_labels: int = MIN_LABELS
+    head: Predictive | None = None
 
     def __post_init__(self) -> None:
         SumsUnderAPrior.__post_init__(self)
@@ -121,6 +125,8 @@ class AutoPool(SumsUnderAPrior):
         pooled = with_coordinator(
             pooled, own, reference.targets, marginal=marginal, floor=self.floor
         )
+        if self.head is not None:
+            pooled = pooled.with_component(HEAD, self.head.bounded(self.floor))
         for site in sites:
             pooled = pooled.with_component(site_component(site.name), site.predictive)
         labelled = pooled[reference.labelled]

@@ -8,6 +8,8 @@ complexity overfit about as easily:
     few weights    beta (the paper); a temperature; with entropy, trust, gates and their exponent,
                    the labels' marginal, the coordinator's own model
     many terms     the same with class mixture and label-prior-corrected log pool
+    head           where there is a model of all sites' rows: alone, with a temperature, and with
+                   mixture, gates, trust, marginal and own model, as few weights or many terms
     sites          one weight per site, where uploads are kept apart
     classes        one per site and class, likewise
 
@@ -94,6 +96,9 @@ OWN = "own"
 
 MARGINAL = "marginal"
 """The component that knows nothing of the inputs: the distribution of the labels."""
+
+HEAD = "head"
+"""The component that is one model of all sites' rows, made without a label."""
 
 TRUST_EXPONENTS = (0.5, 1.0, 2.0)
 GATE_EXPONENTS = (0.5, 1.0, 1.5)
@@ -356,6 +361,7 @@ def _both_families(product: str) -> list[PoolSpec]:
         PoolSpec("mixture, own", free=("mixture", OWN)),
         PoolSpec(f"mixture, {readable}, own", free=("mixture", product, OWN)),
         *_GATED_SPECS,
+        *_HEAD_SPECS,
     ]
 
 
@@ -373,6 +379,17 @@ _GATED_SPECS = (
 )
 
 
+_HEAD_SPECS = (
+    PoolSpec("head, tempered", base=HEAD, free=(HEAD,)),
+    PoolSpec("head, own", base=HEAD, free=(HEAD, OWN)),
+    PoolSpec("mixture, head", free=("mixture", HEAD)),
+    PoolSpec("mixture, head, own", free=("mixture", HEAD, OWN)),
+    PoolSpec("gated, head", base=GATED, free=(GATED, HEAD)),
+    PoolSpec("gated, head, own", base=GATED, free=(GATED, HEAD, OWN)),
+)
+"""Candidates where there is a head; a sum without it has none of them."""
+
+
 def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
     few = ("mixture", "product", "entropy")
     many = (*few, "class_mixture", "corrected")
@@ -382,6 +399,7 @@ def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
         GATED_MIXTURE,
         PoolSpec("gated log pool", Complexity.UNTUNED, GATED_LOG),
         PoolSpec("own model alone", Complexity.UNTUNED, OWN),
+        PoolSpec("head alone", Complexity.UNTUNED, HEAD),
         *_both_families("product"),
         PoolSpec("log pool, tempered", base="log_pool", free=("log_pool",)),
         PoolSpec("log pool, own", base="log_pool", free=("log_pool", OWN)),
@@ -390,6 +408,10 @@ def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
         PoolSpec("every term", Complexity.MANY_TERMS, free=many),
         PoolSpec("every term, own", Complexity.MANY_TERMS, free=(*many, OWN)),
         PoolSpec("gated, every term, own", Complexity.MANY_TERMS, GATED, (GATED, *many, OWN)),
+        PoolSpec("every term, own, head", Complexity.MANY_TERMS, free=(*many, OWN, HEAD)),
+        PoolSpec(
+            "gated, every term, own, head", Complexity.MANY_TERMS, GATED, (GATED, *many, OWN, HEAD)
+        ),
     ]
     if not sites:
         return specs
@@ -409,6 +431,8 @@ def _gaussian_specs(sites: tuple[str, ...], product: str) -> list[PoolSpec]:
         PoolSpec("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
         PoolSpec("gated, marginal", base=GATED, free=(GATED, MARGINAL)),
         PoolSpec("gated, own, marginal", base=GATED, free=(GATED, OWN, MARGINAL)),
+        PoolSpec("head, marginal", base=HEAD, free=(HEAD, MARGINAL)),
+        PoolSpec("head, own, marginal", base=HEAD, free=(HEAD, OWN, MARGINAL)),
     ]
     for name in (term.name for term in _TRUST_TERMS):
         readable = _readable(name)
@@ -418,6 +442,7 @@ def _gaussian_specs(sites: tuple[str, ...], product: str) -> list[PoolSpec]:
             PoolSpec(f"{readable}, marginal", base=name, free=(name, MARGINAL)),
             PoolSpec(f"{readable}, own, marginal", base=name, free=(name, OWN, MARGINAL)),
             PoolSpec(f"mixture, {readable}, own", free=("mixture", name, OWN)),
+            PoolSpec(f"{readable}, head, own", base=name, free=(name, HEAD, OWN)),
         ]
     if sites:
         specs += [
