@@ -20,6 +20,7 @@ from predbayes.predictive.conformal import ScoreBins, score_rows
 from predbayes.predictive.families import Categorical, Gaussian, Survival
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan, Target
+from predbayes.study.report.report import render_report
 from predbayes.study.result.evaluation import check_evaluation, evaluation_upload
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.promises import check_scores, pooled_scores, promised, promises
@@ -359,3 +360,61 @@ class TestPredict:
 
     def test_the_study_can_be_rebuilt(self, finished):
         assert finished[1].verify(rebuild=True) == []
+
+
+class TestReport:
+    def test_members_see_size_beside_the_models_own_and_each_site(self, finished):
+        _, study, _ = finished
+        page = (study.result_folder(2) / "report.html").read_text()
+        table = promised_of(page)
+        assert "450 held-out rows of 3 sites" in table
+        for site in worlds.SITES[:3]:
+            assert site in table
+        for one in study.result(2).at_sites.promises:
+            assert f"<td>{100 * one.level:.0f} %</td>" in table
+            assert one.size is not None
+            assert all(low <= high for low, high in one.covered.values())
+
+    def test_the_public_sees_no_single_site(self, finished):
+        _, study, _ = finished
+        result = study.result_folder(2)
+        table = promised_of((result / "report-public.html").read_text())
+        assert "450 held-out rows of 3 sites" in table
+        for site in worlds.SITES[:3]:
+            assert site not in table
+        few = study.result(2).at_sites.model_copy(
+            update={
+                "promises": tuple(
+                    one.model_copy(update={"num_sites": 2})
+                    for one in study.result(2).at_sites.promises
+                )
+            }
+        )
+        page = render_report(
+            study.plan, study.result(2).model_copy(update={"at_sites": few}), public=True
+        )
+        assert "held-out rows of" not in promised_of(page)
+        assert "No coverage is promised" in promised_of(page)
+
+    def test_it_says_where_rows_are_too_few_and_where_nobody_counted(self, finished):
+        _, study, _ = finished
+        result = study.result(2)
+        promises = [
+            one.model_copy(update={"size": None, "covered": {}} if one.level > 0.9 else {})
+            for one in result.at_sites.promises
+        ]
+        for change, words in (
+            ({"promises": tuple(promises)}, "No coverage is promised at 95 %: 450 rows"),
+            ({"promises": (), "scores": ()}, "No coverage is promised: no site has sent counts"),
+        ):
+            at_sites = result.at_sites.model_copy(update=change)
+            shown = result.model_copy(update={"at_sites": at_sites})
+            assert words in promised_of(render_report(study.plan, shown, public=False))
+        first = (study.result_folder(1) / "report.html").read_text()
+        assert "No coverage is promised: no site has sent counts" in first
+
+
+def promised_of(page):
+    """The section on promised coverage, without its mark-up for narrow screens."""
+    _, _, after = page.partition("<h3>Promised coverage</h3>")
+    return after.partition("The coordinator cannot check")[0]

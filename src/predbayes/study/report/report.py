@@ -39,6 +39,7 @@ from predbayes.study.report.clinical import (
 )
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.pages import render_page
+from predbayes.study.report.promises import promised
 from predbayes.study.report.tableone import MOST_LINES, table_blocks
 from predbayes.study.report.unlabelled import opening, trusted
 from predbayes.study.result.evaluation import FEWEST_TO_POOL
@@ -131,6 +132,7 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         table_blocks=[] if shown.table_one is None else table_blocks(shown.table_one),
         first=first_lines(plan, result, public=public),
         trusted=trusted(plan, shown),
+        promises=promised(plan, shown),
         min_labels=MIN_LABELS,
     )
 
@@ -170,6 +172,7 @@ def without_sites(result: Result) -> Result:
                 "risks": _public_risks(at_sites),
                 "groups": (),
                 "group_words": "",
+                **_public_promises(at_sites),
             }
         )
         at_sites = bare if at_sites.public else None
@@ -183,6 +186,13 @@ def _public_risks(found: AtSites) -> tuple[ClassRisk, ...]:
     if sum(bool(site.risks) for site in found.sites) < FEWEST_TO_POOL:
         return ()
     return tuple(risk.model_copy(update={"bins": ()}) for risk in found.risks)
+
+
+def _public_promises(found: AtSites) -> dict[str, Any]:
+    """What sites' counts promise together, without shares of each; nothing if few sites counted."""
+    if any(one.num_sites < FEWEST_TO_POOL for one in found.promises):
+        return {"promises": ()}
+    return {"promises": tuple(one.model_copy(update={"covered": {}}) for one in found.promises)}
 
 
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:

@@ -202,6 +202,7 @@ def _promise(
     promised = math.isfinite(bound)
     return Promise(
         level=level,
+        num_sites=len(told),
         size=_size(plan, predictive, bound) if promised else None,
         credible_size=_credible_size(plan, predictive, level),
         credible_covered=None if own is None else _share(every, own),

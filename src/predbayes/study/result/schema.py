@@ -227,6 +227,7 @@ class Promise(Section):
     """What sets or intervals of one promised coverage are like."""
 
     level: Finite
+    num_sites: int  # that counted
     # Mean number of classes, or width in the target's unit, over the reference rows; None: nothing
     # is promised at this level.
     size: Finite | None
