@@ -106,9 +106,14 @@ def home(request, tmp_path):
 
 
 def leaves(fields):
-    """Values of a nested table, in no particular order."""
+    """Everything that a header says, one value at a time."""
     for value in fields.values():
-        yield from leaves(value) if isinstance(value, dict) else [value]
+        several = value if isinstance(value, list) and value else [value]
+        if isinstance(several[0], dict):
+            for one in several:
+                yield from leaves(one)
+        else:
+            yield value
 
 
 class TestAdopt:
