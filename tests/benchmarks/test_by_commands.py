@@ -168,3 +168,24 @@ def test_four_hospitals_by_commands_each_training_in_a_process_of_its_own(tmp_pa
         told = comparison(out, hospital)
         assert told.choice in told.scores
         assert (out / hospital.folder / "out" / "egress.html").is_file()
+
+
+@pytest.mark.data
+def test_four_hospitals_from_nothing_by_commands(tmp_path):
+    """No reference row and no label; yet no hospital's patients are told worse than by chance."""
+    script, out = example(), tmp_path / "study"
+    with known_secrets(0):
+        script.from_nothing(uci("heart", "heart"), out, run=run_quietly)
+    coordinator = out / "coordinator"
+    assert not (coordinator / "reference.csv").exists()
+    plan = Plan.load(coordinator / "kit" / "plan.toml")
+    assert plan.reference.synthetic.rows == plan.reference.num_rows == script.NUM_SYNTHETIC
+    study = Study(coordinator / "study")
+    assert study.verify() == []
+    result = study.result(1)
+    assert result.student.scores is None
+    assert [site.name for site in result.table_one.sites] == sorted(h.name for h in script.ALIKE)
+    models = {site.name: models_at_home(out, site, "patients.csv") for site in script.ALIKE}
+    found = scores([models], [site.name for site in script.ALIKE])
+    assert found["global"]["nll"] < 0.48
+    assert found["adopted"]["nll"] < 0.48

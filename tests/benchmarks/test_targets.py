@@ -91,6 +91,15 @@ def test_four_hospitals_together_beat_the_labels_alone(tmp_path):
 
 
 @pytest.mark.data
+def test_four_hospitals_that_begin_with_nothing_are_near_all_rows(tmp_path):
+    result = figures("nothing", tmp_path)
+    assert result["reached"], result
+    assert result["nll"] <= 0.455
+    assert result["accuracy"] >= 0.79
+    assert result["adopted_nll"] <= 0.44
+
+
+@pytest.mark.data
 def test_what_a_site_takes_home_marks_wines_better_than_its_own_model(tmp_path):
     result = figures("regression", tmp_path)
     adopted, own = result["lines"]["adopted"], result["lines"]["own"]
