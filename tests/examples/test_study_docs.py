@@ -343,6 +343,7 @@ def commands(page: str) -> list[str]:
 
 PAGES = {
     "README.md": 13,
+    "docs/beginnings.md": 11,
     "docs/coordinator.md": 15,
     "docs/data-manager.md": 15,
     "docs/data-protection.md": 2,
