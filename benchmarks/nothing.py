@@ -191,7 +191,8 @@ def records_of(reference: str, seed: int, outcome: Outcome) -> Iterator[Record]:
     num_tested = sum(len(models[STUDENT]["nll"]) for models in outcome.models.values())
     drawn = {"num_test": num_tested, "num_train": outcome.num_trained}
     for model, found in scores([outcome.models], names).items():
-        config = {"benchmark": "nothing", "reference": reference, "learner": LEARNER}
+        told = {"name": "nothing", "reference": reference, "learner": LEARNER}
+        config = {"benchmark": told}
         content = json.dumps([config, model, seed], sort_keys=True).encode()
         yield Record(
             key=hashlib.sha256(content).hexdigest()[:20],
