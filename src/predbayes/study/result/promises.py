@@ -184,7 +184,7 @@ def promises(
         received: What sites sent.
     """
     told = {info.site: bins for info in received if (bins := _bins(info))}
-    if not told:
+    if not told or not len(predictive):  # sizes are means over reference rows; sums need none
         return ()
     pooled = ScoreBins.added([one for bins in told.values() for one in bins])
     return tuple(_promise(plan, predictive, told, level, pooled.bound(level)) for level in LEVELS)
