@@ -6,7 +6,15 @@ With the matrix G of a site's sums an attacker who has a row v, features and tar
 
 With fewer rows than features only rows of the site lie in the range. With N rows of F features the
 leverage of a row in the sum is z / (1 + z) where a row outside has z, about F / N: with many rows
-for each feature nobody can tell.
+for each feature it tells nothing.
+
+A stronger attacker has many like rows of his own. Every product of two features is a sum over the
+site's rows, so with K the kernel (v'w)^2 of products he asks how much a row explains of what the
+sums differ by from their expectation:
+
+    t = <v v', G - N E> less what like rows explain of it, over its standard deviation
+
+That is left of a sum of any number of rows; it falls slowly.
 """
 
 from __future__ import annotations
@@ -48,6 +56,33 @@ def attack(rows_per_feature, rng):
     return float(torch.stack(found).mean())
 
 
+def products(inputs, targets, weights=1.0):
+    """Features and target of rows; with their weights each is about 1 in the square."""
+    hot = torch.nn.functional.one_hot(targets, 2)
+    return torch.cat([FEATURES.on_grid(inputs, 2.0) / 4096, hot.double()], 1) * weights
+
+
+def attack_by_products(rows_per_feature, rng, num_own=1000, num_tried=400):
+    """AUC of the stronger attacker."""
+    num = rows_per_feature * FEATURES.width
+    members, others = people(num, rng), people(num_tried, rng)
+    own = people(num_own, rng)
+    weights = products(*own).square().mean(0).sqrt().clamp_min(1e-6).reciprocal()
+    gram = Moments.of(FEATURES, *members, 2).sums[0] / 2.0**24 * weights[:, None] * weights
+    like = products(*own, weights)
+    tried = torch.cat(
+        [products(x[:num_tried], y[:num_tried], weights) for x, y in (members, others)]
+    )
+    kernel, across = (like @ like.T).square(), (tried @ like.T).square()
+    found = ((like @ gram) * like).sum(1) - num * kernel.mean(1)
+    of_tried = ((tried @ gram) * tried).sum(1) - num * across.mean(1)
+    ridge = 0.01 * kernel.diagonal().mean() * torch.eye(num_own, dtype=torch.float64)
+    explained = torch.linalg.solve(kernel + ridge, across.T)
+    spread = tried.square().sum(1).square() - (explained.T * across).sum(1)
+    told = (of_tried - explained.T @ found) / spread.clamp_min(1e-9).sqrt()
+    return float((told[:num_tried, None] > told[num_tried:]).double().mean())
+
+
 @pytest.mark.parametrize("rows_per_feature", [0.5, 1])
 def test_with_no_more_rows_than_features_everybody_is_found(rng, rows_per_feature):
     assert attack(rows_per_feature, rng) > 0.99
@@ -57,8 +92,13 @@ def test_with_some_more_rows_members_are_found_more_often_than_not(rng):
     assert attack(2, rng) > 0.65
 
 
-def test_with_enough_rows_nobody_is_found(rng):
+def test_with_enough_rows_leverage_finds_nobody(rng):
     assert attack(ENOUGH_ROWS, rng) < 0.55
+
+
+def test_who_has_many_like_rows_tells_a_little(rng):
+    """Neither nothing, as pages must not say, nor much; the standard error is .02."""
+    assert 0.53 < attack_by_products(ENOUGH_ROWS, rng) < 0.7
 
 
 def test_a_site_with_fewer_is_warned(caplog):

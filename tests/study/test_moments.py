@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from predbayes.errors import DataError, PlanError, UploadError
+from predbayes.errors import DataError, PlanError, StudyError, UploadError
 from predbayes.exchange.signing import SigningKey
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments, RandomFeatures
@@ -171,9 +171,14 @@ class TestPlan:
             frozen(tmp_path, other)
 
     def test_policies(self, kit):
-        assert NO_POLICY.problems(kit.plan) == []
+        assert NO_POLICY.problems(kit.plan) == [
+            "moments.rows_per_feature = 1 of the plan is below min_rows_per_feature = 20 of "
+            "predbayes itself"
+        ]
+        assert SitePolicy((("", Policy(min_rows_per_feature=1)),)).problems(kit.plan) == []
         for policy, told in (
             (Policy(kinds=("predictions",)), "not among kinds"),
+            (Policy(kinds=("predictions", "weights", "evaluation")), "not among kinds"),
             (Policy(moments=False), "moments = true"),
             (Policy(round_rows=10), "exact number of rows"),
             (Policy(max_sureness=0.9), "cannot be bounded"),
@@ -181,6 +186,7 @@ class TestPlan:
             with pytest.raises(PlanError, match=told):
                 SitePolicy((("policy.toml", policy),)).require(kit.plan)
         assert "moments" not in Policy().model_dump_json()
+        assert "min_rows_per_feature" not in Policy().model_dump_json()
 
 
 class TestSite:
@@ -201,6 +207,27 @@ class TestSite:
         with pytest.raises(DataError, match=rf"group of fewer than 5 rows .* {told}: "):
             sent(kit, "a", table)
 
+    def test_a_plan_whose_scale_leaves_one_person_is_refused(self, tmp_path):
+        """Ages far from the centre are the same where they are summed."""
+        ages = sorted(patients()["age"].unique())
+        between = (ages[-1] + ages[-2]) / 2
+        text = plan_text().replace("centre = 60, scale = 10", f"centre = {between}, scale = 0.001")
+        with pytest.raises(DataError, match=r"group of fewer than 5 rows .* age: "):
+            sent(frozen(tmp_path, text), "a", patients())
+
+    def test_a_target_that_few_rows_have_is_refused(self, tmp_path):
+        table = patients()
+        table["days"] = [25.0] + [20.0] * (len(table) - 1)
+        with pytest.raises(DataError, match=r"group of fewer than 5 rows .* days: "):
+            sent(frozen(tmp_path, plan_text(NUMBER)), "a", table)
+
+    def test_a_column_that_few_rows_have_measured_is_refused(self, tmp_path):
+        text = plan_text().replace('missing = "flag"', 'missing = "impute"')
+        table = patients()
+        table["marker"] = ["0.3", "0.7"] + [""] * (len(table) - 2)
+        with pytest.raises(DataError, match=r"group of fewer than 5 rows .* marker: "):
+            sent(frozen(tmp_path, text), "a", table)
+
     def test_the_officer_reads_what_sums_tell(self, kit):
         upload = sent(kit, "a", patients())
         data = DataSummary(400, 400, 0, 0, "logistic-regression")
@@ -220,7 +247,7 @@ class TestSite:
                 kit.plan, upload, num_bytes=10**5, key_fingerprint="w", data=few, released=True
             )
         ).text
-        assert "Warning: from 20 on the attack fails" in page
+        assert "Warning: from 20 on this hardly succeeds" in page
 
     def test_small_counts_of_pairs_are_counted(self):
         inputs = torch.zeros(40, 2)
@@ -363,6 +390,15 @@ class TestLabels:
         assert "imitate" not in page
         assert "moments of 16 features on 2 scales" in page
         assert "A model linear in 16 features" in Page(render_card(plan, result)).text
+
+
+def test_of_more_rows_than_can_be_added_the_site_with_most_is_named(tmp_path, monkeypatch):
+    kit = frozen(tmp_path, plan_text())
+    sums = {site: sent(kit, site, patients(num)) for site, num in (("a", 300), ("b", 400))}
+    study = begun(tmp_path, kit, sums)
+    monkeypatch.setattr("predbayes.learning.moments._MOST_ROWS", 600)
+    with pytest.raises(StudyError, match=r"the upload of b has the most .* withdraw b"):
+        study.finish()
 
 
 def test_a_copy_is_found(tmp_path):

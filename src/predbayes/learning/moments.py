@@ -142,6 +142,11 @@ def inputs_on_grid(inputs: Tensor) -> Tensor:
     return _on_grid(inputs.flatten(1), _MOST_INPUT)
 
 
+def targets_on_grid(targets: Tensor) -> Tensor:
+    """Return numbers to predict as integers in float64, (B,)."""
+    return _on_grid(targets, _MOST_TARGET)
+
+
 def grid_features(numbers: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
     """Return the features of inputs on the grid, before they are weighted, (B, 1 + D + J)."""
     turns = (numbers @ frequencies + phases).remainder(_TURN)
@@ -192,7 +197,7 @@ class Moments:
             found = torch.nn.functional.one_hot(targets, num_classes).double() * 2**_BITS
         else:
             _require_bounded(targets)
-            found = _on_grid(targets[:, None], _MOST_TARGET)
+            found = targets_on_grid(targets)[:, None]
         size = features.width + found.shape[1]
         sums = torch.zeros(len(features.scales), size, size, dtype=torch.int64)
         for start in range(0, len(inputs), _CHUNK):

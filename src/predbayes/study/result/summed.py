@@ -108,9 +108,15 @@ class _Summed:
         found: Moments | None = None
         for accepted in counted:
             moments = self._moments(accepted)
-            found = moments if found is None else found.add_(moments)
+            with naming(self._largest, "has the most of more rows than can be added"):
+                found = moments if found is None else found.add_(moments)
         assert found is not None  # as a quorum is at least one
         return found
+
+    @property
+    def _largest(self) -> str:
+        """The site with the most rows."""
+        return max(self.uploads, key=lambda accepted: accepted.num_rows).site
 
     @cached_property
     def model(self) -> NetworkPredictor:

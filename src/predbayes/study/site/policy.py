@@ -215,6 +215,9 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
             f"upload.kind = {kind!r} of the plan cannot be bounded by max_sureness and min_std of "
             f"{where}; predictions can"
         )
+    if plan.moments is not None and plan.moments.rows_per_feature < policy.min_rows_per_feature:
+        asked, floor = plan.moments.rows_per_feature, policy.min_rows_per_feature
+        yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
     if kind == "moments" and policy.round_rows > 1:
         yield (
             "upload.kind = 'moments' of the plan tells the exact number of rows, against "

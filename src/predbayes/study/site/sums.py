@@ -4,11 +4,11 @@ A sum tells of a person if few rows are in it. Two things are refused before any
 
     rows per feature    fewer than the plan's `moments.rows_per_feature`: by their leverage it could
                         be told who is in the sum (`predbayes.learning.leverage`)
-    small groups        an input or a class that few rows have, fewer than `min_cell`: the sums of
-                        its products are theirs alone, and of one row they are that row
+    small groups        an input, class or target that is the same in all rows but a few, fewer than
+                        `min_cell`: from the sums of its products those of the few follow, and of
+                        one row they are that row
 
-Groups are looked for among inputs that have two values at the site, words and flags among them:
-each is a straight line in such an input, and so in what is sent.
+Groups are looked for among numbers as they are summed: what lies far out is the same there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from predbayes.errors import DataError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
-from predbayes.learning.moments import Moments
+from predbayes.learning.moments import Moments, inputs_on_grid, targets_on_grid
 from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
 
@@ -53,19 +53,22 @@ def require_many(plan: Plan, inputs: Tensor, targets: Tensor, least: int) -> Non
 
 def _small_groups(plan: Plan, inputs: Tensor, targets: Tensor, least: int) -> Iterator[str]:
     """Name the columns by which a few rows differ from all others."""
+    numbers = inputs_on_grid(inputs)
     for name, block in plan.blocks.items():
-        if any(_is_small(values, least) for values in inputs[:, block].T):
+        if any(_are_few(values, least) for values in numbers[:, block].T):
             yield name
+    if not plan.classification and _are_few(targets_on_grid(targets), least):
+        yield plan.target.name
     counts = torch.bincount(targets, minlength=plan.num_outputs) if plan.classification else ()
     for name, count in zip(plan.target.classes or (), counts, strict=False):
         if 0 < int(count) < least:
             yield f"{plan.target.name} = {name}"
 
 
-def _is_small(values: Tensor, least: int) -> bool:
-    """Whether an input has two values, and few rows have one of them."""
-    found, counts = torch.unique(values, return_counts=True)
-    return len(found) == 2 and int(counts.min()) < least
+def _are_few(values: Tensor, least: int) -> bool:
+    """Whether all rows but a few have one value."""
+    usual = int(torch.unique(values, return_counts=True)[1].max())
+    return 0 < len(values) - usual < least
 
 
 def upload_of_sums(plan: Plan, inputs: Tensor, targets: Tensor) -> Upload:

@@ -42,6 +42,7 @@ from pydantic import (
 
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import SiteName
+from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.study.plan.schema import Finite, Limits, Names, Plan, Section, decode, read_text
 
 SITE_FILE = "site.toml"
@@ -123,15 +124,17 @@ class SiteColumn(Section):
 
 
 Kind = Literal["predictions", "weights", "evaluation", "moments"]
-ALL_KINDS: tuple[Kind, ...] = ("predictions", "weights", "evaluation")
-"""What a policy that says nothing of kinds lists, as it did before there were moments."""
 
 
 class Policy(Limits):
     """Floors that no plan can lower; see `study.site.policy`."""
 
-    # That may leave; moments may as well where none is stated.
-    kinds: Annotated[tuple[Kind, ...], Field(strict=False)] = ALL_KINDS
+    # That may leave; where none is stated moments may as well, which are younger than digests.
+    kinds: Annotated[tuple[Kind, ...], Field(strict=False)] = (
+        "predictions",
+        "weights",
+        "evaluation",
+    )
     release: Literal["automatic", "manual"] = "automatic"  # manual: somebody approves each upload
     approval: bool = False  # whether somebody approves each plan before training
     min_cell: Annotated[int, Field(gt=0)] = 1  # least `rules.min_cell`
@@ -153,13 +156,17 @@ class Policy(Limits):
     # of digests where they may.
     surveys: Annotated[bool, Field(exclude_if=lambda may: may)] = True
     moments: Annotated[bool, Field(exclude_if=lambda may: may)] = True
+    # Least `moments.rows_per_feature`; left out of digests where it is the usual one.
+    min_rows_per_feature: Annotated[int, Field(gt=0, exclude_if=lambda num: num == ENOUGH_ROWS)] = (
+        ENOUGH_ROWS
+    )
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
 
     def allows(self, kind: str) -> bool:
         """Return whether a kind of file may leave."""
         if kind != "moments":
             return kind in self.kinds
-        return self.moments and (kind in self.kinds or self.kinds == ALL_KINDS)
+        return self.moments and (kind in self.kinds or "kinds" not in self.model_fields_set)
 
 
 def _policy_kind(value: object) -> str:
