@@ -7,6 +7,8 @@ import pytest
 from predbayes.errors import UploadError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.coordinator.study import Study
+from predbayes.study.kit.marginal import Marginal
+from predbayes.study.tables.surveyfile import NumberTold, read_survey
 from tests.study.invented import survey_of
 from tests.study.world import SITES, World, _frame, make_world
 
@@ -129,6 +131,24 @@ class TestIntake:
         with pytest.raises(UploadError, match="height, which is no column of the plan"):
             study.add(path)
 
+    def test_one_with_numbers_next_to_nothing_has_a_table(self, study, world):
+        study.add(_told(world, "Alpha", {25: 5e-324, 50: 10.0, 75: 100.0}))
+        _, result = study.finish()
+        alpha = result.table_one.sites[0]
+        assert alpha.cells[0].middle.low == 5e-324
+
+    def test_one_that_has_no_table_is_refused_before_finish_meets_it(
+        self, study, world, monkeypatch
+    ):
+        def fails(*_):
+            raise ValueError("math domain error")
+
+        before = study.ledger.entries()
+        monkeypatch.setattr(Marginal, "of", fails)
+        with pytest.raises(UploadError, match=r"Delta.survey: its figures make no table; ask"):
+            study.add(survey(world, "Delta"))
+        assert study.ledger.entries() == before
+
     def test_who_asks_for_uploads_gets_none(self, study, world):
         (answer,) = study.add_all([survey(world, "Delta")], uploads_only=True)
         assert "it is a survey" in str(answer)
@@ -158,6 +178,16 @@ class TestLeaving:
         path = next((study.folder / "uploads").glob("*.survey"))
         path.write_bytes(path.read_bytes().replace(b'"rows": 200', b'"rows": 205'))
         assert study.verify() == [f"uploads/{path.name} was altered"]
+
+
+def _told(world: World, site: str, quantiles: dict[int, float]) -> Path:
+    """A survey with other quantiles of its first number, signed as it is."""
+    path = survey(world, site)
+    told = read_survey(path).survey
+    name, number = next((n, t) for n, t in told.columns.items() if isinstance(t, NumberTold))
+    columns = {**told.columns, name: number.model_copy(update={"quantiles": quantiles})}
+    path.write_bytes(told.model_copy(update={"columns": columns}).file(world.key(site)))
+    return path
 
 
 def _altered(path: Path) -> Path:

@@ -5,11 +5,13 @@ import pytest
 
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
+from predbayes.study.kit.disagree import unit_groups
 from predbayes.study.kit.draft import GATE, LEARNER
 from predbayes.study.kit.marginal import Marginal
 from predbayes.study.kit.merge import merge
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
+from predbayes.study.tables.surveyfile import NumberTold
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
 
@@ -291,3 +293,20 @@ class TestMarginal:
         assert 95 < age.values[-1] < 130
         assert 0 < crp.values[0] < 3
         assert 400 < crp.values[-1] <= 700
+
+    def test_the_tail_of_a_number_next_to_nothing_ends_at_zero(self, tmp_path):
+        told = survey_of(table("Graz"), tmp_path).columns["crp"]
+        told = told.model_copy(update={"quantiles": {25: 5e-324, 50: 10.0, 75: 100.0}})
+        found = Marginal.of(told)
+        assert found.values[0] == 0.0
+        assert 100.0 < found.values[-1] < float("inf")
+
+    def test_a_spread_next_to_nothing_is_another_unit_than_a_wide_one(self):
+        wide, narrow = (
+            NumberTold(
+                missing=None, unit="", factor=1, offset=0, unreadable=None, codes={}, decimals=1,
+                quantiles={25: -end, 50: 0.0, 75: end},
+            )
+            for end in (1e15, 5e-324)
+        )  # fmt: skip
+        assert unit_groups({"a": wide, "b": narrow}) == [["a"], ["b"]]

@@ -30,7 +30,12 @@ from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes.study.result.accepted import Accepted
-from predbayes.study.result.surveyed import MAX_SURVEY_BYTES, is_survey_file, survey_of_site
+from predbayes.study.result.surveyed import (
+    MAX_SURVEY_BYTES,
+    is_survey_file,
+    rehearse_table,
+    survey_of_site,
+)
 from predbayes.study.store.files import copy_bounded, locked
 from predbayes.study.store.ledger import Entry
 from predbayes.text import printable
@@ -142,6 +147,7 @@ class Step:
             raise UploadError("it is a survey, and an upload was asked for")
         num_bytes = copy_bounded(path, scratch, MAX_SURVEY_BYTES)
         survey = survey_of_site(scratch, self.intake.plan, self.state.keys)
+        rehearse_table(self.intake.plan, survey)
         site, digest = survey.site, survey.digest()
         before = self.state.surveys.get(site)
         if before is not None and before.digest == digest:

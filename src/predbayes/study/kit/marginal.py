@@ -64,7 +64,9 @@ def beyond(told: NumberTold, level: float) -> float:
         return middle
     far = _z(level) / _z(side / 100)
     if _is_skewed(told):
-        return middle * math.exp(min(far * math.log(end / middle), _MOST_LOG))
+        # Numerics: a ratio of told numbers may be too small for a float, and has no logarithm.
+        to_end = math.log(end) - math.log(middle)
+        return middle * math.exp(min(far * to_end, _MOST_LOG))
     value = middle + (end - middle) * far
     return max(value, 0.0) if min(told.quantiles.values()) >= 0 else value
 

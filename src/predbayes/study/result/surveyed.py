@@ -104,6 +104,16 @@ def require_fitting(plan: Plan, survey: Survey) -> None:
                 raise StudyError(f"it tells of words of {name} that the plan does not have")
 
 
+def rehearse_table(plan: Plan, survey: Survey) -> None:
+    """Do with a survey what `finish` will do with it, and refuse one that has no table."""
+    try:
+        table_one(plan, [survey], 1)
+    except (ValueError, ArithmeticError) as error:
+        raise StudyError(
+            "its figures make no table; ask the site to look at what its survey tells"
+        ) from error
+
+
 def _line(plan: Plan, name: str) -> Line:
     column = plan.column(name)
     if isinstance(column, Category):

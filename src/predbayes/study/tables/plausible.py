@@ -15,6 +15,7 @@ at. No text has a value or a count of the site's; a factor is one of a list.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ _MIN_APART = 0.3  # of a share and one minus it, for them to be told apart
 _SWAPPED = 0.15  # of the share's distance to one minus it, at most, in which a swapped one lies
 _OPPOSITE = -0.5  # cosine of the plan's trends and the site's
 _SURE = -4.0  # standard errors
+_TINY = sys.float_info.min  # a spread that is smaller counts as this
 _DECIMAL = tuple(Conversion("", "", "", factor) for factor in (0.001, 0.01, 0.1, 10, 100, 1000))
 
 
@@ -133,7 +135,9 @@ def distance(column: Number, middle: float, spread: float) -> float:
     """Return how far off the plan's numbers are: the middle in scales, the spread in logarithms."""
     assert column.centre is not None
     assert column.scale is not None
-    return abs(middle - column.centre) / column.scale + abs(math.log(spread / column.scale))
+    # Numerics: a ratio of positive numbers may still be too small for a float, as 0 is.
+    wider = math.log(max(spread, _TINY)) - math.log(max(column.scale, _TINY))
+    return abs(middle - column.centre) / column.scale + abs(wider)
 
 
 def _after(column: Number, way: Conversion, middle: float, spread: float, *, is_log: bool) -> float:
