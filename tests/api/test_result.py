@@ -20,8 +20,8 @@ from tests.contracts.test_methods import CASES, METHODS, SHORT, STUDENTS, world
 
 REFERENCE_ONLY = (
     "mixture", "product", "beta", "beta by predictions", "released beta", "tempered mixture",
-    "tempered product", "auto", "auto, kept apart", "auto, too few labels", "best site",
-    "rbcm", "gpoe", "gated", "gated log, by predictions",
+    "tempered product", "auto", "auto, kept apart", "auto, too few labels", "auto with a head",
+    "best site", "rbcm", "gpoe", "gated", "gated log, by predictions",
     "server only", "fedbe", "oneshot", "one's own", "a pool of one's own",
 )  # fmt: skip
 

@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     """Copy a file and bring it to the disk; one with more than ``max_bytes`` is refused."""
     try:
-        with _open_file(source) as reader, target.open("wb") as writer:
+        with open_file(source) as reader, target.open("wb") as writer:
             _require_size(os.fstat(reader.fileno()).st_size, max_bytes)
             copied = 0
             while chunk := reader.read(_CHUNK):
@@ -42,7 +42,7 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     return copied
 
 
-def _open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """Open a file to read; a pipe, a device or a folder is refused without waiting for it."""
     # What the name stands for can change after any look at it, so the open file is asked.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
