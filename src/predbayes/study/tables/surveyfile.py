@@ -153,8 +153,10 @@ class Survey(Strict):
 
     @model_validator(mode="after")
     def _counts_are_of_its_rows(self) -> Self:
+        # No row is in two counts, and all are rounded down to steps as the rows are: steps of parts
+        # are no more than steps of the whole.
         for name, told in self.columns.items():
-            if any((count or 0) > self.rows for count in told.counts):
+            if sum(count or 0 for count in told.counts) > self.rows:
                 raise ValueError(f"{name} has counts of more rows than there are")
         return self
 
