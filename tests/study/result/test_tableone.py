@@ -7,7 +7,7 @@ import pytest
 from predbayes.errors import StudyError
 from predbayes.study.kit.merge import merge
 from predbayes.study.report.tableone import table_blocks
-from predbayes.study.result.surveyed import require_fitting, table_one
+from predbayes.study.result.surveyed import _sum, require_fitting, table_one
 from predbayes.study.result.tableone import Cell, Count, Group, Line, Middle, TableOne, in_public
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
@@ -77,6 +77,24 @@ def told(*counts: Count | None, missing: Count | None = None, sites: int = 4) ->
     return TableOne(step=5, num_sites=sites, lines=(line,), total=whole, sites=(alone,) * sites)
 
 
+def by_site(*told: list[int | None]) -> TableOne:
+    """A table of one column of words, by what sites of 1,000 rows told of each."""
+    line = Line(name="kind", words=tuple("abcdef"[: len(told[0])]))
+    words = [(*(None if rows is None else Count(rows=rows) for rows in one), None) for one in told]
+    sites = tuple(
+        Group(name=f"Site {k}", rows=1000, cells=(Cell(missing=None, words=one),))
+        for k, one in enumerate(words)
+    )
+    sums = tuple(_sum(counts) for counts in zip(*words, strict=True))
+    whole = Group(
+        name="All sites",
+        rows=1000 * len(told),
+        num_sites=len(told),
+        cells=(Cell(missing=None, words=sums),),
+    )
+    return TableOne(step=5, num_sites=len(told), lines=(line,), total=whole, sites=sites)
+
+
 class TestPublic:
     def test_it_has_no_single_site(self, made):
         shown = in_public(made[2], 3)
@@ -100,6 +118,26 @@ class TestPublic:
         few, many = Count(rows=40, sites=1), Count(rows=600, sites=4)
         (shown,) = in_public(told(few, few, many), 3).total.cells
         assert [count and count.rows for count in shown.words] == [None, None, 600, None]
+
+    def test_words_of_one_site_alone_do_not_add_up_to_what_the_rest_is(self):
+        """Two words that one site has are together the rows less the others."""
+        found = by_site([300, 200, 100, 395], [500, 500, None, None], [490, 510, None, None])
+        (shown,) = in_public(found, 3).total.cells
+        assert [count and count.rows for count in shown.words] == [1290, None, None, None, None]
+
+    def test_nor_do_rows_of_which_one_site_did_not_tell(self):
+        found = by_site([500, None, None], *[[600, 400, None]] * 3)
+        (shown,) = in_public(found, 3).total.cells
+        assert [count and count.rows for count in shown.words] == [2300, None, None, None]
+
+    def test_all_words_are_left_out_if_nothing_else_helps(self):
+        (shown,) = in_public(by_site([995, 5], [1000, None], [1000, None]), 3).total.cells
+        assert shown.words == (None, None, None)
+
+    def test_words_that_all_sites_told_are_shown(self):
+        found = by_site([500, 495], [600, 400], [300, 700])
+        (shown,) = in_public(found, 3).total.cells
+        assert [count and count.rows for count in shown.words] == [1400, 1595, None]
 
     def test_missing_rows_are_one_of_the_counts(self):
         many, few = Count(rows=400, sites=4), Count(rows=40, sites=1)
