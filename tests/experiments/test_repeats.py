@@ -16,6 +16,7 @@ from predbayes.experiments.methods import METHODS
 from predbayes.experiments.records import RECORDS_FILE, Record, read_records
 from predbayes.experiments.run import plan, run_methods
 from predbayes.experiments.tables import is_outdated
+from tests.experiments.test_results import FOLDERS
 
 RESULTS = Path(__file__).parents[2] / "results"
 DIGITS = 1e-4  # relative; tables show three or four digits, and processors round differently
@@ -43,7 +44,7 @@ def assert_repeated(chosen: list[Record], again: dict[str, Record]) -> None:
         assert again[record.key].error == record.error
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in RESULTS.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("name", [folder.name for folder in FOLDERS])
 def test_the_cheapest_cell_of_every_experiment_repeats(name):
     records = [r for r in records_of(name) if not r.method.endswith("student")]
     records = [r for r in records if not is_outdated(r)]
