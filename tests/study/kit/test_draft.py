@@ -126,6 +126,7 @@ def test_a_range_holds_what_was_seen(ends):
         ((-2.6, 6.2), (-3, 7)),
         ((20, 80), (20, 80)),
         ((0.31, 0.34), (0.31, 0.34)),
+        ((0.0, 5e-324), (0.0, 1e-307)),
     ],
 )
 def test_ends_of_a_range_are_round(seen, ends):

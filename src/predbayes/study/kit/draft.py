@@ -237,7 +237,7 @@ def round_outward(least: float, greatest: float) -> tuple[float, float]:
         ((20.0, 80.0), (0.0, 1.0))
     """
     exponent = math.floor(math.log10(greatest - least)) if greatest - least < math.inf else 308
-    step = 10.0**exponent
+    step = 10.0 ** max(exponent, -307)  # Numerics: a smaller one may be 0
     low = round(math.floor(least / step) * step, max(-exponent, 0))
     high = round(math.ceil(greatest / step) * step, max(-exponent, 0))
     # Numerics: a step may be too small for the numbers, or the end too large for a float.
