@@ -42,8 +42,15 @@ from predbayes.study.report.pages import render_page
 from predbayes.study.report.promises import promised
 from predbayes.study.report.tableone import MOST_LINES, table_blocks
 from predbayes.study.report.unlabelled import opening, trusted
-from predbayes.study.result.evaluation import FEWEST_TO_POOL
-from predbayes.study.result.schema import AtSites, ClassRisk, Estimate, Result, Scores, SiteResult
+from predbayes.study.result.schema import (
+    FEWEST_TO_POOL,
+    AtSites,
+    ClassRisk,
+    Estimate,
+    Result,
+    Scores,
+    SiteResult,
+)
 from predbayes.study.result.tableone import in_public
 from predbayes.study.tables.coding import target_units
 from predbayes.study.wording import counted, decimals, plain

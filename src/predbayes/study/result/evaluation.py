@@ -42,7 +42,7 @@ from predbayes.study.result.groups import pooled_looks, words_of
 from predbayes.study.result.groupsums import check_groups, group_sums, pooled_groups
 from predbayes.study.result.promises import check_scores, pooled_scores, score_counts
 from predbayes.study.result.risksums import check_risks, pooled_risks, risk_sums, site_risks
-from predbayes.study.result.schema import AtSites, Bin, Scores, SiteScores
+from predbayes.study.result.schema import FEWEST_TO_POOL, AtSites, Bin, Scores, SiteScores
 from predbayes.study.result.scoring import TAILS, measures_of, row_values
 from predbayes.study.result.sums import (
     DIGITS,
@@ -53,9 +53,6 @@ from predbayes.study.result.sums import (
     rounded,
     sums_of,
 )
-
-FEWEST_TO_POOL = 3
-"""Sites; in public a sum over fewer would tell what each of them has."""
 
 FEWEST_ROWS = 30
 """Whatever the plan says; fewer can be told apart by their sums."""

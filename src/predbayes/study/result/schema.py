@@ -18,6 +18,9 @@ from pydantic import ConfigDict, Field
 from predbayes.study.plan.schema import Finite, Section
 from predbayes.study.result.tableone import TableOne
 
+FEWEST_TO_POOL = 3
+"""Sites; in public a sum over fewer would tell what each of them has."""
+
 
 class Estimate(Section):
     """A figure and its interval of 95 %."""
