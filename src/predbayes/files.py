@@ -11,11 +11,13 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
@@ -34,6 +36,16 @@ def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
     """Return the digest of each file among these paths, by its path below a folder."""
     files = sorted(path for path in paths if path.is_file())
     return {path.relative_to(root).as_posix(): file_digest(path) for path in files}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read; a pipe, a device or a folder is refused without waiting for it."""
+    # What the name stands for can change after any look at it, so the open file is asked.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return open(handle, "rb")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 
 from predbayes.errors import KeyFileError
 from predbayes.exchange.passphrase import encrypted_pem, stored_passphrase
+from predbayes.files import open_regular
 from predbayes.optional import require
 
 Passphrase = Callable[[Path], bytes]
@@ -100,10 +101,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise KeyFileError(f"{path.name} is not a file")  # a pipe would be waited for
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(_MAX_BYTES)
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from error

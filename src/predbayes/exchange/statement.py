@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import SiteName, Strict
-from predbayes.files import digests
+from predbayes.files import digests, open_regular
 
 KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
 ADOPTED_SIGNATURE = "adopted.sig"
@@ -163,10 +163,8 @@ def _kind(kind: type[Statement]) -> str:
 
 
 def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise StudyError(f"{path.name} is not a file")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(_MAX_BYTES)
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}") from error

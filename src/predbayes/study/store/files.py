@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
 from predbayes.errors import StudyError
+from predbayes.files import open_regular
 
 try:
     import fcntl
@@ -26,7 +25,7 @@ _CHUNK = 1 << 20
 def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     """Copy a file and bring it to the disk; one with more than ``max_bytes`` is refused."""
     try:
-        with open_file(source) as reader, target.open("wb") as writer:
+        with open_regular(source) as reader, target.open("wb") as writer:
             _require_size(os.fstat(reader.fileno()).st_size, max_bytes)
             copied = 0
             while chunk := reader.read(_CHUNK):
@@ -40,16 +39,6 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     except ValueError as error:
         raise StudyError("no file has such a name") from error
     return copied
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a file to read; a pipe, a device or a folder is refused without waiting for it."""
-    # What the name stands for can change after any look at it, so the open file is asked.
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise StudyError("it is not a file")
-    return open(handle, "rb")
 
 
 def _require_size(num_bytes: int, max_bytes: int) -> None:

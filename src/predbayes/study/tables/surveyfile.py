@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from predbayes.errors import StudyError
 from predbayes.exchange.signing import PublicKey, SigningKey, is_hex
 from predbayes.exchange.strict import SiteName, Strict
+from predbayes.files import open_regular
 from predbayes.study.plan.schema import Digest, Finite, Positive
-from predbayes.study.store.files import open_file
 from predbayes.text import printable
 
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -207,19 +207,19 @@ def _first(error: ValidationError) -> str:
 def is_survey(path: Path) -> bool:
     """Return whether a file begins as a survey does, and as no upload does."""
     try:
-        with open_file(path) as file:
+        with open_regular(path) as file:
             return file.read(2) == b"{\n"
-    except (OSError, ValueError, StudyError):
+    except (OSError, ValueError):
         return False  # for whoever reads it to say
 
 
 def _read(path: Path) -> bytes:
     try:
-        with open_file(path) as file:
+        with open_regular(path) as file:
             content = file.read(MAX_BYTES)
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, StudyError) as error:
+    except ValueError as error:
         raise StudyError(f"{path.name} is not a file") from error
     last = content.removesuffix(b"\n").rpartition(b"\n")[2].decode("ascii", errors="replace")
     if not content.endswith(b"\n") or (last and not is_hex(last, _SIGNATURE)):
