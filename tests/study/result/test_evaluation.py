@@ -390,6 +390,23 @@ class TestStudy:
         assert study.finish()[0].number == 2
         assert study.verify(rebuild=True) == []
 
+    def test_more_rows_than_a_site_can_hold_out_are_refused(self, world, model):
+        study, _ = begin(world, "too-many")
+        with pytest.raises(UploadError, match="it is of 5,000 rows; a site that trained on") as why:
+            study.add(evaluation_file(world, "Alpha", model, num_rows=5000))
+        assert "\n" not in str(why.value)
+        assert not study.state().evaluations
+
+    def test_a_site_that_is_left_out_promises_nothing(self, world):
+        study, _ = begin(world, "left-out")
+        model = study.finish(leave_out=["Beta"])[0].model
+        for site in ("Alpha", "Beta"):
+            study.add(evaluation_file(world, site, model))
+        _, result = study.finish(leave_out=["Beta"])
+        assert sum(result.at_sites.scores[0].counts) == 60
+        assert {promise.num_sites for promise in result.at_sites.promises} == {1}
+        assert study.verify(rebuild=True) == []
+
     def test_adding_twice_is_adding_once(self, world, model):
         study, _ = begin(world, "twice")
         path = evaluation_file(world, "Alpha", model)

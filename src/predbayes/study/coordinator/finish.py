@@ -12,21 +12,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
+from predbayes.predictive.families import Predictive
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import LABELS
 from predbayes.study.coordinator.signer import Signer
 from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes.study.coordinator.step import Step
 from predbayes.study.kit.kit import Labels
+from predbayes.study.plan.schema import Plan
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.report.tripod import CARD_FILE, render_card_data
 from predbayes.study.result.accepted import RESULT_FILE, AcceptedUpload
 from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.promises import promises
+from predbayes.study.result.promises import pooled_scores, promises
 from predbayes.study.result.schema import Result
 from predbayes.study.result.summed import conclude_sums
 from predbayes.study.result.surveyed import survey_of_site, table_one
@@ -169,9 +172,21 @@ def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion
     if shown is not None and shown.scores:
         with threads(study.plan.learner.threads):
             predictive = found.model.predictive(study.kit.inputs)
-        shown = shown.model_copy(update={"promises": promises(study.plan, predictive, infos)})
+        shown = shown.model_copy(update=_promised(study.plan, predictive, infos, found.result))
     change = {"at_sites": shown, "table_one": _table_one(study, state, found.result)}
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
+
+
+def _promised(
+    plan: Plan, predictive: Predictive, infos: Sequence[UploadInfo], result: Result
+) -> dict[str, object]:
+    """Scores and promises, of which a site that is left out of the model is no part."""
+    out = {site.site for site in result.sites if site.left_out}
+    counted = [info for info in infos if info.site not in out]
+    return {
+        "scores": pooled_scores(plan, counted),
+        "promises": promises(plan, predictive, counted),
+    }
 
 
 def _table_one(study: StudyFolder, state: State, result: Result) -> TableOne | None:

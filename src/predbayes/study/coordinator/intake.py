@@ -30,6 +30,7 @@ HEADER_ROOM = 1_000_000  # bytes beside the arrays
 MAX_ROWS = 10**9
 ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
 LEAST_TOLERANCE = 5  # rows, likewise
+LEAST_HELD_OUT = 100  # rows that an evaluation may have in any case
 _MAX_WEIGHT = 1e4
 _GATE_SLACK = 0.01  # of a logarithm: what rounding to half precision may do
 
@@ -242,6 +243,20 @@ def require_agreed(site: str, stated: int, agreed: int) -> None:
         raise UploadError(
             f"it states {stated:,} rows; {agreed:,} were agreed with {site} (give or take "
             f"{int(allowed):,}). Ask the site; if it is right, admit it again with --rows {stated}"
+        )
+
+
+def require_held_out(plan: Plan, stated: int, trained_on: int) -> None:
+    """Refuse an evaluation of far more rows than a site can hold out that trained on so many.
+
+    Numbers of rows may be rounded down, which halves them at the most.
+    """
+    share = plan.learner.holdout
+    most = int(2 * trained_on * share / (1 - share)) + LEAST_HELD_OUT
+    if stated > most:
+        raise UploadError(
+            f"it is of {stated:,} rows; a site that trained on {trained_on:,} rows and holds "
+            f"{share:.0%} out has no more than {most:,}"
         )
 
 

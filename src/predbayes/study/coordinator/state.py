@@ -247,6 +247,11 @@ class State:
         """All that counts of a site, its upload first."""
         return [accepted for accepted in self.accepted if accepted.site == site]
 
+    def rows_of(self, site: str) -> int | None:
+        """Return the rows that a site trained on, or those agreed; None if none is known."""
+        sent = self.uploads.get(site)
+        return self.agreed.get(site) if sent is None else sent.num_rows
+
     def evaluations_of(self, model: str) -> list[AcceptedEvaluation]:
         """Return the sites' evaluations of a model, in the order of digests."""
         found = [accepted for accepted in self.evaluations.values() if accepted.model == model]

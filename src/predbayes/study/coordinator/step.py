@@ -24,7 +24,7 @@ from predbayes.exchange.strict import folded_name, require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
 from predbayes.study.coordinator.folder import StudyFolder
-from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed
+from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed, require_held_out
 from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
 from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
@@ -216,6 +216,9 @@ class Step:
             raise UploadError("the site has sent a newer evaluation of this model")
         if all(result.model != model for result in state.results):
             raise UploadError("it is of a model that is no result of this study")
+        trained_on = state.rows_of(info.site)
+        if trained_on is not None:
+            require_held_out(self.intake.plan, info.num_rows, trained_on)
         self._keep("evaluate", scratch, upload, num_bytes, model=model)
         self.clear()  # the one that it replaces
         return state.evaluations[info.site, model]
