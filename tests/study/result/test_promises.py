@@ -35,7 +35,7 @@ TARGETS = {
 }
 
 
-def plan_of(num_classes, min_cell=5, more=""):
+def plan_of(num_classes, min_cell=5, more="", column='x = { type = "number" }'):
     return Plan.loads(f"""
 format = 1
 name = "promises"
@@ -43,7 +43,7 @@ target = {{ name = "outcome", {TARGETS[num_classes]} }}
 reference = {{}}
 {more}
 [columns]
-x = {{ type = "number" }}
+{column}
 [rules]
 min_cell = {min_cell}
 """)
@@ -67,6 +67,29 @@ def told(plan, num_rows, seed=0, site="Basel"):
 
 def bins_of(info):
     return [ScoreBins(one.edges, one.counts) for one in info.evaluation.scores]
+
+
+def hits_up_to(info, num_classes):
+    """Scores, and how many rows are hits that have at most these, as far as it is told."""
+    hits = int(info.evaluation.metrics["accuracy"].total)
+    if num_classes == 2:
+        return [(0.5, hits)]
+    bins = info.evaluation.bins
+    num = len(bins.hits) if bins else 0
+    return [(1 - j / num, sum(bins.hits[j:])) for j in range((num + 1) // 2, num)]
+
+
+def rows_beside(found, score):
+    """Rows up to the nearest edges at most a score, and at least."""
+    cumulative = [
+        [(-math.inf, 0), *zip(one.edges, itertools.accumulate(one.counts), strict=False)]
+        for one in found
+    ]
+    yield sum(max(rows for edge, rows in each if edge <= score) for each in cumulative)
+    yield sum(
+        min([rows for edge, rows in each if edge >= score] or [one.num_rows])
+        for one, each in zip(found, cumulative, strict=True)
+    )
 
 
 class TestAtASite:
@@ -113,6 +136,57 @@ class TestAtASite:
                 around = sum(one.below(high)[1] - one.below(low)[0] for one in among)
                 assert rows - inside == 0 or rows - inside >= 5
                 assert around - rows == 0 or around - rows >= 5
+
+    @pytest.mark.parametrize(
+        ("num_classes", "num_rows"), [(2, 60), (2, 90), (2, 300), (2, 1200), (3, 90), (3, 1500)]
+    )
+    def test_no_small_count_follows_from_hits_by_subtraction(self, num_classes, num_rows):
+        """Rows up to the edges of all classes next to a score, less the hits up to it."""
+        plan = plan_of(num_classes)
+        for seed in range(6):
+            info = told(plan, num_rows, seed)
+            for score, hits in hits_up_to(info, num_classes):
+                for rows in rows_beside(bins_of(info), score):
+                    assert abs(rows - hits) in {0, *range(5, num_rows)}
+
+    def test_nor_from_what_an_interval_covers(self):
+        plan = plan_of(None)
+        for seed in range(12):
+            _, targets = draw(None, 70, seed)
+            alike = Gaussian(torch.zeros(70), torch.ones(70))  # which no clipping changes
+            info = evaluation_upload(plan, "Basel", alike, targets, MODEL).info
+            covered = info.evaluation.metrics["coverage_95"].total
+            for rows in rows_beside(bins_of(info), 1.96):
+                assert abs(rows - covered) in {0, *range(5, 71)}
+
+    @pytest.mark.parametrize("num_classes", [2, None])
+    def test_a_model_that_is_made_to_ask_about_one_person_learns_nothing(self, num_classes):
+        """All women have one score, whatever their outcome; one man has theirs, or the men's."""
+        group = '[measures]\ngroups = ["sex"]'
+        plan = plan_of(
+            num_classes, more=group, column='sex = { type = "category", categories = ["f", "m"] }'
+        )
+        man = torch.arange(300) < 140
+        inputs = torch.zeros(300, plan.num_inputs)
+        inputs[torch.arange(300), plan.blocks["sex"].start + man.long()] = 1
+        answers = []
+        for outcome in (0, 1):
+            targets = torch.arange(300) % 2
+            targets[0] = outcome
+            if num_classes:
+                risk = torch.where(man, 0.9, 0.7)
+                risk[0] = 0.7
+                predictive = Categorical(torch.stack([1 - risk, risk], 1).log())
+            else:
+                mean, var = torch.where(man, 0.0, 5000.0), torch.where(man, 1e4, 1.0)
+                mean[0], var[0], targets = 0.0, 1e-6, targets.float()
+                predictive = Gaussian(mean, var)
+            upload = evaluation_upload(plan, "B", predictive, targets, MODEL, inputs=inputs)
+            assert upload.info.evaluation.groups
+            found = bins_of(upload.info)
+            for low, high in itertools.combinations((-math.inf, *found[0].edges, math.inf), 2):
+                answers.append(found[0].below(high)[0] - found[0].below(low)[0])
+        assert not {139, 140, 141, 159, 160, 161} & set(answers)
 
     def test_a_policy_of_rows_in_steps_sends_no_counts(self):
         plan = plan_of(None)

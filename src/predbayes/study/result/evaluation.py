@@ -38,8 +38,14 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive, Sur
 from predbayes.predictive.measures import MEASURES
 from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.apart import Cells, hit_cells
 from predbayes.study.result.groups import pooled_looks, words_of
-from predbayes.study.result.groupsums import check_groups, group_sums, pooled_groups
+from predbayes.study.result.groupsums import (
+    check_groups,
+    group_cells,
+    group_sums,
+    pooled_groups,
+)
 from predbayes.study.result.promises import check_scores, pooled_scores, score_counts
 from predbayes.study.result.risksums import check_risks, pooled_risks, risk_sums, site_risks
 from predbayes.study.result.schema import FEWEST_TO_POOL, AtSites, Bin, Scores, SiteScores
@@ -87,14 +93,27 @@ def sum_up(
     groups = None
     if inputs is not None and (risks is not None or len(plan.event_indices) != 1):
         groups = group_sums(plan, inputs, predictive, targets)
+    told = _cells(values, predictive, targets, diagram=bins is not None)
+    if inputs is not None and groups:
+        told += group_cells(plan, inputs, targets)
     return Evaluation(
         model=model,
         metrics=metrics,
         bins=bins,
         risks=risks,
         groups=groups,
-        scores=score_counts(plan, as_predicted, targets, risks),
+        scores=score_counts(plan, as_predicted, targets, risks, told),
     )
+
+
+def _cells(
+    values: Mapping[str, Tensor], predictive: Predictive, targets: Tensor, *, diagram: bool
+) -> list[Cells]:
+    """The rows that shares tell of."""
+    if isinstance(predictive, Categorical):
+        return [hit_cells(predictive, targets, diagram=diagram)]
+    shares = [rows for name, rows in sorted(values.items()) if MEASURES[name].is_share]
+    return [Cells(rows.long(), exact=True) for rows in shares]
 
 
 def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError
@@ -20,6 +21,7 @@ from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.predictive.risk import observed_expected, share
 from predbayes.study.plan.grouping import ELSEWHERE
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.apart import Cells
 from predbayes.study.result.groups import least_rows, told_groups
 from predbayes.study.result.schema import GroupScores
 from predbayes.study.result.scoring import estimate_of
@@ -50,6 +52,19 @@ def group_sums(
         if rows is not None
     ]
     return tuple(found) or None
+
+
+def group_cells(plan: Plan, inputs: Tensor, targets: Tensor) -> list[Cells]:
+    """Return the rows that a table of groups tells of, with an event by class; one per grouping."""
+    found = []
+    for _, members in told_groups(plan, inputs, targets):
+        place = torch.zeros(len(targets), dtype=torch.int64)  # in no group that is told of
+        for number, rows in enumerate(members, 1):
+            if rows is not None:
+                place[rows] = number
+        by_class = len(plan.event_indices) == 1
+        found.append(Cells(2 * place + targets.long() if by_class else place, exact=False))
+    return found
 
 
 def _sums(plan: Plan, column: str, name: str, predictive: Predictive, targets: Tensor) -> GroupSums:

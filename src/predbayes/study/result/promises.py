@@ -4,13 +4,18 @@ The mathematics is in `predbayes.predictive.conformal`. A site counts the scores
 rows in bins of at least `min_cell` rows. Other sums of an evaluation are of clipped predictions;
 here that would break the promise, and a row that is alike to no other shares its bin with others.
 
-Counts by risk (`predbayes.study.result.risksums`) are of the same rows, in other bins. No count
-below `min_cell` may follow from the two by subtraction. So either
+Counts by risk (`predbayes.study.result.risksums`) are of the same rows, in other bins; so are hits
+and groups (`predbayes.study.result.apart`). No count below `min_cell` may follow from them by
+subtraction. So either
 
     by class    each class has at least `ROWS_OF_CLASS` times `min_cell` rows: its bins are cut
                 where those of its risk are, and divide them further
     in all      otherwise: of all classes together, with bins whose differences from counts by risk
                 are none, or large enough
+
+Of two classes a score of at most 1/2 is a hit. So a bin of risk around 1/2 is divided by no edge:
+of its rows hits are known, and with an edge some of those would follow. Of more classes hits and
+misses mix between 1/2 and 1 - 1/C; bins by class have no edge there that risks have not.
 
 Only the first promises coverage class by class, which holds whatever the shares of the classes are.
 """
@@ -19,7 +24,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import cast
@@ -39,6 +45,7 @@ from predbayes.predictive.conformal import (
 )
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.apart import Apart, Cells, by_confidence, thinned
 from predbayes.study.result.schema import Promise, ScoreSums
 from predbayes.study.tables.coding import untransform
 
@@ -53,7 +60,11 @@ ROWS_OF_CLASS = 40
 
 
 def score_counts(
-    plan: Plan, predictive: Predictive, targets: Tensor, risks: Sequence[RiskSums] | None
+    plan: Plan,
+    predictive: Predictive,
+    targets: Tensor,
+    risks: Sequence[RiskSums] | None,
+    told: Sequence[Cells] = (),
 ) -> tuple[ScoreCounts, ...] | None:
     """Count what a site may tell of the scores of its rows; None for times to an event.
 
@@ -62,16 +73,13 @@ def score_counts(
         predictive: Of the rows, as the model says it.
         targets: Of the rows.
         risks: What is told of the same rows by their risk.
+        told: What else is told of them; of classes hits first.
     """
     if isinstance(predictive, Survival):
         return None
     scores = score_rows(cast("Categorical | Gaussian", predictive), targets)
-    known, least = _of_risks(plan, risks or ()), plan.rules.min_cell
-    found = _by_class(plan, scores, targets, known)
-    if found is None:
-        tables = [{end: bins.below(end) for end in _ENDS} for bins in known.values()]
-        refused = partial(_tells_few, tables, least) if tables else None
-        found = [ScoreBins.cut(scores, _grid(plan), least, refused=refused)]
+    known = _of_risks(plan, risks or ())
+    found = _by_class(plan, scores, targets, known, told) or [_in_all(plan, scores, known, told)]
     return tuple(ScoreCounts(edges=bins.edges, counts=bins.counts) for bins in found)
 
 
@@ -79,25 +87,79 @@ def _grid(plan: Plan) -> tuple[float, ...]:
     return CLASS_GRID if plan.classification else NUMBER_GRID
 
 
+def _in_all(
+    plan: Plan, scores: Tensor, known: Mapping[int, ScoreBins], told: Sequence[Cells]
+) -> ScoreBins:
+    least, grid = plan.rules.min_cell, _grid(plan)
+    if plan.num_outputs == 2 and known:
+        grid = _beside(grid, _around_half(known.values()), least)
+    parted = [cells.without_misses if cells.exact else cells for cells in told]
+    rules: list[Callable[[ScoreBins], bool]]
+    rules = [Apart(scores, cells, least).refuses for cells in parted]
+    hits = by_confidence(told[0], plan.num_outputs) if plan.classification and told else []
+    for several in (list(known.values()), hits):
+        tables = [{end: bins.below(end) for end in _ENDS} for bins in several]
+        rules += [partial(_tells_few, tables, least)] if tables else []
+    return ScoreBins.cut(scores, grid, least, refused=partial(_any, rules))
+
+
+def _any(rules: Sequence[Callable[[ScoreBins], bool]], bins: ScoreBins) -> bool:
+    return any(rule(bins) for rule in rules)
+
+
+def _around_half(several: Iterable[ScoreBins]) -> tuple[float, float]:
+    """Where the bins that have 1/2 inside begin and end."""
+    low = high = 0.5
+    for one in several:
+        ends = (-math.inf, *one.edges, math.inf)
+        if 0.5 not in ends:
+            place = bisect_left(ends, 0.5)
+            low, high = min(low, ends[place - 1]), max(high, ends[place])
+    return low, high
+
+
+def _beside(grid: Sequence[float], between: tuple[float, float], least: int) -> tuple[float, ...]:
+    """The grid without what is between; of single rows everything may be told."""
+    low, high = between
+    return tuple(edge for edge in grid if least == 1 or not low < edge < high)
+
+
 def _by_class(
-    plan: Plan, scores: Tensor, targets: Tensor, known: Mapping[int, ScoreBins]
+    plan: Plan,
+    scores: Tensor,
+    targets: Tensor,
+    known: Mapping[int, ScoreBins],
+    told: Sequence[Cells],
 ) -> list[ScoreBins] | None:
     """Bins of each class; None where one has few rows, or they would not divide those of risks."""
     if not plan.classification:
         return None
-    least = plan.rules.min_cell
-    rows = torch.bincount(targets.long(), minlength=plan.num_outputs)
+    least, num = plan.rules.min_cell, plan.num_outputs
+    rows = torch.bincount(targets.long(), minlength=num)
     if int(rows.min()) < ROWS_OF_CLASS * least:
         return None
-    found = []
-    for index in range(plan.num_outputs):
-        told = known.get(index, ScoreBins((), (int(rows[index]),)))
-        bins = ScoreBins.cut(scores[targets == index], CLASS_GRID, least, told.edges)
+    found: list[ScoreBins] = []
+    fixed: list[tuple[float, ...]] = []
+    for index in range(num):
+        risk = known.get(index, ScoreBins((), (int(rows[index]),)))
+        bins = _of_class(plan, scores, targets == index, risk, told)
         # Risks are of clipped predictions, which may put a row of about 1/2 elsewhere.
-        if [bins.below(edge)[0] for edge in told.edges] != [*accumulate(told.counts)][:-1]:
+        if [bins.below(edge)[0] for edge in risk.edges] != [*accumulate(risk.counts)][:-1]:
             return None
         found.append(bins)
-    return found
+        fixed.append(risk.edges)
+    return found if num == 2 or not told else thinned(found, fixed, told[0], least)
+
+
+def _of_class(
+    plan: Plan, scores: Tensor, rows: Tensor, risk: ScoreBins, told: Sequence[Cells]
+) -> ScoreBins:
+    least, num = plan.rules.min_cell, plan.num_outputs
+    between = _around_half([risk]) if num == 2 else (0.5, 1 - 1 / num)
+    # Hits are of all classes together; a group of rows is one in each of them.
+    rules = [Apart(scores[rows], cells[rows], least).refuses for cells in told if not cells.exact]
+    grid = _beside(CLASS_GRID, between, least)
+    return ScoreBins.cut(scores[rows], grid, least, risk.edges, partial(_any, rules))
 
 
 def _of_risks(plan: Plan, risks: Sequence[RiskSums]) -> dict[int, ScoreBins]:
@@ -117,7 +179,7 @@ _ENDS = (-math.inf, *CLASS_GRID, math.inf)
 def _tells_few(
     tables: Sequence[Mapping[float, tuple[int, int]]], least: int, bins: ScoreBins
 ) -> bool:
-    """Whether a stretch from the lowest edge, less what risks tell of it, leaves a small count."""
+    """Whether a stretch from the lowest edge, less what tables tell of it, is a small count."""
     ends, begin, num = (*bins.edges[1:], math.inf), bins.edges[0], 0
     stretches = [(-math.inf, begin, bins.counts[0])]
     for end, count in zip(ends, bins.counts[1:], strict=True):
