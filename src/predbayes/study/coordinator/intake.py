@@ -249,14 +249,15 @@ def require_agreed(site: str, stated: int, agreed: int) -> None:
 def require_held_out(plan: Plan, stated: int, trained_on: int) -> None:
     """Refuse an evaluation of far more rows than a site can hold out that trained on so many.
 
-    Numbers of rows may be rounded down, which halves them at the most.
+    Numbers of rows may be rounded down, which halves them at the most. Where a plan holds nothing
+    out sites try other rows, of which there may be as many.
     """
-    share = plan.learner.holdout
+    share = plan.learner.holdout or 0.5
     most = int(2 * trained_on * share / (1 - share)) + LEAST_HELD_OUT
     if stated > most:
         raise UploadError(
-            f"it is of {stated:,} rows; a site that trained on {trained_on:,} rows and holds "
-            f"{share:.0%} out has no more than {most:,}"
+            f"it is of {stated:,} rows; a site that trained on {trained_on:,} rows has no more "
+            f"than {most:,} to try a model on"
         )
 
 
