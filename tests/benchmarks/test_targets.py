@@ -65,7 +65,9 @@ def test_promised_coverage_holds(tmp_path):
             small, usual, rows = (
                 lines[f"{level:g} {line} coverage"] for line in ("min_cell 1", "min_cell 5", "rows")
             )
-            assert level - 0.005 <= small <= usual <= level + 0.04, name
+            assert level - 0.005 <= small <= level + 0.02, name
+            # No small count follows from what is told, and docs/intervals.md says what that costs.
+            assert small <= usual <= level + 0.065, name
             assert rows <= small
 
 
