@@ -1,20 +1,28 @@
-"""Arrays of others as tensors: numpy, pandas, lists.
+"""Rows of others as tensors: numpy, pandas, lists, dicts, datasets and loaders.
 
 Tensors pass as they are. A table of numbers becomes torch's default float, class indices become
-int64; text is refused, because only `FederatedClassifier` numbers classes by itself.
+int64; text is refused, because only `FederatedClassifier` numbers classes by itself. A site's rows
+are two tensors in memory, or `LoaderRows`, which are read batch by batch. A dict is a pair, too:
+one of its two entries is called as targets are.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.errors import DataError
+
+_TARGETS = ("y", "label", "labels", "target", "targets")
+_SITE = "a site's rows are a Dataset or DataLoader,"
+_BATCH_SIZE = 100  # of a dataset without a loader
 
 
 def as_inputs(values: Any, dtype: torch.dtype | None = None) -> Tensor:
@@ -34,16 +42,83 @@ def as_targets(values: Any) -> Tensor:
     return torch.as_tensor(numbers).to(kind)
 
 
+class LoaderRows:
+    """A site's rows that a `DataLoader` reads, batch by batch, as pairs (inputs, targets).
+
+    The first pass over all of them counts classes, so that nobody reads them again for that.
+
+    Args:
+        loader: Of batches that are pairs or dicts, of tensors, arrays or lists.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        self.class_rows: Counter[int] | None = None  # rows of each class, after a whole pass
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of a pass."""
+        loader = self.loader
+        if not hasattr(loader.sampler, "__len__") or not hasattr(loader.dataset, "__len__"):
+            raise DataError(
+                "a loader's dataset must have a length: it is the site's number of rows"
+            )
+        return len(cast(Sized, loader.sampler))
+
+    def __len__(self) -> int:
+        """Batches of a pass."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        seen: Counter[int] = Counter()
+        for batch in self.loader:
+            inputs, targets = as_pair(batch, "a loader's batch is")
+            if self.class_rows is None and not targets.is_floating_point():
+                seen.update(targets.flatten().tolist())
+            yield inputs, targets
+        self.class_rows = self.class_rows or seen
+
+
 def as_rows(rows: Any) -> Any:
-    """Return a site's rows as a pair of tensors; a `DataLoader` passes as it is."""
-    if isinstance(rows, DataLoader):
+    """Return a site's rows as a pair of tensors, or as `LoaderRows`."""
+    if isinstance(rows, LoaderRows):
         return rows
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
-        raise DataError(
-            "a site's rows are a pair (inputs, targets) of tensors or arrays, or a DataLoader, "
-            f"not {type(rows).__name__}"
-        )
-    return as_inputs(rows[0]), as_targets(rows[1])
+    if isinstance(rows, DataLoader):
+        return LoaderRows(rows)
+    if isinstance(rows, TensorDataset):
+        return as_pair(rows.tensors)
+    if _is_dataset(rows):
+        return LoaderRows(DataLoader(rows, _BATCH_SIZE, shuffle=True))
+    return as_pair(rows)
+
+
+def as_pair(rows: Any, what: str = _SITE) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of a pair or a dict; ``what`` begins the line that refuses."""
+    inputs, targets = pair_of(rows, what)
+    return as_inputs(inputs), as_targets(targets)
+
+
+def pair_of(rows: Any, what: str = _SITE) -> tuple[Any, Any]:
+    """Return inputs and targets as they were given."""
+    if isinstance(rows, tuple | list) and len(rows) == 2:
+        return rows[0], rows[1]
+    held = ""
+    if isinstance(rows, Mapping):
+        targets, inputs = ([n for n in rows if (n in _TARGETS) is named] for named in (True, False))
+        if len(targets) == len(inputs) == 1:
+            return rows[inputs[0]], rows[targets[0]]
+        held = f" of {', '.join(map(str, rows))}"
+    raise DataError(
+        f"{what} a pair (inputs, targets) of tensors, arrays or tables, or a dict of inputs and "
+        f"{', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}, not {type(rows).__name__}{held}"
+    )
+
+
+def _is_dataset(rows: Any) -> bool:
+    """Whether rows can be had one by one; a table or an array has no targets beside it."""
+    if isinstance(rows, tuple | list | str | Mapping) or hasattr(rows, "__array__"):
+        return False
+    return hasattr(rows, "__getitem__") and hasattr(rows, "__len__")
 
 
 def num_inputs(values: Any) -> int:

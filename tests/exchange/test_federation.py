@@ -85,7 +85,7 @@ def test_loaders_are_not_read_for_their_width():
 
     class Count:
         def learn(self, state, rows, inputs, *, rng):
-            assert rows is loader
+            assert rows.loader is loader
             return Upload.of_predictions(Gaussian(torch.zeros(1), torch.ones(1)), num_rows=3)
 
     assert next(InProcess({"A": loader}).collect(Task(Count(), 0.0, torch.zeros(1, 13))))

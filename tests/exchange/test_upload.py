@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import UploadInfo
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import Upload, spec_of
+from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from tests.oracles import random_categorical
 
@@ -47,6 +49,36 @@ def test_weights_come_back(uploads):
     samples = uploads["weights"].samples()
     assert len(samples) == 1
     assert set(samples.parameters) == {"weight", "bias"}
+
+
+class Buffers(nn.Module):
+    TYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float64")
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        for name in self.TYPES:
+            self.register_buffer(f"a_{name}", torch.tensor([1, 0, 1]).to(getattr(torch, name)))
+
+
+def test_weights_with_buffers_of_any_type_come_back(tmp_path):
+    module = Buffers()
+    upload = Upload.of_weights(WeightSamples.of(module), num_rows=3)
+    upload.save(str(tmp_path / "u.safetensors"))
+    again = Upload.load(str(tmp_path / "u.safetensors"))
+    assert again.digest() == upload.digest()
+    fresh = Buffers()
+    again.samples().load_into(fresh)
+    for name, value in module.state_dict().items():
+        found = fresh.state_dict()[name]
+        assert found.dtype == value.dtype
+        assert torch.equal(found, value)
+
+
+@pytest.mark.parametrize("name", Buffers.TYPES)
+def test_the_header_knows_what_an_array_takes(name):
+    array = torch.zeros(3, dtype=getattr(torch, name))
+    assert spec_of(array).num_bytes == array.nbytes
 
 
 def test_classes_come_back(uploads, classes):

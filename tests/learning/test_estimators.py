@@ -450,6 +450,15 @@ class TestRows:
         )
         torch.testing.assert_close(first, second)
 
+    def test_arrays_are_tensors(self, blobs):
+        learner = SklearnClassifier(LogisticRegression(), 2, size=1)
+        arrays = tuple(part.numpy() for part in blobs)
+        first, second = (
+            learner.fit(rows, rng=generator(0)).predict(blobs[0]).log_probs
+            for rows in (arrays, blobs)
+        )
+        assert torch.equal(first, second)
+
     def test_a_shuffling_dataloader_repeats_and_leaves_torch_alone(self, blobs):
         loader = DataLoader(TensorDataset(*blobs), batch_size=50, shuffle=True)
         learner, before = SklearnClassifier(KNeighborsClassifier(), 2, 3), torch.get_rng_state()
@@ -494,7 +503,6 @@ class TestRefusals:
             lambda x, y: (x, y + 5),
             lambda x, y: (x, y[:-1]),
             lambda x, y: (x[:0], y[:0]),
-            lambda x, y: (x.numpy(), y.numpy()),
             lambda x, y: (x * math.nan, y),
             lambda x, y: DataLoader(TensorDataset(x[:0], y[:0])),
         ],

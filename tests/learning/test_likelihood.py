@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -7,7 +8,14 @@ import torch
 from torch import nn
 
 from predbayes.errors import PredbayesError, TrainingError
-from predbayes.learning.likelihood import MIN_NOISE_VAR, FixedNoise, LearnedNoise, Softmax
+from predbayes.learning.likelihood import (
+    MIN_NOISE_VAR,
+    FixedNoise,
+    Hazards,
+    LearnedNoise,
+    LogOdds,
+    Softmax,
+)
 from predbayes.predictive.families import Categorical, Gaussian
 from tests.oracles import RANDOM
 
@@ -35,6 +43,20 @@ def test_softmax_averages_probabilities_not_logits(rng):
     outputs = torch.randn(3, 6, 5, generator=rng)
     expected = outputs.softmax(-1).mean(0)
     torch.testing.assert_close(Softmax(5).predictive(outputs).moments(), expected)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("likelihood", [Softmax(3), LogOdds(), Hazards(4), *REGRESSION])
+def test_outputs_in_half_precision_are_read_in_full(likelihood, kind, rng):
+    """A network under autocast: its rounded outputs are computed with as any others are."""
+    outputs = outputs_of(likelihood, rng, num_samples=3).to(kind)
+    half, full = likelihood.predictive(outputs), likelihood.predictive(outputs.float())
+    fields = [getattr(half, field.name) for field in dataclasses.fields(half)]
+    assert {field.dtype for field in fields} == {torch.float32}
+    assert torch.equal(half.moments(), full.moments())
+    soft = likelihood.soft_targets(full)
+    losses = [likelihood.soft_loss(some[0], soft) for some in (outputs, outputs.float())]
+    assert torch.equal(*losses)
 
 
 @pytest.mark.parametrize("likelihood", [Softmax(3), *REGRESSION])

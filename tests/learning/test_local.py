@@ -163,6 +163,11 @@ def test_settings_that_make_no_sense_are_refused(bad):
         OptimizerSettings(**bad)
 
 
+def test_a_name_is_no_settings():
+    with pytest.raises(TrainingError, match=r"such as pb\.PRESETS\['tuned'\], not 'tuned'$"):
+        SGHMCLearner(CLASSES, "tuned")
+
+
 def test_settings_reach_the_optimiser():
     model = nn.Linear(1, 1)
     sgd = OptimizerSettings("sgd", lr=0.3, momentum=0.5, weight_decay=0.1).build(model)

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from predbayes.errors import DataError, TrainingError
+from predbayes.errors import DataError, PoolError, TrainingError
+from predbayes.learning.likelihood import Softmax
 from predbayes.learning.training import (
     LoaderBatches,
     TensorBatches,
@@ -97,6 +98,34 @@ def test_any_dataloader_will_do():
         assert torch.equal(a, b)  # a shuffling loader and dropout repeat, too
 
 
+def test_a_loader_of_arrays_is_of_the_networks_type():
+    x, y = rows()
+    loader = DataLoader(TensorDataset(x.double(), y.int()), batch_size=4)
+    batches = as_batches(loader, batch_size=99, device=CPU, check=anything)
+    inputs, targets = next(batches.epoch(generator(0)))
+    assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
+
+
+def test_targets_of_a_loader_are_checked_as_those_in_memory():
+    loader = DataLoader(TensorDataset(*rows()), batch_size=4)
+    check = Softmax(5).check
+    batches = as_batches(loader, batch_size=99, device=CPU, check=check)
+    with pytest.raises(PoolError, match="class labels run from 4 to 7; with 5 classes"):
+        list(batches.epoch(generator(0)))
+
+
+def test_classes_in_memory_may_be_of_any_integer():
+    x, y = rows()
+    batches = as_batches((x, y.int()), batch_size=99, device=CPU, check=anything)
+    assert next(batches.epoch(generator(0)))[1].dtype == torch.int64
+
+
+def test_a_loader_without_rows_is_refused():
+    loader = DataLoader(TensorDataset(*rows()), batch_size=99, drop_last=True)
+    with pytest.raises(DataError, match="the site's loader yields no rows"):
+        as_batches(loader, batch_size=99, device=CPU, check=anything)
+
+
 def test_the_model_is_put_into_training_mode():
     """Dropout and batch norm behave otherwise in evaluation mode."""
     modes = []
@@ -158,15 +187,20 @@ def test_inputs_and_targets_must_match():
     assert count_rows((x, y)) == 23
 
 
+@pytest.mark.parametrize("make", [lambda x, y: (x.numpy(), y.numpy()), TensorDataset])
+def test_arrays_and_datasets_in_memory_are_batches_of_tensors(make):
+    batches = as_batches(make(*rows()), batch_size=5, device=CPU, check=anything)
+    assert isinstance(batches, TensorBatches)
+    assert torch.equal(batches.inputs, rows()[0])
+
+
 class TestRowsThatCannotBe:
     def refuse(self, bad, match):
         with pytest.raises(DataError, match=match):
             as_batches(bad, batch_size=5, device=CPU, check=anything)
 
-    def test_arrays_and_datasets(self):
-        x, y = rows()
-        self.refuse((x.numpy(), y.numpy()), "pair of tensors")
-        self.refuse(TensorDataset(x, y), "pair of tensors")
+    def test_inputs_without_targets(self):
+        self.refuse(rows()[0], "pair")
 
     def test_other_precisions(self):
         x, y = rows()

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.api.run import run
 from predbayes.errors import PoolError, PredbayesError, TrainingError, UploadError
@@ -212,6 +213,27 @@ def test_the_default_pool_is_selected_on_the_labelled_rows(world):
     )
     assert torch.equal(default.predictive.natural(), auto.predictive.natural())
     assert default.choice == auto.choice
+
+
+def test_classes_of_a_loader_are_counted_while_it_is_trained_on(world):
+    """Once per epoch, and never again to count."""
+    sites, reference = world
+    read, counts = [], {}
+
+    class Noted(TensorDataset):
+        def __getitem__(self, row):
+            read.append(row)
+            return super().__getitem__(row)
+
+    x, y = sites["site1"]
+    method = Pooled(LEARNER, AutoPool(gates=False), own="none")
+    state = method.init(reference, rng=generator(0))
+    for name, rows in {"loader": DataLoader(Noted(x, y), batch_size=8), "pair": (x, y)}.items():
+        upload = method.learn(state, rows, reference.inputs, rng=generator(0))
+        counts[name] = upload.info.class_rows
+    assert counts["loader"] == counts["pair"]
+    assert sum(counts["pair"]) == len(x)
+    assert len(read) == LEARNER.settings.num_epochs * len(x)
 
 
 def test_a_given_own_model_is_not_fitted_again(world):

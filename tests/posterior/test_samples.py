@@ -49,6 +49,11 @@ def test_file_round_trip_is_bit_exact(samples, tmp_path):
     assert_equal(WeightSamples.load(str(tmp_path / "w.safetensors")), samples)
 
 
+def test_a_file_that_is_missing_is_refused_in_one_line(tmp_path):
+    with pytest.raises(UploadError, match=r"^there is no file .*nowhere\.safetensors$"):
+        WeightSamples.load(str(tmp_path / "nowhere.safetensors"))
+
+
 def test_the_file_is_plain_safetensors(samples, tmp_path):
     path = tmp_path / "w.safetensors"
     samples.save(path)

@@ -27,9 +27,15 @@ _INFO_KEY, _SIGNATURE_KEY = "predbayes", "signature"
 _MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
 _MAX_INFO_CHARACTERS = 100_000  # counts of ten thousand classes
 _MAX_DIMENSIONS = 16
-# The last are counters of batch normalisation.
-_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I64": "int64"}
-_ITEM_BYTES = {"float16": 2, "float32": 4}
+# Predictions are the first three; buffers of a network are of any type, as masks and counters.
+_TYPES = {
+    "F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16", "BOOL": "bool",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+}  # fmt: skip
+_ITEM_BYTES = {
+    "float16": 2, "float32": 4, "bfloat16": 2, "bool": 1, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1,
+}  # fmt: skip
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

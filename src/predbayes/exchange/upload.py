@@ -163,23 +163,24 @@ class Upload:
             content.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
         return content.hexdigest()
 
-    def save(self, path: Path, key: SigningKey | Signature | None = None) -> None:
+    def save(self, path: str | Path, key: SigningKey | Signature | None = None) -> None:
         """Write one safetensors file, signed if a key is given, or a signature made elsewhere."""
         if isinstance(key, SigningKey):
             signed = key.sign("upload", self.digest().encode())
             key = Signature(key=key.public.hex, signature=signed)
         arrays = {name: array.cpu().contiguous() for name, array in self.arrays.items()}
         save_file(arrays, path, metadata=to_metadata(self.info, key))
-        sort_metadata(path)
+        sort_metadata(Path(path))
 
     @classmethod
-    def load(cls, path: Path, header: Header | None = None) -> Upload:
+    def load(cls, path: str | Path, header: Header | None = None) -> Upload:
         """Read and check one safetensors file; its signature is the caller's to ask for.
 
         Args:
             path: The file.
             header: Its header, if the caller has read it.
         """
+        path = Path(path)
         header, shown = header or Header.read(path), printable(path.name)
         try:
             with safe_open(path, framework="pt") as file:

@@ -121,15 +121,14 @@ class Softmax:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy in nats."""
-        _require_outputs(outputs, self.num_classes)
-        return nn.functional.cross_entropy(outputs, targets)
+        return nn.functional.cross_entropy(_read(outputs, self.num_classes), targets)
 
     def balanced_loss(self, class_rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the loss under the class shares of a site with so many rows of each class."""
         log_shares = ((class_rows + 1) / (class_rows + 1).sum()).log()
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            return self.loss(outputs + log_shares.to(outputs), targets)
+            return self.loss(outputs + log_shares.to(outputs.device), targets)
 
         return loss
 
@@ -143,8 +142,7 @@ class Softmax:
 
     def predictive(self, outputs: Tensor) -> Categorical:
         """Average the samples' probabilities, in log space."""
-        _require_outputs(outputs, self.num_classes)
-        log_probs = outputs.log_softmax(-1)
+        log_probs = _read(outputs, self.num_classes).log_softmax(-1)
         return Categorical(log_probs.logsumexp(0) - math.log(len(outputs)))
 
 
@@ -228,8 +226,7 @@ class Hazards:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the NLL of the intervals that rows were seen in."""
-        _require_outputs(outputs, self.num_intervals)
-        return -Survival(outputs).log_prob(targets).mean()
+        return -Survival(_read(outputs, self.num_intervals)).log_prob(targets).mean()
 
     def soft_targets(self, teacher: Predictive) -> Tensor:
         """Return the teacher's probability of each interval, and of no event."""
@@ -237,11 +234,12 @@ class Hazards:
 
     def soft_loss(self, outputs: Tensor, soft_targets: Tensor) -> Tensor:
         """Return the cross-entropy in nats of the interval of the event."""
-        return -(soft_targets * Survival(outputs).log_moments()).sum(-1).mean()
+        log_moments = Survival(_read(outputs, self.num_intervals)).log_moments()
+        return -(soft_targets * log_moments).sum(-1).mean()
 
     def predictive(self, outputs: Tensor) -> Survival:
         """Average the samples' probabilities."""
-        _require_outputs(outputs, self.num_intervals)
+        outputs = _read(outputs, self.num_intervals)
         if len(outputs) == 1:
             return Survival(outputs[0])
         mean = average([Survival(one.double()) for one in outputs])
@@ -317,7 +315,7 @@ class LearnedNoise(_Regression):
 
     def moments(self, outputs: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return mean and learnt noise, which is the same in training and prediction."""
-        _require_outputs(outputs, 2)
+        outputs = _read(outputs, 2)
         # Numerics: softplus grows linearly; a large step cannot overflow as an exponential would.
         return outputs[..., 0], nn.functional.softplus(outputs[..., 1]) + self.least_var
 
@@ -345,8 +343,7 @@ class FixedNoise(_Regression):
 
     def moments(self, outputs: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:
         """Return mean and given noise."""
-        _require_outputs(outputs, 1)
-        mean = outputs[..., 0]
+        mean = _read(outputs, 1)[..., 0]
         return mean, torch.full_like(mean, self.train_var if training else self.predict_var)
 
 
@@ -367,12 +364,15 @@ def _gaussian_nll(mean: Tensor, var: Tensor, targets: Tensor) -> Tensor:
     return -Gaussian(mean, var).log_prob(targets).mean()
 
 
-def _require_outputs(outputs: Tensor, expected: int) -> None:
+def _read(outputs: Tensor, expected: int) -> Tensor:
+    """Outputs as they are, or in torch's default float where they come in half precision."""
     if outputs.shape[-1] != expected:
         raise TrainingError(
             f"the network and its noise have {outputs.shape[-1]} outputs where the likelihood "
             f"reads {expected}; build the network with likelihood.num_outputs outputs"
         )
+    # Numerics: of a network under autocast; in bfloat16 probabilities sum to 1 within .008 only.
+    return outputs.to(torch.get_default_dtype()) if outputs.element_size() < 4 else outputs
 
 
 def _require_family(teacher: Predictive, family: type[P]) -> P:

@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
+from predbayes.arrays import LoaderRows, as_rows
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint, SamplerProgress, resume
 from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood, LogOdds, Softmax
@@ -170,7 +170,8 @@ class Network:
         likelihood = self.likelihood
         if not (isinstance(likelihood, Softmax) and likelihood.balanced):
             return likelihood.loss
-        parts = rows if isinstance(rows, DataLoader) else (rows,)
+        own = as_rows(rows)
+        parts = own if isinstance(own, LoaderRows) else (own,)
         counts = [torch.bincount(y.cpu(), minlength=likelihood.num_classes) for _, y in parts]
         return likelihood.balanced_loss(torch.stack(counts).sum(0))
 
@@ -266,6 +267,13 @@ class SGHMCLearner:
     network: Network
     settings: SamplerSettings
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.settings, SamplerSettings):
+            raise TrainingError(
+                "settings are pb.SamplerSettings, such as pb.PRESETS['tuned'], not "
+                f"{self.settings!r}"
+            )
 
     def fit(
         self,

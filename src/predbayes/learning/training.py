@@ -2,25 +2,26 @@
 
 Every learner and the distillation call `train`; what differs is the optimiser, the objective and
 what happens before and after a step. A site's data are a pair of tensors, which stay on the
-device and are shuffled by index, or any `DataLoader` of (inputs, targets).
+device and are shuffled by index, or any `DataLoader`, read batch by batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from predbayes.arrays import LoaderRows, as_rows
 from predbayes.errors import DataError, DivergedError, TrainingError
 from predbayes.progress import Event, heard, tell
 from predbayes.seeding import isolated
 
-Rows = tuple[Tensor, Tensor] | DataLoader[Any]
+Rows = tuple[Tensor, Tensor] | LoaderRows | DataLoader[Any]
 """A site's data: inputs and targets in memory, or a loader that yields them in batches."""
 
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -91,44 +92,47 @@ class TensorBatches:
 
 @dataclass(frozen=True, slots=True)
 class LoaderBatches:
-    """Batches of a `DataLoader`, moved to a device; their size and order are the loader's."""
+    """Batches of a loader, moved to a device; their size and order are the loader's."""
 
-    loader: DataLoader[Any]
+    rows: LoaderRows
     device: torch.device
+    check: Callable[[Tensor], None]  # refuses targets
 
     @property
     def num_rows(self) -> int:
         """Rows per epoch."""
-        return count_rows(self.loader)
+        return self.rows.num_rows
 
     def __len__(self) -> int:
-        return len(self.loader)
+        return len(self.rows)
 
     def epoch(self, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:  # noqa: ARG002
         """All batches of the loader once."""
-        for inputs, targets in self.loader:
-            yield inputs.to(self.device), targets.to(self.device)
+        for inputs, targets in self.rows:
+            _require_pairs(inputs, targets)
+            self.check(targets)
+            # A loader of arrays yields float64.
+            kind = torch.get_default_dtype() if inputs.is_floating_point() else inputs.dtype
+            yield inputs.to(self.device, kind), _indices(targets.to(self.device))
 
 
 def count_rows(rows: Rows) -> int:
     """Count a site's rows."""
-    if not isinstance(rows, DataLoader):
-        return len(rows[0])
-    if not hasattr(rows.sampler, "__len__") or not hasattr(rows.dataset, "__len__"):
-        raise DataError("a loader's dataset must have a length: it is the site's number of rows")
-    return len(cast(Sized, rows.sampler))
+    own = as_rows(rows)
+    return own.num_rows if isinstance(own, LoaderRows) else len(own[0])
 
 
 def gather(rows: Rows, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """All inputs and targets of a site on the CPU, also where they come from a loader."""
-    if isinstance(rows, DataLoader):
+    own = as_rows(rows)
+    if isinstance(own, LoaderRows):
         with isolated(rng):  # a shuffling loader draws from torch's global generator
-            batches = [(inputs, targets) for inputs, targets in rows]
+            batches = list(own)
         if not batches:
             raise DataError("the site's loader yields no rows")
         inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
     else:
-        inputs, targets = _in_memory(rows)
+        inputs, targets = own
     _require_pairs(inputs, targets)
     return inputs.detach().cpu(), targets.detach().cpu()
 
@@ -136,18 +140,20 @@ def gather(rows: Rows, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
 def as_batches(
     rows: Rows, *, batch_size: int, device: torch.device, check: Callable[[Tensor], None]
 ) -> Batches:
-    """Batches of either kind of data on a device; ``check`` refuses targets in memory."""
-    if isinstance(rows, DataLoader):
-        return LoaderBatches(rows, device)
-    inputs, targets = _in_memory(rows)
+    """Batches of either kind of data on a device; ``check`` refuses targets."""
+    own = as_rows(rows)
+    if isinstance(own, LoaderRows):
+        if not len(own):
+            raise DataError("the site's loader yields no rows")
+        return LoaderBatches(own, device, check)
+    inputs, targets = own
     check(targets)
-    return TensorBatches(inputs.to(device), targets.to(device), batch_size)
+    return TensorBatches(inputs.to(device), _indices(targets.to(device)), batch_size)
 
 
-def _in_memory(rows: Rows) -> tuple[Tensor, Tensor]:
-    if not isinstance(rows, tuple) or not all(isinstance(part, Tensor) for part in rows):
-        raise DataError("a site's rows are a pair of tensors (inputs, targets), or a DataLoader")
-    return rows
+def _indices(targets: Tensor) -> Tensor:
+    """Class indices as torch's losses take them; numbers as they are."""
+    return targets if targets.is_floating_point() else targets.long()
 
 
 def _require_pairs(inputs: Tensor, targets: Tensor) -> None:

@@ -14,6 +14,7 @@ the same, the upload is smaller, and any learner will do.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from predbayes.arrays import LoaderRows, as_rows
 from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
@@ -114,6 +116,7 @@ class Pooled:
         self, state: PoolState, rows: Rows, inputs: Tensor, *, rng: torch.Generator
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
+        rows = as_rows(rows)  # once: a loader's classes are counted while the learner reads it
         asked = isinstance(self.pool, CountsClasses) and self.pool.count_classes
         fitted = self.learner.fit(rows, rng=rng)
         gate = self._gate(state, rows, inputs, rng)
@@ -240,6 +243,8 @@ def _class_rows(
 ) -> tuple[float, ...] | None:
     if not isinstance(predictive, Categorical):
         return None
-    _inputs, targets = gather(rows, rng=rng)
-    counts = torch.bincount(targets.long(), minlength=predictive.log_probs.shape[1])
-    return tuple(counts.double().tolist())
+    seen = rows.class_rows if isinstance(rows, LoaderRows) else None
+    if seen is None:
+        _inputs, targets = gather(rows, rng=rng)
+        seen = Counter(targets.tolist())
+    return tuple(float(seen[label]) for label in range(predictive.log_probs.shape[1]))

@@ -110,6 +110,8 @@ class WeightSamples:
         """Read a safetensors file."""
         try:
             return cls.from_arrays(load_file(path))
+        except FileNotFoundError:
+            raise UploadError(f"there is no file {path}") from None
         except SafetensorError as error:
             raise UploadError(f"{Path(path).name} is not a safetensors file: {error}") from error
 
