@@ -19,7 +19,13 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
-from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes.study.result.model import (
+    OWN_FILE,
+    CalibratedModel,
+    Intercept,
+    ShiftScale,
+    halved,
+)
 from predbayes.study.result.schema import Estimate
 from predbayes.study.site.adopt import (
     COMPARISON_FILE,
@@ -34,6 +40,7 @@ from predbayes.study.site.adopt import (
     fit_intercept,
     fit_shift_scale,
     losses,
+    own_network,
 )
 from predbayes.study.site.training import Holdout, SiteRows, split_rows
 from predbayes.study.tables.coding import code_table
@@ -300,6 +307,98 @@ class TestAdvice:
         for minus in (None, self.minus(self.SAME)):
             for num_rows in (3, 30):
                 assert "\n" not in advise(num_rows, minus, self.SAME)[1]
+
+    def test_half_of_each_is_advised_where_its_mean_is_lower(self):
+        minus = {**self.minus(self.SAME), "half": {"nll": self.BETTER, "error": self.SAME}}
+        choice, words = advise(40, minus, self.SAME, interval(-0.001, 0.1))
+        assert choice == "half"
+        assert "half adopted, half own" in words
+        assert advise(40, minus, self.SAME, interval(0.001, 0.1))[0] == "adopted"
+        assert advise(40, minus, self.WORSE, interval(-0.001, 0.1))[0] == "global"
+
+    def test_half_of_each_is_not_advised_where_alone_is_better(self):
+        minus = {**self.minus(self.SAME), "half": {"nll": self.WORSE, "error": self.SAME}}
+        assert advise(40, minus, self.SAME, self.BETTER)[0] == "own"
+
+
+def disagreeing(kind):
+    """A model, rows of which it and the site's own model each know half, and that one."""
+    model, rng = make_model(kind), generator(3, "half")
+    inputs = torch.randn(160, model.plan.num_inputs, generator=rng)
+    came = model.predictive(inputs)
+    shift = torch.zeros_like(came.natural())
+    shift[:, 1] = 4 * inputs[:, 0].abs()
+    own = type(came).from_natural(came.natural() + (shift if kind == "classes" else 0))
+    truth = halved(came, own).moments()
+    targets = torch.multinomial(truth, 1, generator=rng)[:, 0] if kind == "classes" else truth[:, 0]
+    rows = SiteRows(inputs, targets)
+    return model, rows, dataclasses.replace(make_own(model, rows, own), taught=(inputs, own))
+
+
+@pytest.fixture(scope="module", params=["classes", "number"])
+def by_half(request):
+    model, _, own = disagreeing(request.param)
+    half = own_network(model.plan, "Basel", own)
+    return dataclasses.replace(model, adjustment=SHIFTS[request.param], own=half)
+
+
+class TestHalf:
+    def test_it_is_taken_where_each_knows_half(self, tmp_path):
+        model, rows, own = disagreeing("classes")
+        found = adopt(model, "Basel", rows, own)
+        scores = found.comparison.scores
+        rest = (scores[name].metrics["nll"].value for name in ("own", "adopted", "global"))
+        assert scores["half"].metrics["nll"].value < min(rest)
+        assert found.comparison.choice == "half"
+        assert found.comparison.half_minus_adopted.value < 0
+        found.save(tmp_path)
+        assert CalibratedModel.load(tmp_path).own is not None
+
+    def test_natural_parameters_are_half_of_each_also_after_saving(self, by_half, tmp_path):
+        inputs = torch.randn(20, by_half.plan.num_inputs, generator=generator(4, "half"))
+        came = dataclasses.replace(by_half, adjustment=None, own=None)
+        said = by_half.adjustment.apply(came.predictive(inputs)).natural()
+        said = said + by_half.own.predict(inputs).natural()
+        expected = type(came.predictive(inputs)).from_natural(said / 2).moments()
+        by_half.save(tmp_path)
+        for model in (by_half, CalibratedModel.load(tmp_path)):
+            torch.testing.assert_close(model.predictive(inputs).moments(), expected)
+
+    def test_onnx_says_the_same(self, by_half, tmp_path):
+        model = by_half
+        frame = pd.DataFrame({"age": ["61", "70", "45"], "ward": ["1", "2", ""]}, dtype="string")
+        model.export_onnx(tmp_path / "model.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+        told = session.run(None, {"codes": code_table(model.plan, frame).numpy()})[0]
+        said = model.predict(frame)
+        columns = [name for name in said if name.startswith("probability")] or ["mean"]
+        np.testing.assert_allclose(told.reshape(3, -1), said[columns], rtol=1e-4, atol=1e-5)
+
+    def test_an_own_half_that_was_altered_is_refused(self, by_half, tmp_path):
+        by_half.save(tmp_path)
+        path = tmp_path / OWN_FILE
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(StudyError, match=r"own\.safetensors was altered"):
+            CalibratedModel.load(tmp_path)
+        path.unlink()
+        with pytest.raises(StudyError, match=r"cannot read .*own\.safetensors"):
+            CalibratedModel.load(tmp_path)
+
+    def test_a_later_adoption_without_it_leaves_none_behind(self, by_half, tmp_path):
+        by_half.save(tmp_path)
+        dataclasses.replace(by_half, own=None).save(tmp_path)
+        assert not (tmp_path / OWN_FILE).exists()
+        assert CalibratedModel.load(tmp_path).own is None
+
+    def test_without_an_adjustment_there_is_no_half(self, by_half):
+        with pytest.raises(StudyError, match="no adjustment of hers"):
+            dataclasses.replace(by_half, adjustment=None)
+
+    def test_a_home_that_says_nothing_of_reference_rows_has_no_half(self):
+        model, _, own = disagreeing("classes")
+        assert own_network(model.plan, "Basel", dataclasses.replace(own, taught=None)) is None
 
 
 class TestAdopting:

@@ -5,6 +5,7 @@ Files in one folder, which nobody needs to trust: numbers and text that cannot r
     model.safetensors   the network's weights
     model.json          the plan, the temperature, and the digests of both; of a model that a site
                         adopted also its adjustment
+    own.safetensors     of a model that a site adopted by half: the weights of her own network
     model.sig           signed by the coordinator, if the plan names his key: these files, and the
                         study that they are of (`predbayes.study.result.signed`)
 
@@ -21,6 +22,10 @@ A site that adopts a model (`predbayes.study.site.adopt`) changes as little of i
     classes    eta_c = log p_c + b_c, and sum_c b_c = 0
     numbers    mean + s and k var, in standard units
     survival   log odds of every hazard + s
+
+Adopted by half, natural parameters are the mean of these and of the site's own network:
+
+    eta = 1/2 eta_adopted + 1/2 eta_own
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ from torch import Tensor, nn
 
 import predbayes
 from predbayes.errors import DataError, StudyError, UploadError
-from predbayes.files import write_bytes
+from predbayes.files import remove, write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
@@ -58,6 +63,7 @@ from predbayes.study.result.accepted import WEIGHTS_FILE
 from predbayes.study.tables.coding import Encoder, code_table, target_units, untransform
 
 HEADER_FILE = "model.json"
+OWN_FILE = "own.safetensors"
 
 _ALLOW = 'allow it with --allow-network {0}, or at a site in site.toml: allow_networks = ["{0}"]'
 
@@ -117,6 +123,13 @@ Adjustment = Annotated[Intercept | ShiftScale | HazardShift, Field(discriminator
 """What a site that adopted a model changed."""
 
 
+class OwnHalf(Section):
+    """What model.json says of a site's own network."""
+
+    weights_digest: str
+    inverse_temperature: Positive
+
+
 class ModelHeader(Section):
     """What model.json says."""
 
@@ -128,6 +141,7 @@ class ModelHeader(Section):
     inverse_temperature: Positive
     plan: Plan
     adjustment: Adjustment | None = None  # not written where there is none
+    own: OwnHalf | None = None  # likewise
 
 
 class _Origin(BaseModel):
@@ -145,15 +159,24 @@ class CalibratedModel:
     predictor: NetworkPredictor
     number: int = 1
     adjustment: Intercept | ShiftScale | HazardShift | None = None  # of the site that adopted it
+    own: NetworkPredictor | None = None  # that site's, if it adopted by half
 
     def __post_init__(self) -> None:
+        if self.own is not None and self.adjustment is None:
+            raise StudyError("half of the model is a site's own, and it has no adjustment of hers")
         if self.adjustment is not None and not self.adjustment.fits(self.plan):
             raise StudyError("the adjustment is not of the plan's target")
 
     def save(self, folder: str | Path) -> None:
         """Write the two files; equal models give equal bytes."""
         folder = Path(folder)
-        weights = self._weights()
+        weights, own = _weights(self.predictor), None
+        if self.own is not None:
+            own_weights = _weights(self.own)
+            own = OwnHalf(
+                weights_digest=hashlib.sha256(own_weights).hexdigest(),
+                inverse_temperature=self.own.inverse_temperature,
+            )
         # Where the reference rows lay on the coordinator's disk is nobody's business.
         reference = self.plan.reference.model_copy(update={"file": ""})
         header = ModelHeader(
@@ -164,13 +187,18 @@ class CalibratedModel:
             inverse_temperature=self.predictor.inverse_temperature,
             plan=self.plan.model_copy(update={"reference": reference}),
             adjustment=self.adjustment,
+            own=own,
         )
         # Who has an older version can read every model but an adopted one.
-        left_out = None if self.adjustment else {"adjustment"}
+        left_out = {name for name in ("adjustment", "own") if getattr(header, name) is None}
         text = header.model_dump_json(indent=2, exclude=left_out)
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / WEIGHTS_FILE, weights)
+        if own is not None:
+            write_bytes(folder / OWN_FILE, own_weights)
         write_bytes(folder / HEADER_FILE, text.encode() + b"\n")
+        if own is None:
+            remove(folder / OWN_FILE)  # of an earlier adoption
 
     @classmethod
     def load(cls, folder: str | Path, allow_networks: Collection[str] = ()) -> CalibratedModel:
@@ -185,20 +213,19 @@ class CalibratedModel:
         header = read_header(folder / HEADER_FILE)
         require_allowed(header.plan, allow_networks, _ALLOW)
         network = student_network(header.plan)
-        samples = _read_samples(folder / WEIGHTS_FILE, header.weights_digest, network)
-        predictor = NetworkPredictor(
-            network, samples, inverse_temperature=header.inverse_temperature
-        )
-        return cls(header.plan, predictor, header.number, header.adjustment)
+        predictor = _read_network(folder / WEIGHTS_FILE, header, network)
+        own = _read_network(folder / OWN_FILE, header.own, network) if header.own else None
+        return cls(header.plan, predictor, header.number, header.adjustment, own)
 
     def weights_digest(self) -> str:
         """Return the SHA-256 of the weights' file, which an adopted model shares."""
-        return hashlib.sha256(self._weights()).hexdigest()
+        return hashlib.sha256(_weights(self.predictor)).hexdigest()
 
     def predictive(self, inputs: Tensor) -> Predictive:
         """Predict from network inputs, (N, plan.num_inputs); numbers are in standard units."""
         predictive = self.predictor.predict(inputs)
-        return predictive if self.adjustment is None else self.adjustment.apply(predictive)
+        own = None if self.own is None else self.own.predict(inputs)
+        return _adjusted(predictive, self.adjustment, own)
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Return the network inputs of a table in the plan's units."""
@@ -257,10 +284,6 @@ class CalibratedModel:
         require("onnx", "onnx").helper.set_model_props(proto, self._metadata(level))
         path.write_bytes(proto.SerializeToString(deterministic=True))
 
-    def _weights(self) -> bytes:
-        arrays = self.predictor.samples.arrays()
-        return safetensors.torch.save({name: a.contiguous() for name, a in arrays.items()})
-
     def _metadata(self, level: float) -> dict[str, str]:
         plan = self.plan
         entries = {
@@ -276,6 +299,33 @@ class CalibratedModel:
         if self.adjustment is not None:
             entries["adjustment"] = self.adjustment.model_dump()
         return {name: e if isinstance(e, str) else json.dumps(e) for name, e in entries.items()}
+
+
+def halved(adopted: Predictive, own: Predictive) -> Predictive:
+    """Half of each, in natural parameters.
+
+    Examples:
+        >>> even = Categorical.from_moments(torch.tensor([[0.5, 0.5]]))
+        >>> sure = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
+        >>> halved(even, sure).moments()  # odds of 3, the root of 9
+        tensor([[0.7500, 0.2500]])
+    """
+    return type(adopted).from_natural(0.5 * adopted.natural() + 0.5 * own.natural())
+
+
+def _adjusted(
+    predictive: Predictive,
+    adjustment: Intercept | ShiftScale | HazardShift | None,
+    own: Predictive | None,
+) -> Predictive:
+    if adjustment is not None:
+        predictive = adjustment.apply(predictive)
+    return predictive if own is None else halved(predictive, own)
+
+
+def _weights(predictor: NetworkPredictor) -> bytes:
+    arrays = predictor.samples.arrays()
+    return safetensors.torch.save({name: a.contiguous() for name, a in arrays.items()})
 
 
 def model_folder(path: Path) -> Path:
@@ -345,9 +395,10 @@ class _Deployed(nn.Module):
     def __init__(self, model: CalibratedModel, level: float) -> None:
         super().__init__()
         self.plan, self.level = model.plan, level
-        self.predictor, self.adjustment = model.predictor, model.adjustment
+        self.adjustment = model.adjustment
         self.encoder = Encoder(model.plan)
-        self.nets = nn.ModuleList(_networks(model.predictor))
+        self.common = _Networks(model.predictor)
+        self.own = None if model.own is None else _Networks(model.own)
         for name, bound in zip(("least", "greatest"), _bounds(model.plan), strict=True):
             self.register_buffer(name, torch.tensor(bound, dtype=torch.float64))
 
@@ -363,20 +414,28 @@ class _Deployed(nn.Module):
         codes = torch.where(codes < self.least, self.least, codes)
         codes = torch.where(codes > self.greatest, self.greatest, codes)
         inputs = self.encoder(codes)
-        outputs = torch.stack([net(inputs) for net in self.nets])
-        predictive = self.predictor.network.likelihood.predictive(outputs)
-        inverse_temperature = self.predictor.inverse_temperature
-        predictive = predictive.from_natural(inverse_temperature * predictive.natural())
-        if self.adjustment is not None:
-            predictive = self.adjustment.apply(predictive)
+        own = None if self.own is None else self.own(inputs)
+        predictive = _adjusted(self.common(inputs), self.adjustment, own)
         return tuple(v.float() for v in describe(self.plan, predictive, self.level).values())
 
 
-def _networks(predictor: NetworkPredictor) -> Iterator[nn.Module]:
-    for index in range(len(predictor.samples)):
-        net = predictor.network.create(torch.Generator())
-        predictor.samples.load_into(net, index)
-        yield net.eval()
+class _Networks(nn.Module):
+    """The networks of a predictor's samples: inputs in, their predictive out."""
+
+    def __init__(self, predictor: NetworkPredictor) -> None:
+        super().__init__()
+        self.likelihood = predictor.network.likelihood
+        self.inverse_temperature = predictor.inverse_temperature
+        self.nets = nn.ModuleList()
+        for index in range(len(predictor.samples)):
+            net = predictor.network.create(torch.Generator())
+            predictor.samples.load_into(net, index)
+            self.nets.append(net.eval())
+
+    def forward(self, inputs: Tensor) -> Predictive:
+        outputs = torch.stack([net(inputs) for net in self.nets])
+        predictive = self.likelihood.predictive(outputs)
+        return predictive.from_natural(self.inverse_temperature * predictive.natural())
 
 
 def _bounds(plan: Plan) -> tuple[list[float], list[float]]:
@@ -429,6 +488,11 @@ def read_header(path: Path) -> ModelHeader:
     if header.plan.digest() != header.plan_digest:
         raise StudyError(f"{path.name} was altered: its plan does not have the digest it gives")
     return header
+
+
+def _read_network(path: Path, told: ModelHeader | OwnHalf, network: Network) -> NetworkPredictor:
+    samples = _read_samples(path, told.weights_digest, network)
+    return NetworkPredictor(network, samples, inverse_temperature=told.inverse_temperature)
 
 
 def _read_samples(path: Path, digest: str, network: Network) -> WeightSamples:

@@ -1,7 +1,7 @@
 """Is a model as it was signed, and whose is each part of it?
 
     model.safetensors, model.json    the coordinator's: signed in model.sig, if the plan names a key
-    an adjustment                    the site's that adopted the model
+    an adjustment, own.safetensors   the site's that adopted the model
 
 So in the folder of an adopted model, if the plan names the coordinator's key, there are besides
 
@@ -9,10 +9,10 @@ So in the folder of an adopted model, if the plan names the coordinator's key, t
     model.sig           his signature, of that and of the weights
     adopted.sig         the site's signature of model.json, with the site's name and key
 
-Of an adopted model the weights are as signed, model.json is the signed one but for the adjustment,
-and that is signed with the key that adopted.sig names. Whether this key is the site's, the site
-knows, which has it. Nobody else can know it from these files alone, so whoever else predicts with
-such a model is told whose name and key it is.
+Of an adopted model the weights are as signed, model.json is the signed one but for the adjustment
+and the digest of the site's own half, and those are signed with the key that adopted.sig names.
+Whether this key is the site's, the site knows, which has it. Nobody else can know it from these
+files alone, so whoever else predicts with such a model is told whose name and key it is.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def adoption_of(folder: Path) -> Adoption | None:
         if not (folder / path).is_file() or came.files.get(name) != file_digest(folder / path):
             raise StudyError(f"{folder}: {path} is not as the coordinator signed it")
     theirs, ours = (
-        read_header(folder / name).model_dump(exclude={"adjustment", "predbayes"})
+        read_header(folder / name).model_dump(exclude={"adjustment", "own", "predbayes"})
         for name in (SIGNED_HEADER, HEADER_FILE)
     )
     if theirs != ours:

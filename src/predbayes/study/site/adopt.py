@@ -16,12 +16,17 @@ The standard deviation of 1.5 is what serves the four hospitals of `benchmarks/h
 1 to 2 differ by less than .001 nats; it makes the odds of a class four times higher with ease and
 a hundred times higher only where the rows insist.
 
-Four models are compared on the rows that were held out before training: the model as it came
-(*global*), *adopted*, the site's *own*, and the best *simple* one of its rows
-(`predbayes.study.site.simple`). Every row is used as honestly as it can be:
+Five models are compared on the rows that were held out before training: the model as it came
+(*global*), *adopted*, the site's *own*, *half* adopted and half own, and the best *simple* one of
+its rows (`predbayes.study.site.simple`). Every row is used as honestly as it can be:
 
-    own, simple vs. others   held-out rows alone, for both saw all others
-    adopted vs. global       all rows, each predicted with an adjustment fitted without it
+    own, half, simple vs. others   held-out rows alone, for these saw all others
+    adopted vs. global             all rows, each predicted with an adjustment fitted without it
+
+The own model may be of any kind, and is not kept. Its half is a network like the study's that was
+distilled from what it says of the reference rows, and the half is tried as it is then used. It
+takes the place of the adopted model if its mean NLL on the held-out rows is lower: both rest on the
+rows of all sites, and to ask for a margin costs more than it saves.
 
 The adopted model is advised unless the rows say that another is better beyond an interval of 95 %.
 What a simple model beats, be it the site's own, is not advised. Nothing leaves the site.
@@ -41,11 +46,20 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.files import write_bytes
+from predbayes.learning.distill import distill, without_unseen_inputs
+from predbayes.learning.local import NetworkPredictor
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import generator
+from predbayes.study.plan.models import student_network
 from predbayes.study.plan.schema import Plan, Section
-from predbayes.study.result.model import CalibratedModel, HazardShift, Intercept, ShiftScale
+from predbayes.study.result.model import (
+    CalibratedModel,
+    HazardShift,
+    Intercept,
+    ShiftScale,
+    halved,
+)
 from predbayes.study.result.schema import Estimate, Scores
 from predbayes.study.result.scoring import mean_estimate, row_values, score
 from predbayes.study.site.simple import SimpleModels
@@ -73,8 +87,16 @@ _NOT_SEEN = (
     "models are compared by NLL alone."
 )
 
-Name = Literal["own", "simple", "adopted", "global"]
+Name = Literal["own", "half", "simple", "adopted", "global"]
 """The models that a site can choose from."""
+
+_WHICH = {
+    "own": "own",
+    "half": "half adopted, half own",
+    "simple": "simple",
+    "adopted": "adopted",
+    "global": "global",
+}  # in a sentence
 
 
 class Comparison(Section):
@@ -87,6 +109,7 @@ class Comparison(Section):
     scores: dict[Name, Scores]  # on the held-out rows
     minus_own: dict[Name, dict[str, Estimate]]  # mean `losses`, minus those of the own model
     adopted_minus_global: Estimate  # NLL on all rows, cross-validated
+    half_minus_adopted: Estimate | None = None  # NLL on the held-out rows; None: nothing to halve
     simple: str = ""  # which simple model it is; empty where held-out rows are too few
     minus_simple: dict[Name, Estimate] = Field(default_factory=dict)  # mean NLL, minus that of it
     choice: Name
@@ -122,7 +145,12 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     rng = generator(plan.seed, "adopt", site)
     honest = cross_adjusted(predictive, rows.targets, rng=rng, groups=rows.patients)
     rivals: dict[Name, Predictive] = {"adopted": honest[held_out], "global": predictive[held_out]}
+    half = None
     if own is not None:
+        half = own_network(plan, site, own)
+        if half is not None and len(held_out):
+            own_half = half.predict(rows.inputs[held_out])
+            rivals = {"half": halved(rivals["adopted"], own_half), **rivals}
         rivals = {"own": own.predictive, **rivals}
     change = losses(plan, honest, rows.targets)["nll"]
     change = change - losses(plan, predictive, rows.targets)["nll"]
@@ -132,7 +160,20 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     if len(targets) >= MIN_TO_COMPARE:
         simple = SimpleModels.fit(plan, site, rows, held_out)
         comparison = _with_simple(plan, comparison, rivals, simple, targets)
-    return Adoption(dataclasses.replace(model, adjustment=fitted), comparison)
+    adopted = dataclasses.replace(model, adjustment=fitted)
+    if comparison.choice == "half":
+        adopted = dataclasses.replace(adopted, own=half)
+    return Adoption(adopted, comparison)
+
+
+def own_network(plan: Plan, site: str, own: Holdout) -> NetworkPredictor | None:
+    """Distil a site's own model from what it says of reference rows; None if that is unknown."""
+    if own.taught is None:
+        return None
+    inputs, said = own.taught
+    rng = generator(plan.seed, "adopt", site, "half")
+    student = distill(student_network(plan), said, inputs, rng=rng)
+    return student if plan.model.module else without_unseen_inputs(student, inputs)
 
 
 def require_as_it_came(model: CalibratedModel) -> None:
@@ -312,8 +353,9 @@ def _compared(
         if found is not None:
             scores[name] = found
     minus_own = _minus_own(plan, rivals, targets) if "own" in scores else {}
+    half = _half_minus_adopted(plan, rivals, targets)
     choice, advice = advise(
-        len(targets), minus_own if "own" in rivals else None, adopted_minus_global
+        len(targets), minus_own if "own" in rivals else None, adopted_minus_global, half
     )
     if plan.survival and scores and not any("risk_gap" in s.metrics for s in scores.values()):
         advice = f"{advice} {_NOT_SEEN}"
@@ -325,6 +367,7 @@ def _compared(
         scores=scores,
         minus_own=minus_own,
         adopted_minus_global=adopted_minus_global,
+        half_minus_adopted=half,
         choice=choice,
         advice=advice,
     )
@@ -346,7 +389,7 @@ def _with_simple(
     minus: dict[Name, Estimate] = {key: mean_estimate(r - own) for key, r in rows.items()}
     scored = score(plan, said, targets)
     assert scored is not None
-    order: list[Name] = ["own", "simple", "adopted", "global"]
+    order: list[Name] = ["own", "simple", "half", "adopted", "global"]
     scores = {**found.scores, "simple": scored}
     choice, advice = last_word(found.choice, found.advice, name, minus, beaten=bool(beating))
     return found.model_copy(
@@ -364,7 +407,7 @@ def last_word(
     choice: Name, advice: str, simple: str, minus: Mapping[Name, Estimate], *, beaten: bool
 ) -> tuple[Name, str]:
     """Put what a simple model says against an advice."""
-    which = "yours" if choice == "own" else f"the {choice} model"
+    which = "yours" if choice == "own" else f"the {_WHICH[choice]} model"
     said = f"NLL of {which} minus its: {_said(minus[choice])}"
     if beaten:
         unknown = "" if "own" in minus else f" {_NOT_COMPARED}"
@@ -374,6 +417,15 @@ def last_word(
             f"it.{unknown}"
         )
     return choice, f"{advice} The best simple model of your rows, {simple}, is no better ({said})."
+
+
+def _half_minus_adopted(
+    plan: Plan, rivals: Mapping[Name, Predictive], targets: Tensor
+) -> Estimate | None:
+    if "half" not in rivals or len(targets) < MIN_TO_COMPARE:
+        return None
+    half, adopted = (losses(plan, rivals[name], targets)["nll"] for name in ("half", "adopted"))
+    return mean_estimate(half - adopted)
 
 
 def _minus_own(
@@ -393,30 +445,34 @@ def advise(
     num_held_out: int,
     minus_own: Mapping[Name, Mapping[str, Estimate]] | None,
     adopted_minus_global: Estimate,
+    half_minus_adopted: Estimate | None = None,
 ) -> tuple[Name, str]:
     """Recommend a model, with a sentence that says why; `minus_own` is None if nobody knows it."""
     study: Name = "global" if adopted_minus_global.low > 0 else "adopted"
+    if study == "adopted" and half_minus_adopted is not None and half_minus_adopted.value < 0:
+        study = "half"
+    which = f"the {_WHICH[study]} model"
     if minus_own is None:
         return study, (
-            f"Use the {study} model, as your rows say (NLL of the adopted model minus the global "
+            f"Use {which}, as your rows say (NLL of the adopted model minus the global "
             f"one's, cross-validated: {_said(adopted_minus_global)}). {_NOT_COMPARED}"
         )
     if num_held_out < MIN_TO_COMPARE:
         return "own", (
-            f"Keep your own model: {num_held_out} held-out rows are too few to tell whether the "
-            f"{study} model is better, and {MIN_TO_COMPARE} are the least."
+            f"Keep your own model: {num_held_out} held-out rows are too few to tell whether "
+            f"{which} is better, and {MIN_TO_COMPARE} are the least."
         )
     nll, error = minus_own[study]["nll"], minus_own[study].get("error")
     rows = f"on {num_held_out} held-out rows"
-    said = f"(NLL of the {study} model minus yours: {_said(nll)})"
+    said = f"(NLL of {which} minus yours: {_said(nll)})"
     if nll.low > 0:
         return "own", f"Keep your own model: {rows} it is better alone {said}."
     if error is not None and error.low > 0:
-        return "own", f"Keep your own model: {rows} the {study} model errs more {said}."
+        return "own", f"Keep your own model: {rows} {which} errs more {said}."
     if nll.high < 0:
-        return study, f"Use the {study} model: {rows} it is better than your own {said}."
+        return study, f"Use {which}: {rows} it is better than your own {said}."
     return study, (
-        f"Use the {study} model: {rows} it cannot be told from your own {said}, and it rests on "
+        f"Use {which}: {rows} it cannot be told from your own {said}, and it rests on "
         "the rows of all sites."
     )
 

@@ -19,8 +19,8 @@ In a folder of the site's choice:
     NAME.safetensors    the signed upload, the one file that leaves; NAME.sealed if it is encrypted
     held-back.safetensors   in its place until it is approved, where the plan asks for that
     egress.html         what leaves, on one page for whoever approves it
-    home/               stays: predictions of the site's own model on its held-out rows, and how a
-                        learner was chosen
+    home/               stays: predictions of the site's own model on its held-out rows and on the
+                        reference rows, and how a learner was chosen
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ EGRESS_FILE = "egress.html"
 CHOICE_FILE = "choice.json"
 _CHECKPOINT = "checkpoint.safetensors"
 _CHECKPOINTS = "checkpoint*.safetensors"  # of the model, and of each fit of the gate
+_TAUGHT = "reference."  # before names of arrays of predictions on reference rows
+_INPUTS = "inputs"
 _LEAST_ROWS = 2
 _SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
 
@@ -248,7 +250,7 @@ class Training:
                 key = self.kit.plan.coordinator.signing
                 head = Heads(self.approvals.folder).note(self.kit.signed, key)
                 upload = upload.having_seen(head)
-            _keep_holdout(home / HOLDOUT_FILE, self.kit.plan, self.site, rows, own)
+            _keep_holdout(home / HOLDOUT_FILE, self.kit, self.site, rows, own)
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})
             write_bytes(home / "trained.json", marker.encode())
@@ -367,6 +369,7 @@ class Holdout:
     predictive: Predictive
     data_digest: str
     plan_digest: str
+    taught: tuple[Tensor, Predictive] | None = None  # reference inputs, and what it says of them
 
     @classmethod
     def load(cls, out: Path) -> Holdout:
@@ -382,12 +385,18 @@ class Holdout:
             ) from error
         if "rows" not in arrays:
             raise StudyError(f"{path} does not say which rows were held out: train again")
-        rows = arrays.pop("rows")
+        rows, inputs = arrays.pop("rows"), arrays.pop(_INPUTS, None)
+        elsewhere = {
+            name.removeprefix(_TAUGHT): arrays.pop(name)
+            for name in [*arrays]
+            if name.startswith(_TAUGHT)
+        }
         try:
             predictive = from_arrays(arrays)
+            taught = None if inputs is None else (inputs, from_arrays(elsewhere))
         except UploadError as error:
             raise StudyError(f"{path} is not what training wrote: train again") from error
-        return cls(rows, predictive, told.get("data", ""), told.get("plan", ""))
+        return cls(rows, predictive, told.get("data", ""), told.get("plan", ""), taught)
 
 
 def require_learner(plan: Plan, name: str) -> None:
@@ -532,17 +541,16 @@ def _within(hours: float) -> Callback:
     return look
 
 
-def _keep_holdout(path: Path, plan: Plan, site: str, rows: SiteRows, own: Predictor) -> None:
-    _, held_out = rows.split(plan, site)
+def _keep_holdout(path: Path, kit: Kit, site: str, rows: SiteRows, own: Predictor) -> None:
+    _, held_out = rows.split(kit.plan, site)
     inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
-    arrays = {
-        name: array[: len(held_out)].float().contiguous()
-        for name, array in to_arrays(own.predict(inputs)).items()
-    }
-    told = {"data": rows.digest(), "plan": plan.digest()}
-    write_whole(
-        path, lambda partial: save_file({**arrays, "rows": held_out}, partial, metadata=told)
-    )
+    arrays = {name: a[: len(held_out)] for name, a in to_arrays(own.predict(inputs)).items()}
+    if not kit.plan.sums_alone:
+        elsewhere = to_arrays(own.predict(kit.inputs))
+        arrays |= {_INPUTS: kit.inputs, **{_TAUGHT + name: a for name, a in elsewhere.items()}}
+    kept = {name: array.float().contiguous() for name, array in arrays.items()}
+    told = {"data": rows.digest(), "plan": kit.plan.digest()}
+    write_whole(path, lambda partial: save_file({**kept, "rows": held_out}, partial, metadata=told))
 
 
 def _suppressed(upload: Upload, min_cell: int) -> Upload:
