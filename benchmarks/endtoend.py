@@ -94,7 +94,7 @@ def _run(preset: str, import_s: float) -> dict[str, Any]:
     ep_mcmc = EPMCMC(learner, prior_std=learner.settings.prior_std)
     ep_state = ep_mcmc.init(reference, rng=generator(SEED, "init"))
     with watch.stage("sampling"):
-        uploads = list(
+        uploads: list[Any] = list(
             InProcess(sites).collect(Task(ep_mcmc, ep_state, reference.inputs, seed=SEED))
         )
     with watch.stage("predict"):

@@ -116,7 +116,7 @@ def test_a_whole_pass_over_a_loader_counts_its_classes():
     ],
 )
 def test_what_is_no_pair_is_refused_in_one_line_that_says_what_is_accepted(rows):
-    accepted = "a Dataset or DataLoader, a pair .* of tensors, arrays or tables, or a dict"
+    accepted = "a pair .* of tensors, arrays or tables, a dict of .*, or a Dataset or DataLoader"
     with pytest.raises(DataError, match=rf"^a site's rows are {accepted} of [^\n]*, not \w+"):
         as_rows(rows)
 

@@ -21,7 +21,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from predbayes.errors import DataError
 
 _TARGETS = ("y", "label", "labels", "target", "targets")
-_SITE = "a site's rows are a Dataset or DataLoader,"
+_DICT = f"a dict of inputs and {', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}"
+_ROWS = (
+    "a site's rows are a pair (inputs, targets) of tensors, arrays or tables, "
+    f"{_DICT}, or a Dataset or DataLoader of such"
+)
+_BATCH = f"a loader's batch is a pair (inputs, targets) of tensors or arrays, or {_DICT}"
 _BATCH_SIZE = 100  # of a dataset without a loader
 
 
@@ -72,7 +77,7 @@ class LoaderRows:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         seen: Counter[int] = Counter()
         for batch in self.loader:
-            inputs, targets = as_pair(batch, "a loader's batch is")
+            inputs, targets = as_pair(batch, _BATCH)
             if self.class_rows is None and not targets.is_floating_point():
                 seen.update(targets.flatten().tolist())
             yield inputs, targets
@@ -92,13 +97,13 @@ def as_rows(rows: Any) -> Any:
     return as_pair(rows)
 
 
-def as_pair(rows: Any, what: str = _SITE) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a pair or a dict; ``what`` begins the line that refuses."""
-    inputs, targets = pair_of(rows, what)
+def as_pair(rows: Any, expected: str = _ROWS) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of a pair or a dict; ``expected`` begins the line that refuses."""
+    inputs, targets = pair_of(rows, expected)
     return as_inputs(inputs), as_targets(targets)
 
 
-def pair_of(rows: Any, what: str = _SITE) -> tuple[Any, Any]:
+def pair_of(rows: Any, expected: str = _ROWS) -> tuple[Any, Any]:
     """Return inputs and targets as they were given."""
     if isinstance(rows, tuple | list) and len(rows) == 2:
         return rows[0], rows[1]
@@ -108,10 +113,7 @@ def pair_of(rows: Any, what: str = _SITE) -> tuple[Any, Any]:
         if len(targets) == len(inputs) == 1:
             return rows[inputs[0]], rows[targets[0]]
         held = f" of {', '.join(map(str, rows))}"
-    raise DataError(
-        f"{what} a pair (inputs, targets) of tensors, arrays or tables, or a dict of inputs and "
-        f"{', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}, not {type(rows).__name__}{held}"
-    )
+    raise DataError(f"{expected}, not {type(rows).__name__}{held}")
 
 
 def _is_dataset(rows: Any) -> bool:

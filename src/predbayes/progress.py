@@ -4,14 +4,19 @@
         with at("Basel"):              a federation, or the distillation: whose epochs follow
             tell(Event("epoch", ...))  the training loop
 
-Callbacks are functions of an `Event`. Without one nothing is computed. `Bar` is the callback that
-draws a bar where a person watches.
+Callbacks are functions of an `Event`. Without one, and without a log at level INFO, nothing is
+computed. `Bar` is the callback that draws a bar where a person watches. The log has a line for
+everything that is done, and where that takes long one every ten seconds:
+
+    logging.basicConfig(); logging.getLogger("predbayes").setLevel("INFO")
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -23,6 +28,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from predbayes.text import printable
 
+_log = logging.getLogger(__name__)
+_LOG_SECONDS = 10.0  # between two lines on a training that goes on
+
 STUDENT = "student"
 """Who trains when the student is distilled; sites go by their names."""
 
@@ -32,19 +40,20 @@ class Event:
     """One thing that happened.
 
     Args:
-        kind: ``epoch``: an epoch of training is done; ``site``: a site's upload is in; ``pool``:
-            the pool is chosen; ``student``: the student is distilled.
+        kind: ``epoch``: an epoch of training is done; ``member``: an estimator of an ensemble is
+            fitted; ``site``: a site's upload is in; ``left out``: the round goes on without a site;
+            ``pool``: the pool is chosen; ``student``: the student is distilled.
         who: The site, or `STUDENT`; empty where the coordinator itself trains.
         round: Which round, from 0.
-        epoch: Epochs done.
-        num_epochs: Epochs in all.
+        epoch: Epochs, or members, done.
+        num_epochs: Epochs, or members, in all.
         loss: Mean loss of the epoch, in nats per row.
         num_rows: The site's rows.
-        detail: What was chosen, in words.
+        detail: What was chosen, or why a site is left out, in words.
         gap: Mean KL from the pool to the student, in nats.
     """
 
-    kind: Literal["epoch", "site", "pool", "student"]
+    kind: Literal["epoch", "member", "site", "left out", "pool", "student"]
     who: str = ""
     round: int = 0
     epoch: int = 0
@@ -59,17 +68,19 @@ Callback = Callable[[Event], object]
 
 _callbacks: ContextVar[tuple[Callback, ...]] = ContextVar("callbacks", default=())
 _place: ContextVar[tuple[str, int]] = ContextVar("place", default=("", 0))
+_logged: ContextVar[float] = ContextVar("logged", default=-math.inf)  # when, of who trains
 
 
 def heard() -> bool:
-    """Return whether anybody listens."""
-    return bool(_callbacks.get())
+    """Return whether anybody listens, or reads the log."""
+    return bool(_callbacks.get()) or _log.isEnabledFor(logging.INFO)
 
 
 def tell(event: Event) -> None:
-    """Tell everybody who listens, with who trains in which round filled in."""
+    """Tell everybody who listens, and the log, with who trains in which round filled in."""
     who, number = _place.get()
     told = replace(event, who=event.who or who, round=event.round or number)
+    _write(told)
     for callback in _callbacks.get():
         callback(told)
 
@@ -78,10 +89,12 @@ def tell(event: Event) -> None:
 def at(who: str, number: int | None = None) -> Iterator[None]:
     """Name who trains inside the block, and in which round if another than around it."""
     token = _place.set((who, _place.get()[1] if number is None else number))
+    logged = _logged.set(time.monotonic())
     try:
         yield
     finally:
         _place.reset(token)
+        _logged.reset(logged)
 
 
 @contextmanager
@@ -122,12 +135,12 @@ class Bar:
             yield cls(progress, progress.add_task("", total=None))
 
     def __call__(self, event: Event) -> None:
-        """Move on by an epoch, or say what is done."""
-        if event.kind == "epoch":
-            said = printable(f"{event.who or 'coordinator'}: loss {event.loss:.3f}")
+        """Move on by an epoch or a member, or say what is done."""
+        if event.kind in _GOING_ON:
+            loss = "" if math.isnan(event.loss) else f": loss {event.loss:.3f}"
             self.progress.update(
                 self.task,
-                description=said,
+                description=printable(f"{event.who or 'coordinator'}{loss}"),
                 completed=event.epoch,
                 total=event.num_epochs,
             )
@@ -137,9 +150,29 @@ class Bar:
             )
 
 
+_GOING_ON = ("epoch", "member")
+
+
+def _write(event: Event) -> None:
+    """Write a line to the log, unless it is one of many of a training that goes on."""
+    if event.kind in _GOING_ON:
+        now = time.monotonic()
+        if now < _logged.get() + _LOG_SECONDS:
+            return
+        _logged.set(now)
+    level = logging.WARNING if event.kind == "left out" else logging.INFO
+    _log.log(level, "%s", printable(_line(event), None))
+
+
 def _line(event: Event) -> str:
+    if event.kind in _GOING_ON:
+        loss = "" if math.isnan(event.loss) else f", loss {event.loss:.3f}"
+        whose = f"{event.who}: " if event.who else ""
+        return f"{whose}{event.kind} {event.epoch} of {event.num_epochs}{loss}"
     if event.kind == "site":
         return f"{event.who}: {event.num_rows:,} rows are in"
+    if event.kind == "left out":
+        return f"{event.who} is left out of round {event.round + 1}: {event.detail}"
     if event.kind == "pool":
         return f"pool: {event.detail}"
     return f"student: {event.gap:.4f} nats from the pool"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import predbayes as pb
+from predbayes import progress
 from predbayes.api.scaling import Scaling
 from predbayes.learning.local import DeepEnsemble, SGDLearner
 from predbayes.methods.description import describe_pool
@@ -102,15 +104,157 @@ def test_an_error_says_at_which_site(caplog):
         pb.run(METHODS["mixture"](pb.Categorical), sites, reference)
 
 
+class TestSitesLeftOut:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def heard(cls):
+        sites, reference = world(pb.Categorical)
+        sites["site1"] = (sites["site1"][0] / 0, sites["site1"][1])
+        events = []
+        method = METHODS["fedavg"](pb.Categorical)
+        federation = pb.InProcess(sites, on_error="skip")
+        result = pb.run(method, federation, reference, num_rounds=2, callbacks=[events.append])
+        return result, events
+
+    def test_the_result_names_them_and_says_why(self, heard):
+        result, _events = heard
+        assert set(result.account.sites) == {"site0", "site2"}
+        assert "inputs contain NaN" in result.account.left_out["site1"]
+        assert "without site1: inputs contain NaN" in result.summary()
+
+    def test_every_round_tells_of_it(self, heard):
+        _result, events = heard
+        told = [event for event in events if event.kind == "left out"]
+        assert [(event.who, event.round) for event in told] == [("site1", 0), ("site1", 1)]
+
+    def test_a_saved_result_names_them_too(self, heard, tmp_path):
+        result, _events = heard
+        result.save(tmp_path)
+        network = METHODS["fedavg"](pb.Categorical).learner.network
+        assert pb.load(tmp_path, network).summary() == result.summary()
+
+    def test_the_others_have_the_result_that_they_have_alone(self, heard):
+        result, _events = heard
+        sites, reference = world(pb.Categorical)
+        del sites["site1"]
+        alone = pb.run(METHODS["fedavg"](pb.Categorical), sites, reference, num_rounds=2)
+        assert torch.equal(alone.predictive.log_probs, result.predictive.log_probs)
+        assert not alone.account.left_out
+        assert "left_out" not in alone.account.model_dump_json()
+
+    def test_a_warning_says_so(self, caplog):
+        sites, reference = world(pb.Categorical)
+        sites["site1"] = (sites["site1"][0][:, :1], sites["site1"][1])
+        pb.run(METHODS["mixture"](pb.Categorical), pb.InProcess(sites, on_error="skip"), reference)
+        assert caplog.messages == [
+            "site1 is left out of round 1: site 'site1' has 1 inputs per row, the reference rows 2"
+        ]
+
+
+@pytest.fixture
+def trees():
+    tree = pytest.importorskip("sklearn.tree").DecisionTreeClassifier()
+    return pb.SklearnClassifier(tree, 3, size=2)
+
+
+class TestLearnersOfSites:
+    @pytest.mark.parametrize("distilled", [False, True])
+    def test_one_site_has_trees(self, distilled, trees):
+        sites, reference = world(pb.Categorical)
+        learner = SGDLearner(STUDENTS[pb.Categorical], SHORT)
+        method = pb.Pooled(learner, pb.mixture(), send="predictions")
+        if distilled:
+            method = pb.Distilled(method, STUDENTS[pb.Categorical], SHORT)
+        only = {"site1": sites["site1"]}
+        grown = pb.run(
+            pb.Pooled(trees, pb.mixture(), send="predictions"), only, reference
+        ).predictive
+        mixed = pb.InProcess(sites, learners={"site1": trees})
+        together = pb.run(method, mixed, reference).predictive.probs
+        network = pb.run(method, sites, reference).predictive.probs
+        own = pb.run(method, only, reference).predictive.probs
+        # A mixture of three sites with equally many rows: one summand is another one.
+        torch.testing.assert_close(together - network, (grown.probs - own) / 3)
+
+    def test_trees_have_no_weights_to_send(self, trees):
+        sites, reference = world(pb.Categorical)
+        method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.mixture())
+        mixed = pb.InProcess(sites, learners={"site1": trees})
+        with pytest.raises(pb.TrainingError, match=r"^site 'site1': .*use send='predictions'$"):
+            pb.run(method, mixed, reference)
+
+    def test_weights_of_another_network_are_refused_with_the_sites_name(self):
+        sites, reference = world(pb.Categorical)
+        method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.mixture())
+        other = SGDLearner(pb.Network.mlp(2, pb.Softmax(3), hidden=(3,)), SHORT)
+        mixed = pb.InProcess(sites, learners={"site1": other})
+        with pytest.raises(pb.UploadError, match=r"^site 'site1': these weights are not of this"):
+            pb.run(method, mixed, reference)
+
+    def test_an_averaging_method_has_one_learner(self, trees):
+        sites, reference = world(pb.Categorical)
+        method = METHODS["fedavg"](pb.Categorical)
+        with pytest.raises(pb.TrainingError, match=r"^FedAvg has one learner for all sites"):
+            pb.run(method, pb.InProcess(sites, learners={"site1": trees}), reference)
+
+
+class TestTheLog:
+    def lines(self, caplog, method, **options):
+        sites, reference = world(pb.Categorical)
+        with caplog.at_level(logging.INFO, "predbayes"):
+            pb.run(method, sites, reference, **options)
+        return caplog.messages
+
+    def test_it_says_what_is_done(self, caplog):
+        lines = self.lines(caplog, METHODS["distilled beta"](pb.Categorical), seed=3)
+        assert lines[0] == "run: Distilled(Pooled(BetaPool)), 30 reference rows, seed 3"
+        assert lines[1] == "site 'site0' learns"
+        assert "site0: 30 rows are in" in lines
+        assert lines[-1].startswith("student: ")
+        assert any(line.startswith("pool: beta") for line in lines)
+
+    def test_a_training_has_a_line_every_ten_seconds(self, caplog, monkeypatch):
+        """Here every epoch takes four."""
+        clock = itertools.count(0, 4)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+        settings = pb.OptimizerSettings(num_epochs=8)
+        lines = self.lines(caplog, pb.FedAvg(SGDLearner(STUDENTS[pb.Categorical], settings)))
+        assert [line.partition(",")[0] for line in lines if line.startswith("site0: epoch")] == [
+            f"site0: epoch {number} of 8" for number in (3, 6)
+        ]
+
+    def test_estimators_have_their_members_in_it(self, caplog, monkeypatch, trees):
+        monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
+        lines = self.lines(caplog, pb.Pooled(trees, pb.mixture(), send="predictions"))
+        assert "site0: member 1 of 2" in lines
+        assert "site0: member 2 of 2" in lines
+
+    def test_by_default_it_is_silent(self, capsys):
+        sites, reference = world(pb.Categorical)
+        pb.run(METHODS["mixture"](pb.Categorical), sites, reference)
+        assert capsys.readouterr().err == ""
+
+
 def test_targets_far_from_unit_scale_are_warned_of(caplog):
     sites, reference = world(pb.Gaussian)
     method = METHODS["fedavg"](pb.Gaussian)
-    with caplog.at_level(logging.WARNING, "predbayes.api.run"):
+    with caplog.at_level(logging.WARNING, "predbayes"):
         pb.run(method, sites, reference)
         assert not caplog.messages
         raw = pb.ReferenceRows(reference.inputs, 1000 * reference.targets)
         pb.run(method, sites, raw)
     assert "FederatedRegressor" in caplog.messages[0]
+
+
+def test_raw_targets_of_sites_are_warned_of_without_a_labelled_row(caplog):
+    sites, reference = world(pb.Gaussian)
+    raw = {name: (x, 5000 + 2000 * y) for name, (x, y) in sites.items()}
+    unlabelled = pb.ReferenceRows(reference.inputs, torch.zeros(0))
+    learner = SGDLearner(STUDENTS[pb.Gaussian], pb.OptimizerSettings(lr=0.0, num_epochs=1))
+    pb.run(pb.FedAvg(learner), raw, unlabelled, num_rounds=2)
+    (said,) = caplog.messages
+    assert said.startswith("targets of site 'site0' have mean 4.74e+03 and spread 3.11e+03 ")
+    assert "standardise them" in said
 
 
 class TestEvents:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.errors import DataError, TrainingError
-from predbayes.exchange.federation import InProcess, Task, require_federation
+from predbayes.exchange.federation import InProcess, LeftOut, Task, require_federation
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Gaussian
 
@@ -89,3 +91,73 @@ def test_loaders_are_not_read_for_their_width():
             return Upload.of_predictions(Gaussian(torch.zeros(1), torch.ones(1)), num_rows=3)
 
     assert next(InProcess({"A": loader}).collect(Task(Count(), 0.0, torch.zeros(1, 13))))
+
+
+class Breaks(Draw):
+    """A method that fails at a site with a row below zero, by an error of the user's own."""
+
+    def learn(self, state, rows, inputs, *, rng):
+        if bool((rows[0] < 0).any()):
+            raise RuntimeError("mat1 and mat2\ncannot be multiplied")
+        return super().learn(state, rows, inputs, rng=rng)
+
+
+class TestASiteThatFails:
+    GOOD, BAD, WIDE = torch.zeros(3, 1), -torch.ones(3, 1), torch.zeros(3, 2)
+
+    def collect(self, on_error, **inputs):
+        sites = {name: (x, torch.zeros(3)) for name, x in inputs.items()}
+        federation = InProcess(sites, on_error=on_error)
+        return list(federation.collect(Task(Breaks(), 0.0, torch.zeros(1, 1))))
+
+    def test_is_named_in_one_line_whatever_went_wrong(self):
+        said = "^site 'Bern': RuntimeError: mat1 and mat2$"
+        with pytest.raises(TrainingError, match=said) as error:
+            self.collect("raise", Basel=self.GOOD, Bern=self.BAD)
+        assert isinstance(error.value.__cause__, RuntimeError)
+
+    def test_is_left_out_if_asked_for(self):
+        arrived = self.collect("skip", Bern=self.BAD, Basel=self.GOOD, Zug=self.WIDE)
+        assert arrived[0] == LeftOut("Bern", "RuntimeError: mat1 and mat2")
+        assert arrived[1].info.site == "Basel"
+        assert arrived[1].digest() == self.collect("raise", Basel=self.GOOD)[0].digest()
+        assert arrived[2].site == "Zug"
+        assert "2 inputs per row" in arrived[2].reason
+
+    def test_cannot_be_the_only_one(self):
+        with pytest.raises(TrainingError, match=r"^every site was left out; site 'Bern': Runtime"):
+            self.collect("skip", Bern=self.BAD, Zug=self.BAD)
+
+    def test_other_words_are_refused(self):
+        with pytest.raises(TrainingError, match="on_error must be 'raise' or 'skip', not 'ignore'"):
+            self.collect("ignore", Basel=self.GOOD)
+
+
+class TestALearnerOfItsOwn:
+    SITES = dict.fromkeys(["Basel", "Bern"], (torch.zeros(3, 1), torch.zeros(3)))
+
+    def test_is_what_the_method_has_at_that_site_alone(self):
+        @dataclass(frozen=True)
+        class Names:
+            learner: str
+
+            def with_learner(self, learner):
+                return Names(learner)
+
+            def learn(self, state, rows, inputs, *, rng):
+                told.append(self.learner)
+                return Draw().learn(0.0, rows, inputs, rng=rng)
+
+        told = []
+        federation = InProcess(self.SITES, learners={"Bern": "forest"})
+        list(federation.collect(Task(Names("network"), 0.0, torch.zeros(1, 1))))
+        assert told == ["network", "forest"]
+
+    def test_is_of_a_site_that_exists(self):
+        with pytest.raises(TrainingError, match="learners: no site 'Basl'; did you mean 'Basel'"):
+            InProcess(self.SITES, learners={"Basl": None})
+
+    def test_is_refused_by_a_method_with_one_learner_before_any_site_trains(self):
+        federation = InProcess(self.SITES, learners={"Bern": None})
+        with pytest.raises(TrainingError, match=r"^Draw has one learner for all sites"):
+            next(federation.collect(Task(Draw(), 0.0, torch.zeros(1, 1))))

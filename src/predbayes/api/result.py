@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from pydantic import Field
 
 from predbayes.api.scaling import UNSCALED, Scaling
 from predbayes.arrays import as_inputs, num_inputs, require_finite
@@ -50,6 +51,8 @@ class Account(Strict):
     nll_gap: float | None = None
     temperature: float | None = None
     num_inputs: int | None = None  # of a row; unknown in results of earlier versions
+    # Why, by site; absent where all sites took part in every round.
+    left_out: dict[str, str] = Field(default_factory=dict, exclude_if=lambda sites: not sites)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -140,14 +143,18 @@ class Result(Generic[State]):
 
 
 def account_of(
-    method: Any, state: Any, num_rows: Mapping[str, int], reference: ReferenceRows
+    method: Any,
+    state: Any,
+    num_rows: Mapping[str, int],
+    reference: ReferenceRows,
+    left_out: Mapping[str, str],
 ) -> Account:
     """Write down what is known of a run."""
     pool = pool_of(state)
     student = getattr(state, "distilled", None)
     score, held_out = _score(pool, reference)
     return Account(
-        method=_method_name(method),
+        method=name_of(method),
         sites=dict(num_rows),
         num_reference=len(reference.inputs),
         num_labels=len(reference.targets),
@@ -160,6 +167,7 @@ def account_of(
         nll_gap=_number(getattr(state, "nll_gap", None)),
         temperature=None if student is None else 1 / student.inverse_temperature,
         num_inputs=num_inputs(reference.inputs),
+        left_out=dict(left_out),
     )
 
 
@@ -183,10 +191,11 @@ def _weights(pool: Any) -> dict[str, float | list[float]]:
     }
 
 
-def _method_name(method: Any) -> str:
+def name_of(method: Any) -> str:
+    """Return a method's name, with that of what it wraps."""
     inner = getattr(method, "method", None) or getattr(method, "pool", None)
     name = type(method).__name__
-    return name if inner is None else f"{name}({_method_name(inner)})"
+    return name if inner is None else f"{name}({name_of(inner)})"
 
 
 def _number(value: Any) -> float | None:
@@ -195,6 +204,8 @@ def _number(value: Any) -> float | None:
 
 def _lines(account: Account) -> list[tuple[str, str]]:
     lines = [("method", account.method), ("sites", _sites(account.sites))]
+    if account.left_out:
+        lines.append(("without", "; ".join(f"{n}: {why}" for n, why in account.left_out.items())))
     if account.pool:
         lines.append(("pool", account.pool))
     shown = [f"{n} {w:.3g}" for n, w in account.weights.items() if isinstance(w, float) and w]

@@ -13,9 +13,16 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from predbayes.api.result import Result, account_of
-from predbayes.errors import TrainingError
-from predbayes.exchange.federation import Federation, InProcess, Task, require_federation
+from predbayes.api.result import Result, account_of, name_of
+from predbayes.errors import PredbayesError, TrainingError
+from predbayes.exchange.federation import (
+    Federation,
+    InProcess,
+    LeftOut,
+    Task,
+    require_federation,
+    warn_of_scale,
+)
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.methods.description import describe_pool, pool_of
@@ -29,7 +36,6 @@ State = TypeVar("State")
 Total = TypeVar("Total", bound=Summand)
 
 _log = logging.getLogger(__name__)
-_FAR_OFF = 10.0  # mean or spread of targets, or its inverse, that no setting here is made for
 
 
 def run(
@@ -59,29 +65,49 @@ def run(
     require_federation(federation)
     _require_rounds(method, num_rounds)
     reference = ReferenceRows.given(reference)
-    _warn_of_scale(reference)
+    warn_of_scale("targets of the reference rows", reference.targets)
     num_rows: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    _log.info("run: %s, %s reference rows, seed %s", name_of(method), len(reference.inputs), seed)
     with listening(callbacks, bar=progress):
         state = method.init(reference, rng=generator(seed, "init"))
         for index in range(num_rounds):
             task = Task(method, state, reference.inputs, index, seed)
-            uploads = _noted(federation.collect(task), index, num_rows)
-            total = fold(method.lift(state, upload, reference.inputs) for upload in uploads)
+            uploads = _noted(federation.collect(task), index, num_rows, left_out)
+            total = fold(_lifted(task, upload) for upload in uploads)
             state = method.finish(state, total, reference, rng=generator(seed, "finish", index))
         if state is pool_of(state) and describe_pool(state):  # a distilled one has told already
             tell(Event("pool", detail=describe_pool(state)))
-    account = account_of(method, state, num_rows, reference)
+    account = account_of(method, state, num_rows, reference, left_out)
     model = method.model(state) if isinstance(method, HasModel) else None
     return Result(state, account, model)
 
 
-def _noted(uploads: Iterator[Upload], index: int, num_rows: dict[str, int]) -> Iterator[Upload]:
-    """The uploads as they come; how many rows each site has is written down and told."""
-    for upload in uploads:
+def _noted(
+    arrived: Iterator[Upload | LeftOut],
+    index: int,
+    num_rows: dict[str, int],
+    left_out: dict[str, str],
+) -> Iterator[Upload]:
+    """The uploads as they come; each site's rows, or why it is left out, are noted and told."""
+    for upload in arrived:
+        if isinstance(upload, LeftOut):
+            left_out[upload.site] = upload.reason
+            tell(Event("left out", who=upload.site, round=index, detail=upload.reason))
+            continue
         info = upload.info
         num_rows[info.site] = info.num_rows
         tell(Event("site", who=info.site, round=index, num_rows=info.num_rows))
         yield upload
+
+
+def _lifted(task: Task, upload: Upload) -> Any:
+    method: Any = task.method
+    try:
+        return method.lift(task.state, upload, task.inputs)
+    except PredbayesError as error:
+        named = upload.info.site in str(error)
+        raise error if named else type(error)(f"site {upload.info.site!r}: {error}") from error
 
 
 def _require_rounds(method: object, num_rounds: int) -> None:
@@ -89,17 +115,3 @@ def _require_rounds(method: object, num_rounds: int) -> None:
         raise TrainingError(f"a method is run for at least one round, not {num_rounds}")
     if num_rounds > 1 and isinstance(getattr(method, "method", method), Pooled):
         raise TrainingError(f"a pool needs one round; leave out num_rounds={num_rounds}")
-
-
-def _warn_of_scale(reference: ReferenceRows) -> None:
-    targets = reference.targets
-    if not targets.is_floating_point() or len(targets) < 2:
-        return
-    mean, std = float(targets.mean()), float(targets.std())
-    if not (abs(mean) < _FAR_OFF and 1 / _FAR_OFF < std < _FAR_OFF):
-        _log.warning(
-            "targets have mean %.3g and spread %.3g where settings assume about 0 and 1; "
-            "standardise them, or use pb.FederatedRegressor, which does",
-            mean,
-            std,
-        )

@@ -54,6 +54,7 @@ from predbayes.learning.training import Rows, gather
 from predbayes.optional import require
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.folds import numbered
+from predbayes.progress import Event, tell
 from predbayes.seeding import isolated, split
 
 _MAX_DRAWS = 100  # bootstrap draws without all classes; then each class is drawn for itself
@@ -126,10 +127,11 @@ class SklearnClassifier:
         groups: Tensor | None,
     ) -> FittedClassifier:
         members, left_out = [], []
-        for own in split(rng, self.size):
+        for number, own in enumerate(split(rng, self.size), 1):
             drawn = _drawn_rows(labels, own, groups)
             members.append(_fitted(self.estimator, table[drawn], labels[drawn], rng=own))
             left_out.append(_left_out(drawn, len(labels), groups))
+            tell(Event("member", epoch=number, num_epochs=self.size))
         fitted = self._of(tuple(members), classes, len(labels))
         # Of few patients a draw may leave nobody out.
         told = [(m, rows) for m, rows in zip(members, left_out, strict=True) if len(rows)]
@@ -294,7 +296,7 @@ def _members(
         return (_fitted(estimator, table, targets, rng=rng),)
     weighted = _weight_name(estimator)
     members = []
-    for own in split(rng, size):
+    for number, own in enumerate(split(rng, size), 1):
         if weighted is not None:
             weights = {weighted: _dirichlet_weights(len(targets), own, groups)}
             members.append(_fitted(estimator, table, targets, weights, rng=own))
@@ -303,6 +305,7 @@ def _members(
             if _has_std(estimator):
                 drawn = np.unique(drawn)  # two copies of a row would tell it that nothing is noise
             members.append(_fitted(estimator, table[drawn], targets[drawn], rng=own))
+        tell(Event("member", epoch=number, num_epochs=size))
     return tuple(members)
 
 

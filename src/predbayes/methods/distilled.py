@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from predbayes.errors import PoolError
+from predbayes.exchange.federation import with_learner
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION, distill, recalibrated
-from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings
+from predbayes.learning.local import LocalLearner, Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
 from predbayes.methods.description import describe_pool
 from predbayes.methods.method import Method, require_method
@@ -115,6 +116,10 @@ class Distilled(Generic[T, Total]):
     ) -> Upload:
         """As the wrapped method."""
         return self.method.learn(state.teacher, rows, inputs, rng=rng)
+
+    def with_learner(self, learner: LocalLearner) -> Distilled[T, Total]:
+        """Return the same for a site with a learner of its own, where the wrapped method can."""
+        return replace(self, method=with_learner(self.method, learner))
 
     def lift(self, state: DistilledState[T], upload: Upload, inputs: Tensor) -> Total:
         """As the wrapped method."""

@@ -122,6 +122,10 @@ class Pooled:
         gate = self._gate(state, rows, inputs, rng)
         return upload_of(fitted, self.send, rows, inputs, count_classes=asked, gate=gate, rng=rng)
 
+    def with_learner(self, learner: LocalLearner) -> Pooled:
+        """Return the same for a site with a learner of its own."""
+        return replace(self, learner=learner)
+
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
         """Return the site's predictives as a summand, whichever way they came."""
         predictive = Reader.of(self.learner).read(upload, inputs)

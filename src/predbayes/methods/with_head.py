@@ -86,6 +86,10 @@ class PooledWithHead:
         sums = self.head.learn(state.head, rows, inputs, rng=rng)
         return replace(upload, arrays={**upload.arrays, SUMS: sums.arrays[SUMS]})
 
+    def with_learner(self, learner: LocalLearner) -> PooledWithHead:
+        """Return the same for a site with a learner of its own."""
+        return replace(self, pooled=self.pooled.with_learner(learner))
+
     def lift(self, state: WithHeadState, upload: Upload, inputs: Tensor) -> _Both:
         """Return the site in the sums of both halves."""
         rest = {name: array for name, array in upload.arrays.items() if name != SUMS}
