@@ -36,6 +36,12 @@ class Median:
         fitted = self.learner.fit(rows, rng=rng, start=state.weights)
         return pb.Upload.of_weights(fitted.samples, num_rows=len(rows[1]))
 
+    def state_arrays(self, state):  # this and the next, to run it over Flower
+        return state.weights.arrays()
+
+    def state_from(self, arrays):
+        return ModelState(pb.WeightSamples.from_arrays(arrays))
+
     def lift(self, state, upload, inputs):
         return pb.Kept(upload.samples().vectors())
 

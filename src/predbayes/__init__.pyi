@@ -1,3 +1,4 @@
+from . import flower as flower
 from . import study as study
 from .api.estimators import FederatedClassifier as FederatedClassifier
 from .api.estimators import FederatedRegressor as FederatedRegressor

@@ -14,11 +14,12 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
+from predbayes.errors import UploadError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.flower import ACK, HELLO, UPLOAD, events
-from predbayes.flower.client_app import app
 from predbayes.flower.outbox import Outbox, greeting
-from predbayes.flower.server import Round
+from predbayes.flower.server import Round, StudyDesk
+from predbayes.flower.study_client import app
 from predbayes.flower.wire import read_words, upload_record, words
 from predbayes.predictive.families import Categorical
 from predbayes.study.result.evaluation import evaluation_upload
@@ -107,10 +108,10 @@ def test_one_that_is_sealed_is_refused_unrecorded(tmp_path):
     made.having_seen(world.seen).save(tmp_path / "e.safetensors", world.key("Gamma"))
     sealed = world.sealed(tmp_path / "e.safetensors")
     before = study.state().last
-    told = Round(DoubleGrid(app, {}), study, SHORT)
-    told._begin()
-    told._files[sealed] = events.Take(13, "Gamma")
-    assert told._add()
+    desk = StudyDesk(study, tmp_path)
+    desk.files[sealed] = events.Take(13, "Gamma")
+    ((_, refusal),) = desk.settle(False)
+    assert isinstance(refusal, UploadError)
     assert study.state().last == before
     assert not study.state().evaluations
     study.add(world.sealed(tmp_path / "e.safetensors"))  # as a file it is one

@@ -31,8 +31,12 @@ class Simulation:
         return self.processes.root / "app"
 
     def run(self, app: Path, num_sites: int, **config: Any) -> Process:
-        """`flwr run` of an app."""
-        told = run_config({**QUICK, **config})
+        """`flwr run` of a study's app."""
+        return self.run_app(app, num_sites, **QUICK, **config)
+
+    def run_app(self, app: Path, num_sites: int, **config: Any) -> Process:
+        """`flwr run` of any app."""
+        told = run_config(config)
         nodes = f"num-supernodes={num_sites} client-resources-num-cpus=1 init-args-num-cpus=2"
         return self.flwr("run", app, _PROFILE, "--stream", *told, "--federation-config", nodes)
 

@@ -20,12 +20,12 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
 from predbayes.flower import ACK, HELLO, UPLOAD, outbox
 from predbayes.flower.bounds import SMALL_BYTES
-from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.post import MOST_READY
 from predbayes.flower.round import RoundSettings
 from predbayes.flower.server import Round, unpack_upload
+from predbayes.flower.study_client import app
 from predbayes.flower.wire import read_words, upload_record
 from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import RUN_LOCK, locked
@@ -240,7 +240,7 @@ class TestNode:
 
 def test_a_hello_needs_neither_torch_nor_pandas():
     script = (
-        "import sys, predbayes.flower.client_app; "
+        "import sys, predbayes.flower.study_client; "
         "sys.exit(bool({'torch', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -31,8 +31,8 @@ SETTINGS = RoundSettings(
 )
 
 
-def begun(sites=SITES, **changes):
-    return RoundState(frozenset(sites), replace(SETTINGS, **changes), 0.0)
+def begun(sites=SITES, quorum=0, **changes):
+    return RoundState(frozenset(sites), replace(SETTINGS, **changes), 0.0, quorum=quorum)
 
 
 def met(state, *introduced):
@@ -210,6 +210,96 @@ class TestEnd:
         met(state, ALPHA)
         state.on(InStudy(SITES))
         assert state.on("closing") == []
+
+
+class TestGrace:
+    """With the quorum in, the others are waited for a while, and no longer."""
+
+    def quorate(self):
+        state = begun(quorum=1, grace_seconds=20)
+        asked(state, ALPHA, BETA)
+        state.on(Time(5))
+        state.on(InStudy(frozenset({"Alpha"})))
+        state.on(Time(6))
+        return state
+
+    def test_a_round_ends_when_the_quorum_has_been_in_for_that_long(self):
+        state = self.quorate()
+        state.on(Nodes(frozenset({1})))  # Beta is lost
+        state.on(Time(25.9))
+        assert not state.ended
+        told = "the quorum is in, and the grace period has passed"
+        assert state.on(Time(26)) == [Warn(told)]
+        assert state.ended
+
+    def test_who_comes_in_time_counts_and_ends_it(self):
+        state = self.quorate()
+        assert state.on(Answered(2, "upload")) == [Take(2, "Beta")]
+        state.on(Decided(2, "Beta", accepted=True))
+        assert state.on(Time(7)) == []
+        assert state.ended
+
+    def test_it_is_counted_anew_where_the_quorum_is_lost(self):
+        state = self.quorate()
+        state.sites["Alpha"] = "refused"
+        state.on(Time(20))
+        state.on(InStudy(frozenset({"Alpha"})))
+        state.on(Time(26))
+        assert not state.ended
+
+    def test_without_a_quorum_there_is_no_grace(self):
+        state = begun(grace_seconds=20)
+        asked(state, ALPHA, BETA)
+        state.on(InStudy(frozenset({"Alpha"})))
+        state.on(Time(99))
+        assert not state.ended
+
+
+class TestOpen:
+    """Every node that says which site it is may take part."""
+
+    def begun(self, quorum=2, **options):
+        return RoundState(frozenset(), SETTINGS, 0.0, quorum=quorum, open=True, **options)
+
+    def test_sites_are_admitted_as_they_come(self):
+        state = self.begun()
+        assert asked(state, ALPHA, BETA) == [Send(1, UPLOAD, "Alpha"), Send(2, UPLOAD, "Beta")]
+        assert state.standing() == {"Alpha": "asked", "Beta": "asked"}
+
+    def test_it_ends_when_all_who_are_there_have_answered_and_are_as_many_as_the_quorum(self):
+        state = self.begun()
+        asked(state, ALPHA)
+        state.on(InStudy(frozenset({"Alpha"})))
+        state.on(Time(1))
+        assert not state.ended  # a second site may still come
+        asked(state, ALPHA, BETA)
+        state.on(InStudy(SITES))
+        state.on(Time(2))
+        assert state.ended
+
+    def test_a_node_that_has_not_said_who_it_is_is_waited_for(self):
+        state = self.begun(quorum=1)
+        asked(state, ALPHA)
+        state.on(Nodes(frozenset({1, 2})))
+        state.on(InStudy(frozenset({"Alpha"})))
+        state.on(Time(1))
+        assert not state.ended
+        state.on(Introduced(2))
+        state.on(Time(2))
+        assert state.ended
+
+    def test_nodes_that_are_known_are_asked_at_once(self):
+        state = self.begun(known={1: "Alpha", 9: "Gone"})
+        there = frozenset({1, 2})
+        assert state.on(Nodes(there)) == [Send(1, UPLOAD, "Alpha"), Send(2, HELLO)]
+        assert state.standing() == {"Alpha": "asked"}
+
+    def test_members_are_the_nodes_of_sites_that_are_in(self):
+        state = self.begun()
+        asked(state, ALPHA, BETA)
+        state.on(InStudy(frozenset({"Alpha"})))
+        assert state.members() == {1: "Alpha"}
+        assert state.num_in == 1
 
 
 NODES, NAMES = st.integers(1, 4), st.sampled_from(["Alpha", "Beta", "Nobody", ""])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from predbayes import FedAvg, Pooled, mixture, run
 from predbayes.errors import StudyError, TrainingError
 from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.server import Round, run_study
+from predbayes.flower.study_client import app
+from predbayes.study.coordinator.run_status import RunStatus
+from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.models import make_learner
 from predbayes.study.site.release import Approvals
 from tests.flower.double import DoubleGrid
@@ -126,11 +130,13 @@ def test_a_foreign_key_is_refused_and_stops_nobody(world, nodes, tmp_path):
 
 
 def test_what_goes_wrong_at_a_site_stays_there(world, nodes, caplog):
+    caplog.set_level("INFO")
     Path(nodes[12]["data"]).write_text("x,y,kind\n41.4142,Qanary,red\n")
     study = world.begin(sites=SITES[:3])
     found = Round(DoubleGrid(app, nodes), study, SHORT).run()
     assert found["Beta"] == "failed"
-    told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.server"]
+    told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.driver"]
+    assert any("Beta" in line for line in told)
     assert not any("Qanary" in line or "41.4142" in line for line in told)
 
 
@@ -138,6 +144,29 @@ def test_the_round_ends_at_its_quorum_by_its_deadline(world, nodes):
     study = world.begin(sites=SITES[:4])  # Delta has no node
     run_study(DoubleGrid(app, nodes), study.folder, SHORT)
     assert len(study.state().results) == 1
+
+
+def test_with_the_quorum_in_it_ends_after_the_grace_period(world, nodes):
+    study = world.begin(sites=SITES[:4])  # Delta has no node
+    begun = time.monotonic()
+    run_study(DoubleGrid(app, nodes), study.folder, replace(QUICK, grace_seconds=0.5))
+    assert time.monotonic() - begun < 30  # of a deadline of 60
+    assert len(study.state().results[-1].uploads) == 3
+
+
+def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch):
+    study, seen = world.begin(sites=SITES[:4]), []
+    finish = Study.finish
+
+    def looked_at(made):
+        seen.append(RunStatus.load(study.folder))
+        return finish(made)
+
+    monkeypatch.setattr(Study, "finish", looked_at)
+    run_study(DoubleGrid(app, nodes), study.folder, replace(QUICK, grace_seconds=0.1))
+    (told,) = seen
+    assert told.finishing
+    assert told.sites == {**dict.fromkeys(SITES[:3], "in"), SITES[3]: "not there"}
 
 
 def test_without_the_quorum_there_is_no_result_and_nothing_is_lost(world, nodes):

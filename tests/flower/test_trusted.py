@@ -97,7 +97,7 @@ def test_an_app_with_code_is_signed_only_if_somebody_says_so(app, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("predbayes.flower.client_app:app", "antigravity:app"),
+        ("predbayes.flower.study_client:app", "antigravity:app"),
         ("serverapp =", "agentapp ="),
     ],
 )

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from predbayes.flower import HELLO, UPLOAD
-from predbayes.flower.client_app import app
 from predbayes.flower.node import Node
 from predbayes.flower.round import RoundSettings
 from predbayes.flower.server import Round
+from predbayes.flower.study_client import app
 from predbayes.study.site.release import Approvals
 from predbayes.study.store.files import LOCK, RUN_LOCK, locked
 from tests.flower.double import DoubleGrid

@@ -152,19 +152,15 @@ def answered(study, make, caplog):
     caplog.clear()
     grid = OneNode()
     grid.make = make
-    round_ = Round(grid, study.begun, RoundSettings(ack_seconds=1))
-    round_._begin()
-    round_._scratch = study.scratch
+    round_ = Round(grid, study.begun, RoundSettings(ack_seconds=1)).driver(study.scratch)
     for _ in range(3):  # hello, upload, and once more
-        round_._handle(events.Nodes(frozenset({NODE})))
-        wanted = [round_._post._wanted.get() for _ in range(round_._post._wanted.qsize())]
-        for message, reply in (
-            round_._post._pull_once(wanted, pytest.fail).items() if wanted else ()
-        ):
-            sent = round_._post._sent.pop(message)
-            round_._handle(round_._event(sent, reply), reply)
-        round_._add()
-    round_._report()
+        round_.handle(events.Nodes(frozenset({NODE})))
+        wanted = [round_.post._wanted.get() for _ in range(round_.post._wanted.qsize())]
+        for message, reply in round_.post._pull_once(wanted, pytest.fail).items() if wanted else ():
+            sent = round_.post._sent.pop(message)
+            round_.handle(round_.event(sent, reply), reply)
+        round_.settle()
+    round_.report()
     told = [record.getMessage() for record in caplog.records]
     assert all(line == printable(line, None) and len(line) < 1000 for line in told), told
     assert all(record.exc_info is None for record in caplog.records)
@@ -174,7 +170,7 @@ def answered(study, make, caplog):
 def check(study, round_):
     """A site is in if and only if its own upload is, bit by bit."""
     state = study.begun.state().uploads
-    assert (round_._state.standing()[SITE] == "in") == (SITE in state)
+    assert (round_.state.standing()[SITE] == "in") == (SITE in state)
     if SITE in state:
         assert state[SITE].digest == study.digest
         begin_again(study)
@@ -260,7 +256,6 @@ def test_objects_that_are_altered_at_the_superlink(study, number, changes):
         at = int(where * len(content))
         content[at : at + num_gone] = new
     link.contents[name] = bytes(content)
-    begun = Round(grid_of(link), study.begun, RoundSettings())
-    begun._begin()
-    begun._post._sent["asked"] = events.Send(NODE, UPLOAD, SITE)
-    assert set(begun._post._pull_once(["asked"], pytest.fail)) <= {"asked"}
+    begun = Round(grid_of(link), study.begun, RoundSettings()).driver(study.scratch)
+    begun.post._sent["asked"] = events.Send(NODE, UPLOAD, SITE)
+    assert set(begun.post._pull_once(["asked"], pytest.fail)) <= {"asked"}

@@ -334,8 +334,10 @@ def _show(found: Status) -> None:
         say(f"kept as long as the plan says: predbayes study delete {quoted(Path(site))}")
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
-        left, names = f"{found.run.seconds_left:.0f} s", ", ".join(awaited) or "nobody"
-        say(f"a run is under way, {left} to its deadline; not in: {names}")
+        names = ", ".join(awaited) or "nobody"
+        left = f"{found.run.seconds_left:.0f} s to its deadline"
+        stage = "its result is being made" if found.run.finishing else left
+        say(f"a run is under way, {stage}; not in: {names}")
     for result in found.results:
         score = "" if result.nll is None else f", NLL {result.nll:.3f}"
         note = "" if result.current else ", made before the last files came or went"

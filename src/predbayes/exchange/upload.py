@@ -156,12 +156,7 @@ class Upload:
 
     @cached_property
     def _digest(self) -> str:
-        content = hashlib.sha256(self.info.model_dump_json().encode())
-        for name in sorted(self.arrays):
-            array = self.arrays[name].cpu().contiguous()
-            content.update(f"\n{name} {array.dtype} {tuple(array.shape)}\n".encode())
-            content.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
-        return content.hexdigest()
+        return digest_of(self.info.model_dump_json(), self.arrays)
 
     def save(self, path: str | Path, key: SigningKey | Signature | None = None) -> None:
         """Write one safetensors file, signed if a key is given, or a signature made elsewhere."""
@@ -204,6 +199,16 @@ class Upload:
     def _require(self, kind: str) -> None:
         if self.info.kind != kind:
             raise UploadError(f"site {self.info.site!r} sent {self.info.kind}, not {kind}")
+
+
+def digest_of(text: str, arrays: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a text, then of each array's name, type, shape and bytes."""
+    content = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name].cpu().contiguous()
+        content.update(f"\n{name} {array.dtype} {tuple(array.shape)}\n".encode())
+        content.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()
 
 
 def _gate_array(gate: Tensor | None, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -50,6 +50,11 @@ class Bounds:
         return min(self.upload, SMALL_BYTES + ROOM_BYTES) if kind == HELLO else 0
 
 
+def over_network(grid: Any) -> bool:
+    """Return whether a grid's messages travel; those of a simulation stay in its process."""
+    return hasattr(type(grid), "_runtime_client")
+
+
 def pull(
     grid: Any, messages: list[str], most_bytes: int, waits: Callable[[], None] = lambda: None
 ) -> list[Any]:
@@ -61,7 +66,7 @@ def pull(
         most_bytes: How many bytes the arrays of a reply may have.
         waits: Is called when a reply turns out not to be there as a whole, which may last.
     """
-    if not hasattr(type(grid), "_runtime_client"):  # not over a network
+    if not over_network(grid):
         return list(grid.pull_messages(messages))
     own = copy.copy(grid)
     counting = own._client = _Counting(grid._runtime_client, most_bytes, waits)

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predbayes.errors import PredbayesError
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.simulation import node_config
-from predbayes.flower.wire import read_words, upload_record, words
+from predbayes.flower.wire import read_words, replying, upload_record, words
 from predbayes.optional import require
 from predbayes.text import printable
 
@@ -36,13 +35,13 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
     app = require("flwr.clientapp", "flower").ClientApp()
 
     @app.query(HELLO.partition(".")[2])  # type: ignore[untyped-decorator]
-    @_replying
+    @replying
     def hello(message: Any, context: Any) -> Any:
         outbox = Outbox(node_config(context.node_config, context.run_config))
         return greeting(outbox, _plan(message), may_bring=node_of is None)
 
     @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
-    @_replying
+    @replying
     def upload(message: Any, context: Any) -> Any:
         from predbayes.flower.node import Node
 
@@ -50,7 +49,7 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
         return upload_record(answer) if isinstance(answer, Path) else words(status=answer)
 
     @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
-    @_replying
+    @replying
     def ack(message: Any, _context: Any) -> Any:
         told = str(read_words(message.content).get("state", ""))
         _log.info("the coordinator says: %s", printable(told))
@@ -61,17 +60,3 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
 
 def _plan(message: Any) -> str:
     return str(read_words(message.content).get("plan", ""))
-
-
-def _replying(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Reply with an answer, or with the kind of the error and nothing else of it."""
-
-    def reply(message: Any, context: Any) -> Any:
-        try:
-            content = answer(message, context)
-        except Exception as error:
-            _log.error("%s", error, exc_info=not isinstance(error, PredbayesError))
-            content = words(status="failed", reason=type(error).__name__)
-        return require("flwr.app", "flower").Message(content, reply_to=message)
-
-    return reply

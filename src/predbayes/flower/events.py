@@ -1,6 +1,6 @@
 """What happens in a round, and what follows from it: the words of `flower.round`.
 
-Events come from replies, from time, and from the study. Actions are carried out by `flower.server`.
+Events come from replies, from time, and from the study. Actions are carried out by `flower.driver`.
 """
 
 from __future__ import annotations

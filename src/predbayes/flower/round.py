@@ -1,6 +1,6 @@
 """What a round does next: a machine without a clock, a thread, a log or a network.
 
-`RoundState.on` takes one event and returns the actions that follow from it. `flower.server` makes
+`RoundState.on` takes one event and returns the actions that follow from it. `flower.driver` makes
 events of replies and of time, and carries the actions out.
 
     hello    a node that appears is asked which site it is and which plans it approved; if its
@@ -10,7 +10,12 @@ events of replies and of time, and carries the actions out.
     take     an upload is taken into the study, one at a time of each site
     again    a message that was lost is sent anew when its node is there; a site that waits for
              its officer is asked again after a while
-    end      when nobody is left to wait for, or at the deadline
+    end      when nobody is left to wait for, or when the quorum has been in for the grace period,
+             or at the deadline
+
+A round is *closed* to all but the sites that were admitted, or *open*: then every node that says
+which site it is takes part, and nobody is left to wait for when all who are there have answered and
+they are as many as the quorum.
 
 Questions are counted by node, not by site: a node that only says that it is a site cannot keep the
 site itself out.
@@ -18,6 +23,8 @@ site itself out.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from predbayes.flower import ACK, HELLO, UPLOAD, events
@@ -32,6 +39,7 @@ class RoundSettings:
 
     Args:
         deadline_seconds: When the round ends at the latest.
+        grace_seconds: How long to wait for the others once the quorum is in.
         poll_seconds: Between two looks at one message.
         retry_seconds: Time after which a site that waits for an approval is asked again.
         report_seconds: Between two lines of the log.
@@ -43,6 +51,7 @@ class RoundSettings:
     """
 
     deadline_seconds: float = 3600.0
+    grace_seconds: float = math.inf
     poll_seconds: float = 1.0
     retry_seconds: float = 30.0
     report_seconds: float = 10.0
@@ -76,20 +85,27 @@ class RoundState:
     """Everything that a round knows; only `on` changes it.
 
     Args:
-        admitted: The study's sites.
+        admitted: The study's sites; in an open round those that have come.
         settings: How long to wait, and how often to look.
         now: When the round begins.
+        quorum: Sites with which the round is worth ending.
+        open: Whether every site may take part.
+        known: The sites of nodes that need not be asked who they are.
     """
 
     admitted: frozenset[str]
     settings: RoundSettings
     now: float
+    quorum: int = 0
+    open: bool = False
+    known: Mapping[int, str] = field(default_factory=dict)
     sites: dict[str, events.SiteState] = field(default_factory=dict)
     untold: set[int] = field(default_factory=set)  # nodes that have not noted that they may leave
     ended: bool = False
     _nodes: dict[int, _Node] = field(default_factory=dict)
     _fresh: list[int] = field(default_factory=list)  # nodes to greet, the next one last
     _taking: dict[str, int] = field(default_factory=dict)  # node whose upload is being taken
+    _quorum_since: float = math.inf  # when the quorum was in
     _deadline: float = field(init=False)
     _next_look: float = field(init=False)
     _next_report: float = field(init=False)
@@ -102,6 +118,16 @@ class RoundState:
     def left(self) -> float:
         """Seconds to the deadline."""
         return max(0.0, self._deadline - self.now)
+
+    @property
+    def num_in(self) -> int:
+        """Sites that are in."""
+        return sum(state == "in" for state in self.sites.values())
+
+    def members(self) -> dict[int, str]:
+        """Return the sites that are in, by the nodes that speak for them."""
+        sites = {number: node.site for number, node in self._nodes.items() if node.site}
+        return {number: site for number, site in sites.items() if self.sites.get(site) == "in"}
 
     def standing(self) -> dict[str, str]:
         """Return the state of every admitted site."""
@@ -133,10 +159,12 @@ class RoundState:
         self.now = max(self.now, now)
         if self.ended:
             return []
-        in_time = self._all_done()
-        self.ended = in_time or not self.left
-        if self.ended:
-            return [] if in_time else [events.Warn("the deadline has passed")]
+        if self._all_done():
+            self.ended = True
+            return []
+        if (late := self._late()) is not None:
+            self.ended = True
+            return [events.Warn(late)]
         actions: list[events.Action] = list(self._greet())
         if self.now >= self._next_look:
             self._next_look = self.now + self.settings.poll_seconds
@@ -146,15 +174,28 @@ class RoundState:
             actions.append("report")
         return actions
 
+    def _late(self) -> str | None:
+        """Return why nobody is waited for any longer; None if somebody still is."""
+        if not self.left:
+            return "the deadline has passed"
+        if not self.quorum or self.num_in < self.quorum:
+            self._quorum_since = math.inf
+            return None
+        self._quorum_since = min(self._quorum_since, self.now)
+        over = self.now - self._quorum_since >= self.settings.grace_seconds
+        return "the quorum is in, and the grace period has passed" if over else None
+
     def _all_done(self) -> bool:
         """Return whether nobody is left to wait for in this round."""
         if not self.admitted or not all(self.sites.get(s) in _FINAL for s in self.admitted):
             return False
-        open_sites = {site for site in self.admitted if self.sites[site] != "in"}
-        # Somebody else may have answered in the name of a site that is refused.
+        awaited = {site for site in self.admitted if self.sites[site] != "in"}
         unmet = bool(self._fresh) or any(node.greeted for node in self._nodes.values())
-        return not (open_sites and unmet) and not any(
-            node.site in open_sites and not node.spent for node in self._nodes.values()
+        if self.open and (unmet or len(self.admitted) < self.quorum):
+            return False
+        # Somebody else may have answered in the name of a site that is refused.
+        return not (awaited and unmet) and not any(
+            node.site in awaited and not node.spent for node in self._nodes.values()
         )
 
     def _look(self, there: frozenset[int]) -> list[events.Action]:
@@ -164,6 +205,9 @@ class RoundState:
                 if self.sites.get(node.site) == "asked":
                     self.sites[node.site] = "lost"
                 node.site, node.next_hello = None, 0.0
+        for number in sorted(there & self.known.keys() - self._nodes.keys()):
+            self._nodes[number] = _Node(self.known[number], approved=True)
+            self._admit(self.known[number])
         self._fresh = sorted((node for node in there if self._may_greet(node)), reverse=True)
         return [] if self.ended else [*self._ask(), *self._greet()]
 
@@ -208,6 +252,7 @@ class RoundState:
         if node is None or not node.greeted:
             return []
         node.greeted, node.next_hello = False, self.now + self.settings.retry_seconds
+        self._admit(site)
         node.site = site if site in self.admitted else ""
         node.approved = event.approved and bool(node.site)
         if not node.site or self.sites.get(site) not in (None, "lost"):
@@ -216,6 +261,11 @@ class RoundState:
             self.sites[site] = "not approved"
             return [events.Warn(f"{site} has not approved this plan")]
         return self._take(event.node, site) if event.brings else []
+
+    def _admit(self, site: str) -> None:
+        """Let a site that has come take part, if every site may."""
+        if self.open and site:
+            self.admitted |= {site}
 
     def _answer(self, event: events.Answered) -> list[events.Action]:
         """Note what a node said when it was asked for its upload."""

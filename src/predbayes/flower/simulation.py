@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _STUDY, _SITES, _NODE = "study", "sites", "node.json"
 _PATHS = {"site": "site.toml", "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
-_PARTITION = "partition-id"  # Flower's word for the number of a simulated node
+
+PARTITION = "partition-id"
+"""Flower's word for the number of a simulated node."""
 
 
 def lay_out(
@@ -108,15 +110,15 @@ def node_config(own: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
         run: That of the run, heeded only where there is no site: a run never tells a site where
             its data are.
     """
-    if "site" in own or _PARTITION not in own:
+    if "site" in own or PARTITION not in own:
         return dict(own)
     root = str(run.get("simulation", ""))
     if not root:
         raise StudyError("a simulated node needs the run configuration's `simulation`")
-    folder = Path(root) / _SITES / str(own[_PARTITION])
+    folder = Path(root) / _SITES / str(own[PARTITION])
     try:
         found: dict[str, Any] = json.loads((folder / _NODE).read_bytes())
     except (OSError, ValueError) as error:
-        raise StudyError(f"there is no site {own[_PARTITION]} in {root}") from error
+        raise StudyError(f"there is no site {own[PARTITION]} in {root}") from error
     # Normal paths: all sites name one kit, by which it is read once.
     return found | {name: os.path.normpath(folder / found[name]) for name in _PATHS}

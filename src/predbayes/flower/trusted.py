@@ -36,8 +36,8 @@ from predbayes.text import printable
 TRUSTED, SIGNATURE = "trusted-entities.yaml", "signature.json"
 _CONFIG = "pyproject.toml"
 _OURS = {
-    "serverapp predbayes.flower.server_app:app",
-    "clientapp predbayes.flower.client_app:app",
+    "serverapp predbayes.flower.study_server:app",
+    "clientapp predbayes.flower.study_client:app",
     _CONFIG,
     ".info/CONTENT",  # digests of the files
 }

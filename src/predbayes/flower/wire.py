@@ -13,22 +13,25 @@ are encrypted, the sealed file travels as it is, as one array of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import safe_open
 
-from predbayes.errors import UploadError
+from predbayes.errors import PredbayesError, UploadError
 from predbayes.exchange.header import Header, to_metadata
 from predbayes.exchange.sealed import is_sealed
 from predbayes.optional import require
 
+_log = logging.getLogger(__name__)
+
 _ARRAYS, _METADATA, _WORDS, _SEALED = "arrays", "metadata", "words", "sealed"
 
 
-def words(**fields: str | bool) -> Any:
+def words(**fields: str | int) -> Any:
     """Make a record of short values."""
     app = require("flwr.app", "flower")
     return app.RecordDict({_WORDS: app.ConfigRecord(dict(fields))})
@@ -39,7 +42,7 @@ def read_words(content: Any) -> dict[str, Any]:
     return dict((content or {}).get(_WORDS) or {})
 
 
-def upload_record(path: Path, **told: str | bool) -> Any:
+def upload_record(path: Path, **told: str | int) -> Any:
     """Return a signed file as it travels, with further words; the study checks it."""
     app, record = require("flwr.app", "flower"), words(status="upload", **told)
     if is_sealed(path):
@@ -76,3 +79,17 @@ def sealed_content(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes | None:
     if len(arrays) != 1 or array is None or array.dtype != np.uint8 or array.ndim != 1:
         return None
     return array.tobytes()
+
+
+def replying(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Reply with an answer, or with the kind of the error and nothing else of it."""
+
+    def reply(message: Any, context: Any) -> Any:
+        try:
+            content = answer(message, context)
+        except Exception as error:
+            _log.error("%s", error, exc_info=not isinstance(error, PredbayesError))
+            content = words(status="failed", reason=type(error).__name__)
+        return require("flwr.app", "flower").Message(content, reply_to=message)
+
+    return reply

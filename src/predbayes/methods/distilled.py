@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -25,7 +26,7 @@ from predbayes.learning.distill import DISTILLATION, distill, recalibrated
 from predbayes.learning.local import LocalLearner, Network, NetworkPredictor, OptimizerSettings
 from predbayes.learning.training import Rows
 from predbayes.methods.description import describe_pool
-from predbayes.methods.method import Method, require_method
+from predbayes.methods.method import Method, require_method, sends_state
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll
@@ -120,6 +121,14 @@ class Distilled(Generic[T, Total]):
     def with_learner(self, learner: LocalLearner) -> Distilled[T, Total]:
         """Return the same for a site with a learner of its own, where the wrapped method can."""
         return replace(self, method=with_learner(self.method, learner))
+
+    def state_arrays(self, state: DistilledState[T]) -> Mapping[str, Tensor]:
+        """As the wrapped method; the student stays."""
+        return sends_state(self.method).state_arrays(state.teacher)
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> DistilledState[T]:
+        """As the wrapped method."""
+        return DistilledState(sends_state(self.method).state_from(arrays))
 
     def lift(self, state: DistilledState[T], upload: Upload, inputs: Tensor) -> Total:
         """As the wrapped method."""

@@ -27,7 +27,13 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.learning.local import NetworkPredictor
 from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import FromGlobalModel, ModelState, network_of, predict_with
+from predbayes.methods.global_model import (
+    FromGlobalModel,
+    ModelState,
+    network_of,
+    predict_with,
+    weights_of,
+)
 from predbayes.summand import TensorSum
 
 _MIN_VAR = 1e-10  # of weights that hardly move, such as those of a pixel that is always black
@@ -59,7 +65,7 @@ class EPMCMC(FromGlobalModel):
 
     def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The natural coordinates of the Gaussian fitted to the site's samples."""
-        parameters, buffers = upload.samples().vectors()
+        parameters, buffers = weights_of(upload, state).vectors()
         if len(parameters) < 2:
             raise UploadError(
                 f"site {upload.info.site!r} sent one sample, which has no variance; sample more"

@@ -11,6 +11,7 @@ For classification only. Evaluation rows are not used to train anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -81,6 +82,14 @@ class FedKT:
             ).sum(0)
             students.append(self.learner.fit((shared, votes.argmax(-1)), rng=rng).samples[-1:])
         return Upload.of_weights(WeightSamples.concat(students), num_rows=len(x))
+
+    def state_arrays(self, state: FedKTState) -> dict[str, Tensor]:
+        """How many reference rows to label."""
+        return {"num_inputs": torch.tensor(state.num_inputs)}
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> FedKTState:
+        """The state with that number."""
+        return FedKTState(int(arrays["num_inputs"]))
 
     def lift(self, state: FedKTState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's votes on the inputs that may be trained on."""

@@ -38,6 +38,7 @@ from predbayes.methods.global_model import (
     mean_of,
     predict_with,
     row_weighted,
+    weights_of,
 )
 from predbayes.summand import TensorSum
 
@@ -94,7 +95,7 @@ class FedPA(AveragesWeights):
 
     def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's change times its rows."""
-        return row_weighted(upload.samples("delta"), upload.info.num_rows)
+        return row_weighted(weights_of(upload, state, "delta"), upload.info.num_rows)
 
     def finish(
         self,

@@ -9,13 +9,14 @@ Parameters travel as named arrays and are summed as one vector.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from predbayes.errors import TrainingError
+from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner, NetworkPredictor, check_targets
@@ -69,6 +70,14 @@ class FromGlobalModel:
         predictor = self.learner.fit(rows, rng=rng, start=state.weights)
         return Upload.of_weights(predictor.samples[-1:], num_rows=count_rows(rows))
 
+    def state_arrays(self, state: ModelState) -> dict[str, Tensor]:
+        """The global model; a server's optimiser stays at the server."""
+        return state.weights.arrays()
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> ModelState:
+        """The state with that model."""
+        return ModelState(WeightSamples.from_arrays(arrays))
+
 
 @dataclass(frozen=True, slots=True)
 class AveragesWeights(FromGlobalModel):
@@ -76,11 +85,19 @@ class AveragesWeights(FromGlobalModel):
 
     def lift(self, state: ModelState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The site's weights times its rows."""
-        return row_weighted(upload.samples(), upload.info.num_rows)
+        return row_weighted(weights_of(upload, state), upload.info.num_rows)
 
     def model(self, state: ModelState) -> NetworkPredictor:
         """The global model."""
         return network_of(self.learner, state.weights)
+
+
+def weights_of(upload: Upload, state: ModelState, kind: str = "weights") -> WeightSamples:
+    """The weights that a site sent; refused if they are not of the global model's network."""
+    samples = upload.samples(kind)
+    if samples.shapes() != state.weights.shapes():
+        raise UploadError(f"site {upload.info.site!r} sent weights of another network")
+    return samples
 
 
 def row_weighted(samples: WeightSamples, num_rows: int) -> TensorSum:

@@ -8,10 +8,18 @@
 Summands add in place, so a method that `streams` keeps one upload at a time whatever the number
 of sites. Labels of reference rows pass through `init` and `finish` only, never through the
 state: the state may be sent to sites. More rounds repeat the last three.
+
+Over a network a site is sent what `learn` needs of the state, as named arrays, and nothing else:
+
+    state_arrays   at the coordinator   state -> named arrays
+    state_from     at each site         named arrays -> a state to learn from
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -63,6 +71,37 @@ class HasModel(Protocol):
 
     def model(self, state: Any) -> Predictor:
         """What predicts, read off the state after the last round."""
+
+
+@runtime_checkable
+class SendsState(Protocol):
+    """A method that sites on other machines can take part in."""
+
+    def state_arrays(self, state: Any) -> Mapping[str, Tensor]:
+        """Return what `learn` needs of a state; no more of it leaves the coordinator."""
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> Any:
+        """Return a state to learn from, made of what `state_arrays` returned."""
+
+
+def sends_state(method: object) -> SendsState:
+    """Return the method, or refuse it in one line if its state cannot be sent."""
+    if isinstance(method, SendsState):
+        return method
+    raise TrainingError(
+        f"{type(method).__name__} cannot be sent to sites: it lacks state_arrays(state), which "
+        "returns what learn needs as named tensors, and state_from(arrays), which reads them"
+    )
+
+
+def method_digest(method: object) -> str:
+    """SHA-256 of a method with all its settings, the same on every machine.
+
+    Functions, such as one that builds a network, count by their names.
+    """
+    kind = type(method)
+    told = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(method))
+    return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__} {told}".encode()).hexdigest()
 
 
 def require_method(method: object) -> None:

@@ -8,6 +8,7 @@ on the number of sites, and not on how unlike they are.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -75,6 +76,21 @@ class HeadFromMoments:
             )
         moments = Moments.of(features, own, targets, self.num_classes)
         return Upload(UploadInfo(kind="moments", num_rows=len(own)), moments.arrays())
+
+    def state_arrays(self, state: MomentsState) -> dict[str, Tensor]:
+        """What the features are drawn from."""
+        features = state.features
+        return {
+            "sizes": torch.tensor([features.num_inputs, features.num_features]),
+            "scales": torch.tensor(features.scales, dtype=torch.float64),
+            "seed": torch.tensor(features.seed),
+        }
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> MomentsState:
+        """The state with the same features."""
+        num_inputs, num_features = (int(size) for size in arrays["sizes"])
+        scales = tuple(float(scale) for scale in arrays["scales"])
+        return MomentsState(RandomFeatures(num_inputs, num_features, scales, int(arrays["seed"])))
 
     def lift(self, state: MomentsState, upload: Upload, inputs: Tensor) -> Moments:
         """Return the site's sums."""

@@ -15,6 +15,7 @@ the same, the upload is smaller, and any learner will do.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -54,6 +55,8 @@ from predbayes.predictive.families import FAMILIES, Categorical, Predictive
 from predbayes.seeding import split
 
 Send = Literal["weights", "predictions"]
+
+_CONTRAST = "num_contrast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,15 @@ class Pooled:
     def with_learner(self, learner: LocalLearner) -> Pooled:
         """Return the same for a site with a learner of its own."""
         return replace(self, learner=learner)
+
+    def state_arrays(self, state: PoolState) -> dict[str, Tensor]:
+        """The rows that gates are learnt from; the prior stays, which is of labels."""
+        count = state.num_contrast
+        return {} if count is None else {_CONTRAST: torch.tensor(count)}
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> PoolState:
+        """The state with these rows."""
+        return PoolState(num_contrast=int(arrays[_CONTRAST]) if _CONTRAST in arrays else None)
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
         """Return the site's predictives as a summand, whichever way they came."""

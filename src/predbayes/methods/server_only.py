@@ -8,6 +8,7 @@ that model is no merit of the federation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -56,6 +57,14 @@ class ServerOnly:
     ) -> Upload:
         """The number of rows."""
         return Upload(UploadInfo(kind="counts", num_rows=count_rows(rows)), {})
+
+    def state_arrays(self, state: PoolState) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> PoolState:
+        """The state of which sites need nothing."""
+        return PoolState()
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> TensorSum:
         """The number of rows."""

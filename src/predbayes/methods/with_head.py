@@ -8,6 +8,7 @@ pools, alone and in log-linear pools with them, and the labelled rows say how mu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -27,6 +28,8 @@ from predbayes.predictive.families import Predictive
 
 SUMS = "moments"
 """Name of the array beside a site's predictions."""
+
+_POOL, _HEAD = "pool/", "head/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,20 @@ class PooledWithHead:
     def with_learner(self, learner: LocalLearner) -> PooledWithHead:
         """Return the same for a site with a learner of its own."""
         return replace(self, pooled=self.pooled.with_learner(learner))
+
+    def state_arrays(self, state: WithHeadState) -> dict[str, Tensor]:
+        """What sites need of both."""
+        pool = self.pooled.state_arrays(state.pool)
+        head = self.head.state_arrays(state.head)
+        return {_POOL + n: a for n, a in pool.items()} | {_HEAD + n: a for n, a in head.items()}
+
+    def state_from(self, arrays: Mapping[str, Tensor]) -> WithHeadState:
+        """The states of both."""
+        pool, head = (
+            {n.removeprefix(part): a for n, a in arrays.items() if n.startswith(part)}
+            for part in (_POOL, _HEAD)
+        )
+        return WithHeadState(self.pooled.state_from(pool), self.head.state_from(head))
 
     def lift(self, state: WithHeadState, upload: Upload, inputs: Tensor) -> _Both:
         """Return the site in the sums of both halves."""

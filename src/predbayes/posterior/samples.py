@@ -79,6 +79,10 @@ class WeightSamples:
             if shapes != {name: tuple(value.shape[1:]) for name, value in sampled.items()}:
                 raise UploadError("these weights are not of this network: names or shapes differ")
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter and buffer in one sample, by its name in `arrays`."""
+        return {name: tuple(value.shape[1:]) for name, value in self.arrays().items()}
+
     def vectors(self) -> tuple[Tensor, Tensor]:
         """Return parameters (M, P) and buffers (M, B) as vectors in float64, to be averaged."""
         return _flat(self.parameters, len(self)), _flat(self.buffers, len(self))

@@ -15,7 +15,7 @@ from pathlib import Path
 class _InPlaceOfOurs:
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        if name != "predbayes.flower.client_app":
+        if name != "predbayes.flower.study_client":
             return None
         return spec_from_file_location(name, Path(__file__).with_name("malformed_app.py"))
 

@@ -12,6 +12,7 @@ import pytest
 from predbayes.errors import StudyError
 from predbayes.study.coordinator.run_status import RUN_FILE, RunStatus, one_run
 from predbayes.study.coordinator.status import status_of
+from tests.flower.deployment import predbayes
 from tests.study.world import make_world
 
 RUN = RunStatus({"Alpha": "asked", "Beta": "in"}, 12.5)
@@ -31,6 +32,17 @@ def test_a_run_is_seen_while_it_lasts(study):
         assert told["seconds_left"] == 12.5
         assert study.verify() == []
     assert status_of(study).run is None
+
+
+def test_while_a_run_makes_its_result_nobody_is_sent_to_make_one(study):
+    made_by_hand = status_of(study).next
+    with one_run(study.folder):
+        RunStatus({"Alpha": "in", "Beta": "lost"}, 0.0, finishing=True).save(study.folder)
+        assert status_of(study).next == "wait: the run makes the result"
+        told = predbayes("study", "status", "--study", study.folder).stdout
+    assert "a run is under way, its result is being made; not in: Beta (lost)" in told
+    assert "deadline" not in told
+    assert status_of(study).next == made_by_hand
 
 
 def test_a_run_that_was_killed_is_not_seen(study):

@@ -30,6 +30,7 @@ class RunStatus:
 
     sites: Mapping[str, str]  # the state of each admitted site
     seconds_left: float  # to its deadline
+    finishing: bool = False  # its round has ended, and the result is being made
     at: str = field(default_factory=now)
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)

@@ -67,6 +67,7 @@ def status_of(study: StudyRecord) -> Status:
         _result(recorded, study.result(recorded.number), current=recorded is state.current)
         for recorded in state.results
     )
+    run = RunStatus.load(study.folder)
     return Status(
         study=plan.name,
         plan_digest=state.plan_digest,
@@ -77,10 +78,10 @@ def status_of(study: StudyRecord) -> Status:
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
         due=_due(state, plan.rules.retention_days),
-        run=RunStatus.load(study.folder),
+        run=run,
         results=results,
         ledger_digest=state.last,
-        next=_next(len(state.uploads), plan.rules.quorum, results),
+        next=_next(len(state.uploads), plan.rules.quorum, results, run),
     )
 
 
@@ -126,7 +127,11 @@ def _result(recorded: FinishedResult, found: Result, *, current: bool) -> Result
     )
 
 
-def _next(num_in: int, quorum: int, results: tuple[ResultStatus, ...]) -> str:
+def _next(
+    num_in: int, quorum: int, results: tuple[ResultStatus, ...], run: RunStatus | None
+) -> str:
+    if run is not None and run.finishing:
+        return "wait: the run makes the result"
     if num_in < quorum:
         return f"{quorum - num_in} more sites for the quorum of {quorum}: predbayes study add FILE"
     if not results or not results[-1].current:

@@ -1,4 +1,4 @@
-"""The Flower ClientApp of a site: `predbayes.flower.client_app:app`.
+"""The Flower ClientApp of a site: `predbayes.flower.study_client:app`.
 
 Node configuration, the site's own:
 

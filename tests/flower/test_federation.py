@@ -1,0 +1,382 @@
+"""Any method over Flower: the bits of one process, and what becomes of nodes that are lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from flwr.app import Array, Context, Error, Message, RecordDict
+from torch.utils.data import DataLoader, TensorDataset
+
+from predbayes import (
+    Distilled,
+    FedAvg,
+    FedBE,
+    InProcess,
+    Network,
+    SGDLearner,
+    Softmax,
+    Task,
+    load,
+    run,
+)
+from predbayes.errors import DataError, TrainingError, UploadError
+from predbayes.exchange.federation import LeftOut
+from predbayes.flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
+from predbayes.flower.apps import site_name
+from predbayes.flower.task import Question
+from predbayes.flower.wire import words
+from predbayes.methods.method import method_digest
+from predbayes.methods.pooled import Pooled
+from predbayes.predictive.families import Categorical
+from predbayes.seeding import generator
+from tests.contracts.test_methods import (
+    CASES,
+    METHODS,
+    SHORT,
+    STUDENTS,
+    point,
+    predictives,
+    tensors_of,
+    world,
+)
+from tests.flower.double import DoubleGrid
+from tests.flower.nodes import QUICK
+
+
+class Recorded:
+    """A federation, and the digests of what came from it."""
+
+    def __init__(self, federation):
+        self.federation = federation
+        self.digests = []
+
+    def collect(self, task):
+        for upload in self.federation.collect(task):
+            if isinstance(upload, LeftOut):
+                yield upload
+                continue
+            self.digests.append((task.round, upload.info.site, upload.digest()))
+            yield upload
+
+
+def grid_of(method, sites, out):
+    """Nodes of these sites, with the ClientApp of a user."""
+    app = client_app(method, lambda context: sites[context.node_config["site"]])
+    configs = {n: {"site": site, "out": str(out)} for n, site in enumerate(sites, start=11)}
+    return DoubleGrid(app, configs)
+
+
+def over(grid, **options):
+    return FlowerFederation(grid, **{"quorum": 3, "deadline": 60, "pace": QUICK, **options})
+
+
+def num_rounds_of(method):
+    return 1 if isinstance(getattr(method, "method", method), Pooled) else 2
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_every_method_has_the_bits_of_one_process(name, family, tmp_path):
+    """Uploads of every round, the state after the last one, and what it predicts."""
+    method, (sites, reference) = METHODS[name](family), world(family)
+    grid = grid_of(method, sites, tmp_path)
+    flower, alone = Recorded(over(grid)), Recorded(InProcess(sites))
+    rounds = num_rounds_of(method)
+    one, two = (run(method, f, reference, seed=3, num_rounds=rounds).state for f in (flower, alone))
+    assert flower.digests == alone.digests
+    assert len(flower.digests) == rounds * len(sites)
+    for p, q in zip(predictives(one), predictives(two), strict=True):
+        assert torch.equal(p.natural(), q.natural())
+    for a, b in zip(tensors_of(one), tensors_of(two), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.fixture
+def method():
+    return FedAvg(point(Categorical))
+
+
+@pytest.fixture
+def rows():
+    return world(Categorical)
+
+
+@pytest.fixture
+def grid(method, rows, tmp_path):
+    return grid_of(method, rows[0], tmp_path / "out")
+
+
+def digests(method, federation, reference, **options):
+    recorded = Recorded(federation)
+    run(method, recorded, reference, **options)
+    return recorded.digests
+
+
+def count(grid, node, kind=UPLOAD):
+    return grid.asked.count((node, kind))
+
+
+def counted_fits(monkeypatch):
+    """Count how often a site learns."""
+    fits, learn = [], FedAvg.learn
+    monkeypatch.setattr(
+        FedAvg, "learn", lambda *given, **named: fits.append(1) or learn(*given, **named)
+    )
+    return fits
+
+
+class TestRounds:
+    def test_nodes_say_who_they_are_once(self, method, rows, grid):
+        digests(method, over(grid), rows[1], num_rounds=3)
+        for node in grid.configs:
+            assert (count(grid, node, HELLO), count(grid, node)) == (1, 3)
+
+    @pytest.mark.parametrize("code", [3, 5, 8])
+    def test_what_was_lost_is_asked_anew_and_sent_from_the_disk(
+        self, method, rows, grid, code, monkeypatch
+    ):
+        fits, expected = counted_fits(monkeypatch), digests(method, InProcess(rows[0]), rows[1])
+        pull, lost = grid.pull_messages, []
+
+        def losing(message_ids):
+            """The first upload of node 12 is lost on its way, after the node has learnt."""
+            replies = pull(message_ids)
+            if not lost and any(r.content.get("arrays") is not None for r in replies):
+                lost.extend(replies)
+                return [Message(Error(code, "lost"), reply_to=r) for r in replies]
+            return replies
+
+        grid.pull_messages = losing
+        assert digests(method, over(grid), rows[1]) == expected
+        assert lost
+        assert len([kind for _, kind in grid.asked if kind == UPLOAD]) == 4
+        assert len(fits) == 2 * len(rows[0])
+
+    def test_a_new_run_goes_on_with_what_nodes_have_learnt(self, method, rows, grid, monkeypatch):
+        first = digests(method, over(grid), rows[1], num_rounds=2)
+        fits = counted_fits(monkeypatch)
+        assert digests(method, over(grid), rows[1], num_rounds=2) == first
+        assert not fits
+        digests(method, over(grid), rows[1], num_rounds=3)
+        assert len(fits) == len(rows[0])  # the third round alone
+
+    def test_other_rows_another_seed_or_another_method_are_learnt_anew(
+        self, method, rows, grid, monkeypatch
+    ):
+        sites, reference = rows
+        digests(method, over(grid), reference)
+        fits = counted_fits(monkeypatch)
+        sites["site1"] = (sites["site1"][0] + 1, sites["site1"][1])
+        assert digests(method, over(grid), reference) == digests(
+            method, InProcess(sites), reference
+        )
+        assert len(fits) == 1 + len(sites)
+        digests(method, over(grid), reference, seed=1)
+        assert len(fits) == 1 + 2 * len(sites)
+
+    def test_what_was_learnt_for_another_run_is_removed(self, method, rows, grid, tmp_path):
+        for seed in (0, 1):
+            digests(method, over(grid), rows[1], seed=seed, num_rounds=2)
+            kept = sorted(path.parent.parent.name for path in tmp_path.rglob("*.safetensors"))
+            assert kept == sorted(2 * list(rows[0]))
+
+    def test_a_loader_is_read_anew_by_each_run(self, method, rows, tmp_path, monkeypatch):
+        sites, reference = rows
+        loaders = {
+            site: DataLoader(TensorDataset(*pair), batch_size=10) for site, pair in sites.items()
+        }
+        fits, grid = counted_fits(monkeypatch), grid_of(method, loaders, tmp_path)
+        for runs in (1, 2):
+            digests(method, over(grid), reference)
+            assert len(fits) == runs * len(sites)
+
+
+class TestLostNodes:
+    def test_with_the_quorum_in_the_round_ends_after_the_grace_period(self, method, rows, grid):
+        sites, reference = rows
+        grid.faults[12, UPLOAD] = [None] * 9  # it never answers
+        begun = time.monotonic()
+        found = digests(method, over(grid, quorum=2, grace=0.5), reference, num_rounds=2)
+        assert time.monotonic() - begun < 20  # of a deadline of 60
+        others = {site: rows for site, rows in sites.items() if site != "site1"}
+        assert found == digests(method, InProcess(others), reference, num_rounds=2)
+
+    def test_one_that_comes_back_in_the_grace_period_counts(self, method, rows, grid):
+        grid.online = {11, 13}
+        back = threading.Timer(1.0, grid.online.add, [12])
+        back.start()
+        found = digests(method, over(grid, grace=30), rows[1])
+        assert [site for _, site, _ in found] == sorted(rows[0])
+
+    def test_without_the_quorum_the_round_fails_in_one_line(self, method, rows, grid):
+        grid.faults[12, UPLOAD] = [2]  # the client raised
+        line = r"^round 0 ended with 2 of 3 sites of the quorum; not in: site1 \(failed\)$"
+        with pytest.raises(TrainingError, match=line):
+            run(method, over(grid), rows[1])
+
+    def test_the_result_says_who_was_left_out(self, method, rows, grid):
+        grid.faults[12, UPLOAD] = [2]  # the client raised
+        result = run(method, over(grid, quorum=2), rows[1])
+        assert list(result.account.sites) == ["site0", "site2"]
+        assert result.account.left_out == {"site1": "failed"}
+
+    def test_only_named_sites_take_part(self, method, rows, grid):
+        found = digests(method, over(grid, sites=("site0", "site2"), quorum=2), rows[1])
+        assert [site for _, site, _ in found] == ["site0", "site2"]
+        assert not count(grid, 12)
+
+    @pytest.mark.parametrize(
+        "options", [{"quorum": 0}, {"quorum": 3, "sites": ("a", "b")}, {"deadline": 0}]
+    )
+    def test_what_can_never_end_well_is_refused(self, options):
+        with pytest.raises(TrainingError, match=r"quorum must be|deadline and grace"):
+            FlowerFederation(None, **options)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Whole(FedAvg):
+    """A method of somebody's own, with an error that is none of predbayes."""
+
+    def lift(self, state, upload, inputs):
+        for array in upload.arrays.values():
+            assert array.shape[1] in (2, 3, 8), "not a network of mine"
+        return FedAvg.lift(self, state, upload, inputs)
+
+
+class TestAnswers:
+    @pytest.mark.parametrize("word", ["run", "task"])
+    def test_an_answer_to_another_question_is_refused(self, method, rows, grid, word, caplog):
+        grid.altered[12, UPLOAD] = lambda content: content["words"].update({word: "0" * 64})
+        found = digests(method, over(grid, quorum=2), rows[1])
+        assert [site for _, site, _ in found] == ["site0", "site2"]
+        assert "refused: site1: it answers another question" in caplog.text
+
+    def test_an_answer_of_an_earlier_round_is_refused(self, method, rows, grid, caplog):
+        """A node that sends what it has learnt in the first round again and again."""
+        first = []
+
+        def stale(content):
+            first.append(dict(content)) if not first else content.update(first[0])
+
+        grid.altered[12, UPLOAD] = stale
+        found = digests(method, over(grid, quorum=2), rows[1], num_rounds=2)
+        assert [(number, site) for number, site, _ in found if site == "site1"] == [(0, "site1")]
+        assert "refused: site1: it answers another question" in caplog.text
+
+    def test_an_upload_in_anothers_name_is_refused(self, method, rows, grid, caplog):
+        grid.altered[12, UPLOAD] = lambda content: content["metadata"].update(
+            predbayes=content["metadata"]["predbayes"].replace("site1", "site2")
+        )
+        digests(method, over(grid, quorum=2), rows[1])
+        assert "refused: site1: its upload is in the name of another site" in caplog.text
+
+    @pytest.mark.parametrize("own", [FedAvg, FedBE, Whole])
+    def test_one_that_the_method_cannot_take_stops_nobody(self, own, rows, tmp_path, caplog):
+        def narrow(content):
+            arrays = content["arrays"]
+            name = sorted(arrays)[0]
+            arrays[name] = Array(arrays[name].numpy()[:, :2])
+
+        method = own(point(Categorical))
+        grid = grid_of(method, rows[0], tmp_path)
+        grid.altered[12, UPLOAD] = narrow
+        found = digests(method, over(grid, quorum=2), rows[1])
+        assert [site for _, site, _ in found] == ["site0", "site2"]
+        assert "refused: site1: " in caplog.text
+
+    def test_a_node_with_another_method_is_told_apart(self, method, rows, grid, caplog):
+        caplog.set_level("INFO")
+        other = FedAvg(dataclasses.replace(point(Categorical), device="meta"))
+        with pytest.raises(TrainingError, match=r"ended with 0 of 3 sites .* site0 \(failed\)"):
+            run(other, over(grid), rows[1])
+        assert "site0: another method than the coordinator's" in caplog.text
+
+    def test_what_goes_wrong_at_a_site_stays_there(self, method, rows, caplog, tmp_path):
+        caplog.set_level("INFO")
+        sites = dict(rows[0], site1=("Qanary", "Qanary"))
+        found = digests(method, over(grid_of(method, sites, tmp_path), quorum=2), rows[1])
+        assert [site for _, site, _ in found] == ["site0", "site2"]
+        told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.driver"]
+        assert "site1: failed DataError" in told
+        assert not any("Qanary" in line for line in told)
+
+
+class TestMethods:
+    def test_one_whose_state_cannot_be_sent_is_refused_in_one_line(self, rows, grid):
+        class Unsendable:
+            families, streams = frozenset({Categorical}), True
+
+            def init(self, reference, *, rng):
+                return object()
+
+            learn = lift = finish = init
+
+        line = r"^Unsendable cannot be sent to sites: it lacks state_arrays\(state\)[^\n]*$"
+        for method in (Unsendable(), Distilled(Unsendable(), STUDENTS[Categorical])):
+            with pytest.raises(TrainingError, match=line):
+                run(method, over(grid), rows[1])
+        assert not grid.asked
+
+    def test_a_type_that_cannot_travel_is_refused_in_one_line(self):
+        halved = torch.zeros(2, dtype=torch.bfloat16)
+        question = Question("run", 0, 0, "method", {"weights": halved}, torch.zeros(1))
+        with pytest.raises(TrainingError, match=r"^the method's state cannot be sent: [^\n]*$"):
+            question.record()
+
+    def test_digests_tell_settings_apart_and_not_processes(self):
+        one, same = (METHODS["beta"](Categorical) for _ in range(2))
+        assert method_digest(one) == method_digest(same)
+        assert "0x" in repr(one)
+        assert method_digest(one) != method_digest(METHODS["mixture"](Categorical))
+
+    def test_what_is_no_method_is_refused_where_it_is_written(self):
+        with pytest.raises(TrainingError, match="int has no families"):
+            client_app(7, lambda context: None)
+        with pytest.raises(TrainingError, match="FedAvg is a class"):
+            server_app(FedAvg, reference=None)
+
+    def test_a_question_is_read_as_it_was_sent(self, method, rows):
+        state = method.init(rows[1], rng=generator(0))
+        asked = Question.of(Task(method, state, rows[1].inputs, round=2, seed=5), "run")
+        read = Question.read(asked.record())
+        assert (read.run, read.round, read.seed, read.digest) == ("run", 2, 5, asked.digest)
+        with pytest.raises(TrainingError, match="holds no task"):
+            Question.read(words(run="run"))
+
+
+class TestNames:
+    def named(self, **config):
+        return site_name(SimpleNamespace(node_config=config))
+
+    def test_a_node_has_the_name_of_its_configuration_or_its_number(self):
+        assert self.named(site="Basel") == "Basel"
+        assert self.named(**{"partition-id": 3, "num-partitions": 12}) == "site 03"
+
+    def test_one_without_a_name_is_told_how(self):
+        with pytest.raises(DataError, match="--node-config 'site="):
+            self.named()
+        with pytest.raises(UploadError, match="a site's name"):
+            self.named(site="../Basel")
+
+
+def test_a_server_app_runs_a_method_and_saves_its_result(rows, tmp_path, capfd, monkeypatch):
+    network = Network.mlp(2, Softmax(3), hidden=(8,))
+    made = FedAvg(SGDLearner(network, SHORT))
+    grid = grid_of(lambda context: made, rows[0], tmp_path / "out")
+    config = {"num-rounds": 2, "poll-seconds": 0.02, "out": str(tmp_path / "result")}
+    app = server_app(
+        lambda context: made, reference=lambda context: rows[1], quorum=3, deadline=60, seed=7
+    )
+    logger = logging.getLogger("predbayes")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
+    assert "method  FedAvg" in capfd.readouterr().err
+    alone = run(made, InProcess(rows[0]), rows[1], seed=7, num_rounds=2)
+    saved = load(tmp_path / "result")
+    assert torch.equal(saved.predictive.natural(), alone.predictive.natural())
