@@ -52,7 +52,10 @@ _FIT = OptimizerSettings()
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The dataset, and how it is prepared."""
+    """The dataset, and how it is prepared.
+
+    ``name`` may be an import string of a function (`predbayes.experiments.datasets`).
+    """
 
     name: str
     variant: Literal["default", "released", "features"] = "default"
@@ -392,7 +395,9 @@ def _check(experiment: Experiment, known: Sequence[str]) -> None:
             raise ExperimentError(f"axis {axis!r} needs a list of values, not {values!r}")
     for label in experiment.methods:
         for cell in experiment.cells():
-            lookup(experiment.settings(cell, label).data.name)
+            name = experiment.settings(cell, label).data.name
+            if ":" not in name:  # one's own is imported when it is read
+                lookup(name)
         method = experiment.method(experiment.cells()[0], label)
         one_round = ":" not in method.method and method.method not in _SEVERAL_ROUNDS
         if method.num_rounds > 1 and one_round:

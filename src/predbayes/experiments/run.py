@@ -23,10 +23,16 @@ from torch import Tensor
 
 import predbayes
 from predbayes.api.run import run
-from predbayes.data import registry
 from predbayes.errors import DivergedError, ExperimentError, ImproperPoolError, TrainingError
 from predbayes.experiments import scores
-from predbayes.experiments.config import Experiment, MethodSettings, Settings, resolved
+from predbayes.experiments.config import (
+    DataSettings,
+    Experiment,
+    MethodSettings,
+    Settings,
+    resolved,
+)
+from predbayes.experiments.datasets import load_dataset
 from predbayes.experiments.methods import (
     MethodSpec,
     build_learner,
@@ -112,7 +118,7 @@ def describe(entry: MethodSettings, settings: Settings, device: str) -> dict[str
         "method": method,
         "results": versions,
         "device": device,
-        "data-sha256": _data_digest(settings.data.name, settings.data.variant),
+        "data-sha256": _data_digest(settings.data),
     }
 
 
@@ -327,5 +333,5 @@ def _key(config: dict[str, Any], label: str, seed: int) -> str:
 
 
 @cache
-def _data_digest(name: str, variant: str) -> str:
-    return registry.load(name, rng=generator(0), variant=variant).fingerprint.sha256
+def _data_digest(data: DataSettings) -> str:
+    return load_dataset(data, rng=generator(0)).fingerprint.sha256

@@ -23,6 +23,7 @@ import numpy as np
 
 from predbayes.data.registry import DATASETS
 from predbayes.errors import ExperimentError
+from predbayes.experiments.datasets import is_own
 from predbayes.experiments.decode import require_known
 from predbayes.experiments.methods import METHODS
 from predbayes.experiments.records import Record, split_label, without_additions
@@ -236,10 +237,18 @@ def overlap_of(record: Record) -> float:
     """
     if record.config.get("evaluate") == "validation":
         return VALIDATION_FRACTION / (1 - VALIDATION_FRACTION)
-    name = record.data.get("name")
-    if name is None or record.data["variant"] not in DATASETS[name].random_splits:
+    if not _draws_test_rows(record):
         return 0.0
     return float(record.data["num_test"] / record.data["num_train"])
+
+
+def _draws_test_rows(record: Record) -> bool:
+    name = record.data.get("name")
+    if name is None:
+        return False
+    if is_own(name):  # then a seed's rows are others than those that the key is made with
+        return bool(record.data["sha256"] != record.config["data-sha256"])
+    return record.data["variant"] in DATASETS[name].random_splits
 
 
 def _on_validation(records: Sequence[Record]) -> bool:

@@ -14,11 +14,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from predbayes.data import partition, registry
+from predbayes.data import partition
 from predbayes.data.dataset import Dataset
 from predbayes.errors import ExperimentError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.experiments.config import BY_CLASS, PartitionSettings, ReferenceSettings, Settings
+from predbayes.experiments.config import (
+    BY_CLASS,
+    DataSettings,
+    PartitionSettings,
+    ReferenceSettings,
+    Settings,
+)
+from predbayes.experiments.datasets import load_dataset
 from predbayes.seeding import generator
 
 VALIDATION_FRACTION = 0.2
@@ -36,9 +43,7 @@ class World:
 
 def make_world(settings: Settings, seed: int) -> World:
     """Deal a dataset's rows; everything random derives from the seed."""
-    dataset = registry.load(
-        settings.data.name, rng=generator(seed, "split"), variant=settings.data.variant
-    )
+    dataset = load_dataset(settings.data, rng=generator(seed, "split"))
     order = torch.randperm(len(dataset.train_targets), generator=generator(seed, "reference"))
     inputs, targets = dataset.test_inputs, dataset.test_targets
     if settings.evaluate == "validation":
@@ -72,7 +77,7 @@ def _reference(
     labelled, unlabelled = chosen[:num_labels], chosen[num_labels:]
     others = dataset.train_inputs[unlabelled]
     if settings.population:
-        drawn = registry.load(settings.population, rng=rng).train_inputs
+        drawn = load_dataset(DataSettings(settings.population), rng=rng).train_inputs
         if drawn.shape[1:] != others.shape[1:]:
             raise ExperimentError(
                 f"reference.population {settings.population!r} has other inputs than "
