@@ -182,3 +182,30 @@ class TestAResultOfDamagedWords:
         assert len(result.predict(torch.zeros(3, 2))) == 3
         with pytest.raises(pb.DataError, match=r"trained on 2$"):
             self.load(saved, "account").predict(torch.zeros(3, 4))
+
+
+class TestTheModule:
+    def test_of_a_loaded_result_is_its_network(self, tmp_path):
+        sites, reference = world(pb.Categorical)
+        result = pb.run(pb.FedAvg(pb.SGDLearner(Dropping, SHORT)), sites, reference)
+        result.save(tmp_path)
+        module = pb.load(tmp_path, Dropping).module()
+        assert not module.training
+        with torch.no_grad():
+            log_probs = module(reference.inputs).log_softmax(1)
+        assert torch.equal(log_probs, result.predict(reference.inputs).log_probs)
+
+    def test_is_not_one_of_several(self):
+        sites, reference = world(pb.Gaussian)
+        result = pb.run(ensemble(), sites, reference)
+        with pytest.raises(pb.TrainingError, match=r"average of \d+ networks; distil it into one"):
+            result.module()
+
+    def test_is_refused_where_there_is_none(self):
+        sites, reference = world(pb.Categorical)
+        method = pb.Pooled(pb.SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.mixture())
+        with pytest.raises(pb.PoolError, match=r"^Pooled\(BetaPool\) has no network of its own"):
+            pb.run(method, sites, reference).module()
+
+
+Dropping = pb.Network(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 3)), pb.Softmax(3))

@@ -20,13 +20,14 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from pydantic import Field
+from torch import nn
 
 from predbayes.api.scaling import UNSCALED, Scaling
 from predbayes.arrays import as_inputs, num_inputs, require_finite
 from predbayes.errors import DataError, PoolError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.strict import Strict
-from predbayes.learning.local import Predictor
+from predbayes.learning.local import NetworkPredictor, Predictor
 from predbayes.methods.description import describe_pool, pool_of
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll
@@ -88,6 +89,19 @@ class Result(Generic[State]):
             )
         require_finite(given, "row")
         return self.scaling.restored(self.model.predict(self.scaling.scaled(given)))
+
+    def module(self) -> nn.Module:
+        """Return the student, or the method's network, as a torch module that evaluates.
+
+        It takes scaled inputs, and its outputs are those before the temperature; `predict` has both
+        right.
+        """
+        if not isinstance(self.model, NetworkPredictor):
+            raise PoolError(
+                f"{self.account.method} has no network of its own; run "
+                "pb.Distilled(method, student=network)"
+            )
+        return self.model.module()
 
     @property
     def predictive(self) -> Predictive:

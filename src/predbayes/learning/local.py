@@ -218,6 +218,19 @@ class NetworkPredictor:
             return predictive  # to the bit, and with the parts of its variance
         return predictive.from_natural(self.inverse_temperature * predictive.natural())
 
+    def module(self) -> nn.Module:
+        """Return the network as a torch module that evaluates; refuse to choose among samples.
+
+        Its outputs are those before the temperature.
+        """
+        if len(self.samples) > 1:
+            raise TrainingError(
+                f"the model is the average of {len(self.samples)} networks; distil it into one: "
+                "pb.Distilled(method, student=network)"
+            )
+        module = self.network.create(torch.Generator(), self.samples)
+        return module.to(resolve_device(self.device)).eval()
+
 
 @runtime_checkable
 class NetworkLearner(Protocol):
