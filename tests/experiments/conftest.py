@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from predbayes.experiments import run
+
 CONFIG = """
 title = "a small one"
 seeds = 2
@@ -57,7 +59,9 @@ def data_root(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "winequality-red.csv").write_text("\n".join(lines) + "\n")
     monkeypatch.setenv("PREDBAYES_DATA", str(tmp_path / "data"))
-    return tmp_path / "data"
+    run._data_digest.cache_clear()  # of the real table, or of this one
+    yield tmp_path / "data"
+    run._data_digest.cache_clear()
 
 
 @pytest.fixture

@@ -21,6 +21,13 @@ from tests.experiments.test_results import FOLDERS
 RESULTS = Path(__file__).parents[2] / "results"
 DIGITS = 1e-4  # relative; tables show three or four digits, and processors round differently
 
+# Experiments with images whose cheapest cell takes a minute; two others like them always run.
+LONG = {"emnist", "gates-labels", "gates-reference", "gates-sites", "labels", "presets"}
+EXPERIMENTS = [
+    pytest.param(folder.name, marks=[pytest.mark.slow] if folder.name in LONG else [])
+    for folder in FOLDERS
+]
+
 pytestmark = pytest.mark.data
 
 
@@ -44,7 +51,7 @@ def assert_repeated(chosen: list[Record], again: dict[str, Record]) -> None:
         assert again[record.key].error == record.error
 
 
-@pytest.mark.parametrize("name", [folder.name for folder in FOLDERS])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_cheapest_cell_of_every_experiment_repeats(name):
     records = [r for r in records_of(name) if not r.method.endswith("student")]
     records = [r for r in records if not is_outdated(r)]

@@ -165,10 +165,10 @@ def command_line(*arguments):
     return subprocess.run(command, capture_output=True, text=True, env=os.environ)
 
 
-def test_ray_gives_the_same_records(config, tmp_path):
-    here, there = tmp_path / "here", tmp_path / "there"
+def test_ray_gives_the_same_records_and_workers_share_their_fits(config, tmp_path, monkeypatch):
+    here, there, fits = (tmp_path / name for name in ("here", "there", "fits"))
     alone = sweep(load_experiment(str(config)), here)
-    done = command_line("sweep", config, "--workers", 2, "--out", there)
+    done = command_line("sweep", config, "--workers", 2, "--out", there, "--fits", fits)
     assert done.returncode == 0, done.stderr
     fanned = read_records(there / RECORDS_FILE)
     assert scores(fanned) == scores(alone)
@@ -177,6 +177,10 @@ def test_ray_gives_the_same_records(config, tmp_path):
     for record in fanned:
         losses = [np.load(f / LOSSES_FOLDER / f"{record.key}.npy") for f in (here, there)]
         assert np.array_equal(*losses)
+    monkeypatch.setattr(SGHMCLearner, "fit", made_again)
+    experiment = load_experiment(str(config), methods=["mixture"])
+    again = sweep(experiment, tmp_path / "again", fits=fits)
+    assert scores(again) == scores([r for r in fanned if r.method == "mixture"])
 
 
 def test_what_goes_wrong_in_a_worker_is_one_line(config, tmp_path):
@@ -251,17 +255,6 @@ class TestFits:
         experiment = load_experiment(str(config), methods=["mixture"])
         sweep(experiment, tmp_path, seeds=[0], fits=tmp_path / "fits")
         assert list((tmp_path / "fits").iterdir()) == []
-
-    def test_workers_have_the_same_folder(self, config, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        done = command_line("sweep", config, "--workers", 2, "--fits", "fits", "-m", "mixture")
-        assert done.returncode == 0, done.stderr
-        assert len(list((tmp_path / "fits").iterdir())) == 4
-        monkeypatch.setattr(SGHMCLearner, "fit", made_again)
-        experiment = load_experiment(str(config), methods=["mixture"])
-        again = sweep(experiment, tmp_path / "again", fits=tmp_path / "fits")
-        fanned = read_records(tmp_path / "results" / "small" / RECORDS_FILE)
-        assert scores(again) == scores(fanned)
 
     def test_a_folder_that_cannot_be_made_is_one_line(self, config, tmp_path):
         done = command_line(

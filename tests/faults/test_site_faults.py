@@ -29,7 +29,7 @@ LEARNER = "[learner]\nnum_epochs = 1\nmin_steps = 200\nholdout = 0.25\nname = 'a
 
 def test_training_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.crash_train", str(tmp_path), "12"],
+        [sys.executable, "-m", "tests.faults.crash_train", str(tmp_path), "5"],
         cwd=ROOT,
         capture_output=True,
         text=True,
