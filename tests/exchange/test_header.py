@@ -65,7 +65,7 @@ class TestHeader:
             7,
             {},
             entry(dtype=[]),
-            entry(dtype="BF16"),
+            entry(dtype="F8_E4M3"),
             entry(dtype=None),
             entry(shape=4),
             entry(shape=[True]),
