@@ -28,7 +28,7 @@ from predbayes import (
 from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.exchange.federation import LeftOut
 from predbayes.flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
-from predbayes.flower.apps import site_name
+from predbayes.flower.method_client import site_name
 from predbayes.flower.task import Question
 from predbayes.flower.wire import words
 from predbayes.methods.method import method_digest

@@ -2,8 +2,8 @@
 
 Each round sends the method's state to the nodes as arrays, and every node that takes part learns
 and answers with its upload. `flower.driver` asks, and asks again where an answer was lost; a node
-that has learnt already answers from its disk (`flower.apps`). A round ends when all who are there
-have answered, when the quorum has been in for the grace period, or at the deadline.
+that has learnt already answers from its disk (`flower.method_client`). A round ends when all who
+are there have answered, when the quorum has been in for the grace period, or at the deadline.
 
 An upload is checked and put on the disk as soon as it is here. They are handed over when the round
 has ended, one at a time, in the order of the sites' names: sums of floating-point numbers depend on

@@ -11,7 +11,7 @@ another run, another round, another method or other arrays is told apart, whoeve
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ from predbayes.errors import TrainingError
 from predbayes.exchange.federation import Task
 from predbayes.exchange.upload import digest_of
 from predbayes.flower.wire import read_words, words
-from predbayes.methods.method import method_digest, sends_state
+from predbayes.methods.method import method_digest, require_method, sends_state
 from predbayes.optional import require
 
 _STATE, _INPUTS = "state", "inputs"
@@ -94,3 +94,20 @@ def _arrays(tensors: Mapping[str, Tensor], what: str) -> Any:
 
 def _tensors(record: Any) -> dict[str, Tensor]:
     return {str(name): torch.from_numpy(np.array(a.numpy())) for name, a in record.items()}
+
+
+def given(method: Any) -> Callable[[Any], Any]:
+    """Return a function that gives the method; refuse at once what is neither."""
+    if callable(method) and not hasattr(method, "learn"):
+        return _checked(method)
+    require_method(method)
+    return lambda _context: method
+
+
+def _checked(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def made(context: Any) -> Any:
+        method = make(context)
+        require_method(method)
+        return method
+
+    return made

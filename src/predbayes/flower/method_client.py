@@ -1,6 +1,6 @@
-"""A ClientApp and a ServerApp for any method: what a user writes is the method and the rows.
+"""The ClientApp of any method: what a user writes is the method and the site's rows.
 
-At a node, which site it is comes from the node's own configuration, never from a message:
+Which site a node is comes from its own configuration, never from a message:
 
     site    the site's name; a simulated node without one is called by its number
     out     a folder for what it has learnt; by default in Flower's own, `$FLWR_HOME/predbayes`
@@ -9,21 +9,20 @@ What a site has learnt stays in that folder, so that being asked again, also by 
 same method, seed and reference inputs, only sends again. It is kept under a digest of the task and
 of the site's rows; those of a `DataLoader`, which may read other rows the next time, count within
 one run only. What was learnt for another method, seed or reference inputs is removed.
+
+Each message starts a process at a node, so this imports no more than what learns.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import predbayes
-from predbayes.api.run import run
 from predbayes.arrays import as_rows
 from predbayes.errors import DataError
 from predbayes.exchange.federation import learn_at, require_width
@@ -31,18 +30,12 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import digest_of
 from predbayes.files import remove, write_whole
 from predbayes.flower import HELLO, UPLOAD
-from predbayes.flower.bounds import over_network
-from predbayes.flower.federation import FlowerFederation
-from predbayes.flower.round import SIMULATED, RoundSettings
-from predbayes.flower.serving import served, settings_of
 from predbayes.flower.simulation import PARTITION
-from predbayes.flower.task import Question
+from predbayes.flower.task import Question, given
 from predbayes.flower.wire import replying, upload_record, words
-from predbayes.methods.method import method_digest, require_method
+from predbayes.methods.method import method_digest
 from predbayes.optional import require
 from predbayes.study.store.files import RUN_LOCK, locked
-
-_log = logging.getLogger(__name__)
 
 
 def client_app(method: Any, rows: Callable[[Any], Any]) -> Any:
@@ -53,7 +46,7 @@ def client_app(method: Any, rows: Callable[[Any], Any]) -> Any:
         rows: A function of Flower's Context that returns the site's rows: a pair (inputs, targets)
             of tensors, arrays or tables, or a loader.
     """
-    app, method_of = require("flwr.clientapp", "flower").ClientApp(), _given(method)
+    app, method_of = require("flwr.clientapp", "flower").ClientApp(), given(method)
 
     @app.query(HELLO.partition(".")[2])  # type: ignore[untyped-decorator]
     @replying
@@ -71,87 +64,6 @@ def client_app(method: Any, rows: Callable[[Any], Any]) -> Any:
         return upload_record(path, run=question.run, task=question.digest)
 
     return app
-
-
-def server_app(
-    method: Any,
-    *,
-    reference: Any,
-    num_rounds: int = 1,
-    seed: int = 0,
-    quorum: int = 2,
-    deadline: float = 3600.0,
-    grace: float = math.inf,
-    sites: Collection[str] = (),
-    out: str | Path | None = None,
-) -> Any:
-    """Make the ServerApp of a method: runs it over the nodes that are there.
-
-    The run configuration may give num-rounds, seed, quorum, deadline-seconds, grace-seconds,
-    poll-seconds, retry-seconds, report-seconds and out in place of what is given here.
-
-    Args:
-        method: The method, or a function of Flower's Context that returns it.
-        reference: The reference rows, or a function of Flower's Context that returns them.
-        num_rounds: For methods that average weights.
-        seed: Of everything random in the run.
-        quorum: Sites with which a round is worth ending; with fewer it fails.
-        deadline: Seconds after which a round ends at the latest.
-        grace: Seconds for which the others are waited for once the quorum is in.
-        sites: The names of those that may take part; if empty, every node that is there.
-        out: A folder for the result, as `Result.save` writes it.
-    """
-    app, method_of = require("flwr.serverapp", "flower").ServerApp(), _given(method)
-    given: dict[str, Any] = {"num-rounds": num_rounds, "seed": seed, "quorum": quorum}
-    given |= {"deadline-seconds": deadline, "grace-seconds": grace, "out": out or ""}
-
-    @app.main()  # type: ignore[untyped-decorator]
-    def main(grid: Any, context: Any) -> None:
-        config = given | dict(context.run_config)
-        with served(config):
-            result = run(
-                method_of(context),
-                _federation(grid, config, sites),
-                reference(context) if callable(reference) else reference,
-                seed=int(config["seed"]),
-                num_rounds=int(config["num-rounds"]),
-            )
-            for line in result.summary().splitlines():
-                _log.info("%s", line)
-            if config["out"]:
-                result.save(config["out"])
-                _log.info("saved in %s", Path(config["out"]).absolute())
-
-    return app
-
-
-def _federation(grid: Any, config: dict[str, Any], sites: Collection[str]) -> FlowerFederation:
-    pace = settings_of(config, RoundSettings() if over_network(grid) else SIMULATED)
-    return FlowerFederation(
-        grid,
-        quorum=int(config["quorum"]),
-        deadline=pace.deadline_seconds,
-        grace=pace.grace_seconds,
-        sites=sites,
-        pace=pace,
-    )
-
-
-def _given(method: Any) -> Callable[[Any], Any]:
-    """Return a function that gives the method; refuse at once what is neither."""
-    if callable(method) and not hasattr(method, "learn"):
-        return _checked(method)
-    require_method(method)
-    return lambda _context: method
-
-
-def _checked(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def made(context: Any) -> Any:
-        method = make(context)
-        require_method(method)
-        return method
-
-    return made
 
 
 def site_name(context: Any) -> str:

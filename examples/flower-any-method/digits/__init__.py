@@ -1,0 +1,1 @@
+"""Handwritten digits at several sites: any method of predbayes as a Flower app."""
