@@ -7,15 +7,16 @@ settings of the user's, and names of parts that depend on what is drawn.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+P = ParamSpec("P")
+
 _NEED = "study"
 _INK, _QUIET, _GRID, _BAND, _LINE = "#1A1A1A", "#767676", "#DEDEDE", "#D6D6D6", "#0B4F7D"
 _SIZE = 8.5  # points
+_MOST_KEPT = 16  # drawings of one kind
 _LONGEST = 30  # letters of a label
 _FENCE = 6.0  # spreads from the median beyond which a point lies far off
 _WIDE = 5.0  # ratio above which an axis is logarithmic, or leaves out what lies far off
@@ -66,6 +70,23 @@ class Whisker:
     role: Role = "site"
 
 
+def _once(draw: Callable[P, str]) -> Callable[P, str]:
+    """Keep what was drawn: the reports for members and for the public have most figures alike."""
+    kept: dict[str, str] = {}
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **options: P.kwargs) -> str:
+        data = repr((args, options))  # of models and numbers, which says all there is
+        if data not in kept:
+            if len(kept) >= _MOST_KEPT:
+                del kept[next(iter(kept))]
+            kept[data] = draw(*args, **options)
+        return kept[data]
+
+    return drawn
+
+
+@_once
 def whiskers(
     name: str, entries: Sequence[Whisker], axis: str, description: str, *, zero: bool = False
 ) -> str:
@@ -87,6 +108,7 @@ def whiskers(
         return _svg(figure, name, description)
 
 
+@_once
 def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
     """Draw NLL against beta, from the mixture to the product, its lowest point marked."""
     with _drawing(4.6, 2.5) as (figure, (axes,)):
@@ -113,6 +135,7 @@ def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
         return _svg(figure, "curve", description)
 
 
+@_once
 def reliability_diagram(diagram: Reliability) -> str:
     """Draw how often a prediction made with some confidence is right, over the counts of rows."""
     with _drawing(4.6, 4.5, (3.2, 1.0)) as (figure, (upper, lower)):
@@ -123,6 +146,7 @@ def reliability_diagram(diagram: Reliability) -> str:
         return _svg(figure, "reliability", "Reliability diagram: accuracy against confidence")
 
 
+@_once
 def risk_diagram(bins: Sequence[RiskBin], event: str) -> str:
     """Draw how often the event comes at each stated risk, over the counts of rows."""
     with _drawing(4.6, 4.5, (3.2, 1.0)) as (figure, (upper, lower)):
@@ -143,6 +167,7 @@ def risk_diagram(bins: Sequence[RiskBin], event: str) -> str:
         return _svg(figure, "risk", f"Observed share of {event} against the stated risk")
 
 
+@_once
 def decision_curve(
     curve: Sequence[tuple[float, float, float]], thresholds: Sequence[float], event_rate: float
 ) -> str:
@@ -171,6 +196,7 @@ _STROKES = (("-", "o"), ((0, (5, 2)), "s"), ((0, (1.5, 1.5)), "^"))
 """Line and marker of the groups of risk, the lowest first."""
 
 
+@_once
 def survival_curves(curves: Curves, unit: str) -> str:
     """Draw predicted curves of groups of risk as lines, and observed ones as dots."""
     with _drawing(4.6, 3.6) as (figure, (axes,)):
@@ -203,6 +229,7 @@ def survival_curves(curves: Curves, unit: str) -> str:
         return _svg(figure, "survival", "Predicted and observed survival of three groups of risk")
 
 
+@_once
 def brier_over_time(curves: Curves, unit: str) -> str:
     """Draw the Brier score at the end of each interval, beside that of one curve for all."""
     with _drawing(4.6, 2.6) as (figure, (axes,)):
@@ -237,6 +264,7 @@ def _time_axis(unit: str) -> str:
     return f"time ({unit})" if unit else "time"
 
 
+@_once
 def pit(coverage: Coverage) -> str:
     """Draw how many targets lie in each tenth of their predictive; equally many if calibrated."""
     with _drawing(4.0, 2.9) as (figure, (axes,)):
@@ -267,6 +295,7 @@ def pit(coverage: Coverage) -> str:
         return _svg(figure, "pit", "Rows by where the true value lies in its prediction")
 
 
+@_once
 def levels(coverage: Coverage) -> str:
     """Draw the share of targets inside the interval of each level, against the level."""
     with _drawing(4.0, 2.9) as (figure, (axes,)):
