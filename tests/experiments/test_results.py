@@ -64,7 +64,7 @@ def test_settings_that_came_later_leave_the_keys_of_the_records(folder, monkeypa
     experiment = load_experiment(folder.name)
     records = read_records(folder / RECORDS_FILE)
     digests = {tuple(r.config["data"].values()): r.config["data-sha256"] for r in records}
-    monkeypatch.setattr(run, "_data_digest", lambda name, variant: digests[name, variant])
+    monkeypatch.setattr(run, "_data_digest", lambda data: digests[data.name, data.variant])
     planned = {
         (repr(one.cell), label, one.seed): key
         for one in run.plan(experiment, experiment.seeds)

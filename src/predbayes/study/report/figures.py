@@ -76,6 +76,7 @@ def _once(draw: Callable[P, str]) -> Callable[P, str]:
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **options: P.kwargs) -> str:
+        require("matplotlib", _NEED)  # what is kept is no reason to do without
         data = repr((args, options))  # of models and numbers, which says all there is
         if data not in kept:
             if len(kept) >= _MOST_KEPT:
