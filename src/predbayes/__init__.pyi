@@ -23,6 +23,7 @@ from .exchange.upload import Upload as Upload
 from .learning.distill import distill as distill
 from .learning.estimators import SklearnClassifier as SklearnClassifier
 from .learning.estimators import SklearnRegressor as SklearnRegressor
+from .learning.laplace import LastLayerLaplace as LastLayerLaplace
 from .learning.likelihood import FixedNoise as FixedNoise
 from .learning.likelihood import LearnedNoise as LearnedNoise
 from .learning.likelihood import Likelihood as Likelihood

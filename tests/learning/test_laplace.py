@@ -1,0 +1,177 @@
+"""Last-layer Laplace: exact where it must be, and against derivatives where it is not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import predbayes as pb
+from predbayes.errors import TrainingError
+from predbayes.learning.laplace import LastLayer, LastLayerLaplace
+from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
+from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings, SGDLearner
+from predbayes.posterior.samples import WeightSamples
+from predbayes.seeding import split
+
+SETTINGS = OptimizerSettings(optimizer="adam", lr=0.02, num_epochs=30, batch_size=50)
+
+
+def numbers(rng, num_rows=80):
+    inputs = torch.randn(num_rows, 3, generator=rng)
+    noise = 0.5 * torch.randn(num_rows, generator=rng)
+    return inputs, inputs @ torch.tensor([1.0, -0.5, 0.0]) + 0.3 + noise
+
+
+def classes(rng, num_rows=90):
+    inputs = torch.randn(num_rows, 3, generator=rng)
+    return inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0.5).long()
+
+
+def posterior_of(network, rows, rng, **settings):
+    fitted = SGDLearner(network, OptimizerSettings(**settings)).fit(rows, rng=rng)
+    return fitted, LastLayer.of(fitted, rows, 32, rng=rng)
+
+
+def covariance(posterior):
+    scaled = posterior.eigenvectors / (posterior.eigenvalues + posterior.precision)
+    return scaled @ posterior.eigenvectors.T
+
+
+def test_of_a_linear_network_it_is_bayesian_linear_regression(rng):
+    rows = numbers(rng)
+    network = Network(lambda: nn.Linear(3, 1), FixedNoise(0.25, 0.25))
+    _, posterior = posterior_of(network, rows, rng, num_epochs=2)
+    table = nn.functional.pad(rows[0].double(), (0, 1), value=1.0)
+    exact = (table.T @ table / 0.25 + posterior.precision * torch.eye(4)).inverse()
+    torch.testing.assert_close(covariance(posterior), exact, rtol=1e-6, atol=1e-12)
+
+
+def test_evidence_of_a_linear_network_at_its_mode_is_exact(rng):
+    """With one weight as the prior has it most probable, Laplace's integral is no approximation."""
+    inputs, targets = numbers(rng)
+    network = Network(lambda: nn.Linear(3, 1, bias=False), FixedNoise(0.25, 0.25))
+    table, precision = inputs.double(), 2.0
+    mode = torch.linalg.solve(
+        table.T @ table / 0.25 + precision * torch.eye(3), table.T @ targets.double() / 0.25
+    )
+    samples = WeightSamples({"weight": mode.float()[None, None]}, {})
+    fitted = NetworkPredictor(network, samples)
+    posterior = LastLayer.of(fitted, (inputs, targets), 32, rng=rng)
+    marginal = table @ table.T / precision + 0.25 * torch.eye(len(table))
+    exact = torch.distributions.MultivariateNormal(torch.zeros(len(table)).double(), marginal)
+    # Rows enter with their density; the network's float32 weights limit the digits.
+    assert posterior.evidence(precision) == pytest.approx(
+        float(exact.log_prob(targets.double())), abs=1e-3
+    )
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(3), LearnedNoise(), FixedNoise(0.3, 0.3)])
+def test_information_is_the_hessian_of_the_loss(likelihood, rng):
+    """Of these likelihoods the Fisher information in the last layer is the Hessian."""
+    rows = classes(rng) if isinstance(likelihood, Softmax) else numbers(rng)
+    network = Network.mlp(3, likelihood, hidden=(4,))
+    fitted, posterior = posterior_of(network, rows, rng, num_epochs=3)
+    module = network.create(torch.Generator(), fitted.samples).double()
+    layer = dict(module.named_modules())[posterior.name]
+    shape = layer.weight.shape
+
+    def loss(theta):
+        theta = theta.view(shape[0], shape[1] + 1)
+        own = {f"{posterior.name}.weight": theta[:, :-1], f"{posterior.name}.bias": theta[:, -1]}
+        outputs = torch.func.functional_call(module, own, rows[0].double())
+        targets = rows[1] if isinstance(likelihood, Softmax) else rows[1].double()
+        return len(targets) * likelihood.loss(outputs, targets)
+
+    hessian = torch.autograd.functional.hessian(loss, posterior.mean.flatten())
+    found = posterior.eigenvectors * posterior.eigenvalues @ posterior.eigenvectors.T
+    torch.testing.assert_close(found, hessian, rtol=1e-4, atol=1e-4)
+
+
+def test_draws_have_the_posteriors_moments_and_all_else_is_as_fitted(rng):
+    rows, network = classes(rng), Network.mlp(3, Softmax(3), hidden=(2,))
+    fitted, posterior = posterior_of(network, rows, rng, num_epochs=3)
+    drawn = posterior.draw(fitted.samples, 20_000, rng)
+    last = [f"{posterior.name}.{part}" for part in ("weight", "bias")]
+    for name, value in drawn.parameters.items():
+        if name not in last:
+            assert torch.equal(value, fitted.samples.parameters[name].expand_as(value))
+    weight, bias = (drawn.parameters[name].double() for name in last)
+    theta = torch.cat([weight, bias[..., None]], -1).flatten(1)
+    exact = covariance(posterior)
+    std = exact.diag().sqrt()
+    assert float(((theta.mean(0) - posterior.mean.flatten()) / std).abs().max()) < 5 / math.sqrt(
+        20_000
+    )
+    correlations = exact / std / std[:, None]
+    found = theta.T.cov() / std / std[:, None]
+    assert float((found - correlations).abs().max()) < 0.06
+
+
+def test_far_from_its_rows_it_is_less_sure_than_the_plain_fit(rng):
+    rows, network = classes(rng), Network.mlp(3, Softmax(3), hidden=(16,))
+    learner = LastLayerLaplace(SGDLearner(network, SETTINGS), num_samples=30)
+    bayesian = learner.fit(rows, rng=torch.Generator().manual_seed(0))
+    far = 30 * torch.randn(50, 3, generator=rng)
+    plain = learner.member.fit(rows, rng=split(torch.Generator().manual_seed(0), 3)[0])
+    assert float(bayesian.predict(far).entropy().mean()) > 1.5 * float(
+        plain.predict(far).entropy().mean()
+    )
+
+
+def test_the_same_seed_gives_the_same_samples_and_they_are_a_learners(rng):
+    rows, network = classes(rng), Network.mlp(3, Softmax(3), hidden=(4,))
+    learner = LastLayerLaplace(SGDLearner(network, SETTINGS), num_samples=5)
+    one, two = (learner.fit(rows, rng=torch.Generator().manual_seed(3)) for _ in range(2))
+    assert len(one.samples) == 5
+    for name, value in one.samples.arrays().items():
+        assert torch.equal(value, two.samples.arrays()[name])
+    method = pb.Pooled(learner, pb.BetaPool(), send="weights")
+    reference = pb.ReferenceRows.of((rows[0][:30], rows[1][:30]))
+    result = pb.run(method, {"A": rows, "B": rows}, reference)
+    assert result.predictive.moments().shape == (30, 3)
+
+
+def test_of_more_rows_the_posterior_is_narrower(rng):
+    network = Network(lambda: nn.Linear(3, 1), FixedNoise(0.25, 0.25))
+    few, many = (
+        covariance(posterior_of(network, numbers(rng, rows), rng, num_epochs=2)[1]).trace()
+        for rows in (20, 2000)
+    )
+    assert many < few / 20
+
+
+class Added(nn.Module):
+    """Ends with something else than its last linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, inputs):
+        return self.layer(inputs) + 1
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (Network(Added, Softmax(3)), "its outputs are not those of its last one"),
+        (Network(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), Softmax(3)), "ends with nn"),
+        (Network.mlp(3, Softmax(3), hidden=(4000,)), "12,003 weights"),
+    ],
+)
+def test_networks_that_it_cannot_read_are_refused_in_one_line(network, message, rng):
+    learner = LastLayerLaplace(SGDLearner(network, OptimizerSettings(num_epochs=1)))
+    samples = WeightSamples.of(network.create(rng))
+    with pytest.raises(TrainingError, match=message) as refused:
+        LastLayer.of(NetworkPredictor(network, samples), classes(rng), 32, rng=rng)
+    assert "\n" not in str(refused.value)
+    assert learner.num_samples == 10
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(3, balanced=True), LearnedNoise(per_input=True)])
+def test_likelihoods_that_it_does_not_know_are_refused(likelihood):
+    with pytest.raises(TrainingError, match="last-layer Laplace is for"):
+        LastLayerLaplace(SGDLearner(Network.mlp(3, likelihood)))
