@@ -90,6 +90,46 @@ def test_information_is_the_hessian_of_the_loss(likelihood, rng):
     torch.testing.assert_close(found, hessian, rtol=1e-4, atol=1e-4)
 
 
+def sines(num_outputs):
+    """A network whose weights anybody can write down."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, num_outputs))
+    with torch.no_grad():
+        for weights in net.parameters():
+            numbers = torch.arange(1.0, weights.numel() + 1)
+            weights.copy_(numbers.sin().view_as(weights))
+    return net
+
+
+# Of laplace-torch 0.3: last layer, full matrix, prior precision 0.5; variances of the weights and
+# then the biases, and the log marginal likelihood.
+ORACLES = [
+    (
+        Softmax(3),
+        [0.984657, 1.054542, 0.885556, 1.097013, 1.237410, 1.027481, 1.004589, 1.086044, 0.916892]
+        + [1.043607, 1.124872, 1.065554],
+        -93.301964,
+    ),
+    (FixedNoise(0.25, 0.25), [0.100088, 0.114222, 0.053250, 0.137446], -524.871033),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "variances", "evidence"), ORACLES)
+def test_it_is_what_laplace_torch_says(likelihood, variances, evidence, rng):
+    steps = torch.arange(60.0)
+    inputs = torch.stack([(0.7 * steps).sin(), (1.3 * steps).cos()], 1)
+    targets = torch.arange(60) % 3
+    if isinstance(likelihood, FixedNoise):
+        targets = inputs[:, 0] - inputs[:, 1]
+    network = Network(lambda: sines(likelihood.num_outputs), likelihood)
+    fitted = NetworkPredictor(network, WeightSamples.of(sines(likelihood.num_outputs)))
+    posterior = LastLayer.of(fitted, (inputs, targets), 20, rng=rng)
+    vectors, values = posterior.eigenvectors, posterior.eigenvalues + 0.5
+    found = (vectors / values @ vectors.T).diag().view(likelihood.num_outputs, 4)
+    ordered = [*found[:, :3].flatten().tolist(), *found[:, 3].tolist()]
+    assert ordered == pytest.approx(variances, abs=5e-6)
+    assert posterior.evidence(0.5) == pytest.approx(evidence, abs=1e-4)
+
+
 def test_draws_have_the_posteriors_moments_and_all_else_is_as_fitted(rng):
     rows, network = classes(rng), Network.mlp(3, Softmax(3), hidden=(2,))
     fitted, posterior = posterior_of(network, rows, rng, num_epochs=3)
