@@ -236,7 +236,7 @@ class TestFits:
             names = ("alone", "second")
             losses = [tmp_path / name / LOSSES_FOLDER / f"{record.key}.npy" for name in names]
             assert np.array_equal(*map(np.load, losses))
-        with pytest.raises(AssertionError, match="made again"):
+        with pytest.raises(ExperimentError, match="made again"):
             sweep(experiment, tmp_path / "other", seeds=[1], fits=fits)
 
     def test_another_pool_over_the_same_fits_needs_no_training(self, config, tmp_path, monkeypatch):
