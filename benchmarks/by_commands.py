@@ -31,10 +31,12 @@ from predbayes.data.files import data_root
 from predbayes.errors import DataError
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.measures import MEASURES
+from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.scoring import row_values
 from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
+from predbayes.study.site.simple import simple_learners
 from predbayes.study.site.training import SiteRows, fit_site
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
@@ -107,8 +109,6 @@ class Story:
             choices: dict[str, str] = {
                 site.name: comparison(out, site).choice for site in self.sites
             }
-        for name, choice in choices.items():
-            found[name][ADVISED] = found[name][choice]
         return found, choices
 
     def _line(self, splits: Sequence[Split], names: Sequence[str]) -> str:
@@ -157,16 +157,26 @@ def uci(name: str, dataset: str) -> Path:
 
 
 def models_at_home(out: Path, site: Site, table: str) -> Models:
-    """Each model's metrics on the site's rows to come."""
+    """Each model's metrics on the site's rows to come, and those of the one that is advised."""
     at = out / site.folder
     kit = Kit.load(at / "kit")
-    rows = read_site_table(kit.plan, SiteFile.load(at / SITE_FILE), at / table)
+    rows = SiteRows.of(
+        kit.plan, read_site_table(kit.plan, SiteFile.load(at / SITE_FILE), at / table)
+    )
     # The same fit as in `site train`, which keeps no model.
-    _, own = fit_site(kit, site.name, SiteRows.of(kit.plan, rows), site.learner)
+    _, own = fit_site(kit, site.name, rows, site.learner)
     later = SiteRows.of(kit.plan, read_frame(at / f"later-{table}"))
     predictives: dict[str, Predictive] = {"own": own.predict(later.inputs)}
     for name, folder in (("global", "model"), ("adopted", "adopted")):
         predictives[name] = CalibratedModel.load(at / folder).predictive(later.inputs)
+    told = comparison(out, site)
+    if told.choice == "simple":
+        trained = rows[rows.split(kit.plan, site.name)[0]]
+        simple = simple_learners(kit.plan)[told.simple]
+        fitted = simple.fit(trained, rng=generator(kit.plan.seed, "simple", site.name))
+        predictives[ADVISED] = fitted.predict(later.inputs)
+    else:  # half adopted, half own is what was saved as adopted
+        predictives[ADVISED] = predictives["adopted" if told.choice == "half" else told.choice]
     return {name: row_values(kit.plan, p, later.targets) for name, p in predictives.items()}
 
 

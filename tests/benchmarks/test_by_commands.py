@@ -11,6 +11,8 @@ import torch
 
 from benchmarks import regression
 from benchmarks.by_commands import (
+    ADVISED,
+    COMPARISON_FILE,
     comparison,
     example,
     known_secrets,
@@ -191,3 +193,18 @@ def test_four_hospitals_from_nothing_by_commands(tmp_path):
     found = scores([models], [site.name for site in script.ALIKE])
     assert found["global"]["nll"] < 0.48
     assert found["adopted"]["nll"] < 0.48
+    # Whatever is advised is scored, also what is in no folder.
+    first = script.ALIKE[0]
+    path = out / first.folder / "adopted" / COMPARISON_FILE
+    for choice, same in (("half", "adopted"), ("simple", None)):
+        told = comparison(out, first).model_copy(
+            update={"choice": choice, "simple": "logistic-regression"}
+        )
+        path.write_text(told.model_dump_json())
+        again = models_at_home(out, first, "patients.csv")
+        alike = [n for n in ("own", "adopted", "global") if same_rows(again[n], again[ADVISED])]
+        assert alike == ([same] if same else [])
+
+
+def same_rows(one, two):
+    return torch.equal(one["nll"], two["nll"])
