@@ -206,6 +206,7 @@ class PredictiveSum(Generic[P]):
     enters the product as the prior; sums with different priors, rows or terms do not add.
 
     Examples:
+        >>> from predbayes.predictive.families import Categorical
         >>> certain = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
         >>> unsure = Categorical.from_moments(torch.tensor([[0.5, 0.5]]))
         >>> total = PredictiveSum.of(certain).add_(PredictiveSum.of(unsure))

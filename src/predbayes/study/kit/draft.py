@@ -420,7 +420,7 @@ def interval_ends(times: NDArray[np.float64]) -> tuple[float, ...]:
 
     Examples:
         >>> interval_ends(np.arange(1.0, 401.0))
-        (38.0, 77.0, 120.0, 150.0, 190.0, 230.0, 270.0, 300.0, 340.0, 380.0)
+        (39.0, 77.0, 110.0, 150.0, 190.0, 230.0, 270.0, 300.0, 340.0, 380.0)
     """
     num = min(_MAX_INTERVALS, len(times) // _EVENTS_OF_INTERVAL)
     if not num:
