@@ -189,7 +189,8 @@ def learner_version(kind: str, settings: Settings) -> str:
         return results_version(kind)
     version = str(LEARNERS[kind])
     own = ":" in settings.network.kind
-    return f"{version} {results_version(settings.network.kind)}" if own else version
+    # Networks of one's own may have normalisation layers, which version 2 treats otherwise.
+    return f"{version} 2 {results_version(settings.network.kind)}" if own else version
 
 
 def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -> str:

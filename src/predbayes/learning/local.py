@@ -8,7 +8,7 @@ The M networks predict one after the other, and their predictives are averaged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from predbayes.arrays import LoaderRows, as_rows
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint, SamplerProgress, resume
-from predbayes.learning.likelihood import NOISE_PARAMETER, Likelihood, LogOdds, Softmax
+from predbayes.learning.likelihood import Likelihood, LogOdds, Softmax
 from predbayes.learning.nets import cnn, mlp
+from predbayes.learning.norms import norm_parameters, restate, restated, without_prior
 from predbayes.learning.training import (
     Batches,
     Objective,
@@ -304,7 +305,7 @@ class SGHMCLearner:
         batches = self.network.batches(rows, settings.batch_size, self.device)
         model = self.network.create(rng, start).to(resolve_device(self.device))
         sampler = SGHMC(
-            _groups(model),
+            _groups(model, without_prior(model), {"prior_std": math.inf}),
             step_size=settings.step_size,
             num_rows=batches.num_rows,
             friction=settings.friction,
@@ -344,7 +345,8 @@ class SGHMCLearner:
             after_epoch=keep,
             resume=lambda: resume(checkpoint, progress),
         )
-        return NetworkPredictor(self.network, WeightSamples.concat(samples), self.device)
+        kept = restated(WeightSamples.concat(samples), model, batches, rng=rng)
+        return NetworkPredictor(self.network, kept, self.device)
 
     def teller(self) -> Teller:
         """Return the learner of a gate: one cycle, and half the steps."""
@@ -352,12 +354,18 @@ class SGHMCLearner:
         return Teller(learner, by_class=self.network.has_classes)
 
 
-def _groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Weights under the prior, and the likelihood's noise, which is no weight, without one."""
-    weights = [p for name, p in model.named_parameters() if name != NOISE_PARAMETER]
-    noise = [p for name, p in model.named_parameters() if name == NOISE_PARAMETER]
-    free = [{"params": noise, "prior_std": math.inf}] if noise else []
-    return [{"params": weights}, *free]
+def _groups(
+    model: nn.Module, free: Collection[str], without: dict[str, float]
+) -> list[dict[str, Any]]:
+    """Weights, and apart from them, if there are any, parameters that no prior pulls to 0."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not named:
+        raise TrainingError(
+            "the network has nothing to learn: every parameter has requires_grad=False"
+        )
+    weights = [p for name, p in named if name not in free]
+    others = [p for name, p in named if name in free]
+    return [{"params": weights}, *([{"params": others, **without}] if others else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,13 +401,13 @@ class OptimizerSettings:
         return replace(self, num_epochs=num_epochs, min_steps=self.min_steps // 2)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser over a model's parameters."""
+        """The optimiser over a model's parameters; those of normalisations do not decay."""
+        free = norm_parameters(model) if self.weight_decay else ()
+        groups = _groups(model, free, {"weight_decay": 0.0})
         if self.optimizer == "adam":
-            return torch.optim.Adam(
-                model.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=True
-            )
+            return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
         return torch.optim.SGD(
-            model.parameters(),
+            groups,
             lr=self.lr,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
@@ -434,6 +442,7 @@ class OptimizerSettings:
             before_step=None if self.decay == "none" else decay,
             after_backward=after_backward,
         )
+        restate(model, batches, rng=rng)
 
 
 @dataclass(frozen=True, slots=True)

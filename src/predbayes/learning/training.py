@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from predbayes.arrays import LoaderRows, as_rows
 from predbayes.errors import DataError, DivergedError, TrainingError
+from predbayes.learning.norms import set_training
 from predbayes.progress import Event, heard, tell
 from predbayes.seeding import isolated
 
@@ -194,7 +195,7 @@ def train(
         resume: Puts model, optimiser and generators where an earlier run left them, and returns the
             number of epochs that were done.
     """
-    model.train()
+    set_training(model)
     parameters = list(model.parameters())
     loss = torch.zeros(())
     told = heard()

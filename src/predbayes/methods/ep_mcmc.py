@@ -24,8 +24,8 @@ from torch import Tensor
 from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.learning.local import NetworkPredictor
+from predbayes.learning.norms import without_prior
 from predbayes.learning.training import Rows, count_rows
 from predbayes.methods.global_model import (
     FromGlobalModel,
@@ -99,10 +99,11 @@ class EPMCMC(FromGlobalModel):
         return network_of(self.learner, state.drawn or state.weights)
 
     def _prior_prec(self, state: ModelState) -> Tensor:
-        """The prior's precision of each parameter; the learnt noise is no weight and has none."""
+        """The prior's precision of each parameter; what is no weight has none."""
         weights = state.weights
+        free = without_prior(self.learner.network.create(torch.Generator()))
         ones = {
-            name: torch.full_like(value, float(name != NOISE_PARAMETER))
+            name: torch.full_like(value, float(name not in free))
             for name, value in weights.parameters.items()
         }
         return replace(weights, parameters=ones).vectors()[0][-1] / self.prior_std**2
