@@ -168,6 +168,19 @@ class Deployment:
         for pid in pids[1:]:
             _kill(pid)
 
+    def supervise(self, name: str, config: Mapping[str, Any], run: Process) -> None:
+        """Start a node again and again, while the SuperLink takes the old one for alive still."""
+        while run.popen.poll() is None:
+            if name not in self.nodes or self.nodes[name].popen.poll() is not None:
+                self.start_node(name, config)
+            time.sleep(5)
+
+    def kill_server_app(self) -> None:
+        """As `kill -9` of the run itself; the SuperLink and its nodes stay."""
+        for pid in _marked(self.mark):
+            if "flwr-serverapp" in _command(pid):
+                _kill(pid)
+
     def signal_node(self, name: str, number: signal.Signals, program: str = "") -> int:
         """Signal a node's processes, or those of a program; how many there were."""
         pid = self.nodes[name].popen.pid

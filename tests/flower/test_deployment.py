@@ -62,14 +62,6 @@ def start_nodes(deployment, nodes):
         deployment.start_node(name, config)
 
 
-def supervise(deployment, name, config, run):
-    """Start a node again and again, while the SuperLink takes the old one for alive still."""
-    while run.popen.poll() is None:
-        if name not in deployment.nodes or deployment.nodes[name].popen.poll() is not None:
-            deployment.start_node(name, config)
-        time.sleep(5)
-
-
 def by_file(world, nodes, folder):
     """The same study without Flower, each site trained anew."""
     study = Study.init(folder / "study", world.kit.folder, world.labels_path)
@@ -228,7 +220,7 @@ def test_of_two_nodes_killed_in_training_the_one_that_comes_back_counts(tmp_path
     for site in ("Delta", "Epsilon"):
         until(lambda site=site: in_training(nodes[site]), ENDED, f"{site} trains", run)
         deployment.kill_node(site)
-    supervise(deployment, "Delta", nodes["Delta"], run)
+    deployment.supervise("Delta", nodes["Delta"], run)
     assert run.wait(ENDED) == 0
     assert sorted(study.state().uploads) == ["Alpha", "Beta", "Delta", "Gamma"]
     assert len(study.state().results[-1].uploads) == 4

@@ -1,0 +1,1 @@
+"""Images at several sites, as a Flower app."""
