@@ -23,6 +23,7 @@ NAMES = (
     "membership",
     "nothing",
     "regression",
+    "resnet",
     "sampler",
     "screening",
     "streaming",

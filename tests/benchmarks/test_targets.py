@@ -43,6 +43,13 @@ def test_memory_is_flat_and_folding_fast(tmp_path):
     assert result["throughput_ratio"] >= 0.5
 
 
+def test_a_resnet_18_fits_into_two_gigabytes(tmp_path):
+    for name, found in figures("resnet", tmp_path).items():
+        assert found["parameters"] == 11_181_642
+        assert found["as_read"]
+        assert found["peak_bytes"] < 2e9, name
+
+
 def test_a_thousand_sites_over_flower_cost_little_more_than_their_bytes(tmp_path):
     result = figures("flower", tmp_path)
     assert result["clients"] == 1000

@@ -43,6 +43,13 @@ def problem(kind):
             norm = torch.nn.BatchNorm1d(8)
             return torch.nn.Sequential(torch.nn.Linear(3, 8), norm, torch.nn.Linear(8, 2))
 
+    elif kind == "frozen":
+
+        def build():
+            net = mlp(3, 2, (8,))
+            net[1].requires_grad_(False)
+            return net
+
     else:
 
         def build():
@@ -51,7 +58,7 @@ def problem(kind):
     return Network(build, Softmax(2)), (inputs, (inputs[:, 0] > 0).long())
 
 
-@pytest.mark.parametrize("kind", ["classes", "regression", "dropout", "batch norm"])
+@pytest.mark.parametrize("kind", ["classes", "regression", "dropout", "batch norm", "frozen"])
 @pytest.mark.parametrize("epoch", [1, 6, 7, 11])
 def test_it_goes_on_to_the_same_bits(kind, epoch, tmp_path):
     network, rows = problem(kind)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from predbayes.errors import UploadError
+from predbayes.errors import TrainingError, UploadError
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator, isolated
 
@@ -70,6 +70,90 @@ def test_weights_go_back_into_a_network(samples):
 
 def test_a_slice_keeps_the_last(samples):
     assert_equal(samples[-1:], WeightSamples.of(network(2)))
+
+
+def half_frozen(seed: int, backbone: int = 0) -> nn.Module:
+    with isolated(generator(backbone)):
+        body = nn.Linear(30, 40).requires_grad_(False)
+    with isolated(generator(seed)):
+        return nn.Sequential(body, nn.Linear(40, 2))
+
+
+def bytes_of(samples: WeightSamples) -> int:
+    return sum(array.nbytes for array in samples.arrays().values())
+
+
+class TestWhatAllSamplesShare:
+    @pytest.fixture
+    def shared(self) -> WeightSamples:
+        return WeightSamples.concat([WeightSamples.of(half_frozen(seed)) for seed in range(6)])
+
+    def test_frozen_parameters_are_held_and_stored_once(self, shared, tmp_path):
+        frozen, learnt = 4 * (30 * 40 + 40), 4 * (40 * 2 + 2)
+        assert bytes_of(shared) == frozen + 6 * learnt
+        assert shared.parameters["0.weight"].untyped_storage().nbytes() == 4 * 30 * 40
+        shared.save(tmp_path / "w.safetensors")
+        assert (tmp_path / "w.safetensors").stat().st_size < frozen + 6 * learnt + 600
+
+    def test_they_are_there_in_every_sample(self, shared, tmp_path):
+        shared.save(tmp_path / "w.safetensors")
+        for samples in (shared, WeightSamples.load(tmp_path / "w.safetensors")):
+            assert len(samples) == 6
+            for index in range(6):
+                module = half_frozen(9, backbone=9)
+                samples.load_into(module, index)
+                assert_equal(WeightSamples.of(module), WeightSamples.of(half_frozen(index)))
+            assert samples.vectors()[0].shape == (6, 30 * 40 + 40 + 40 * 2 + 2)
+            assert samples.shapes()["parameter/0.weight"] == (40, 30)
+
+    def test_backbones_that_differ_are_kept_apart(self):
+        both = [WeightSamples.of(half_frozen(0, backbone=seed)) for seed in range(2)]
+        joined = WeightSamples.concat(both)
+        assert bytes_of(joined) == 2 * bytes_of(both[0])
+        assert torch.equal(joined.parameters["0.bias"][1], both[1].parameters["0.bias"][0])
+
+    def test_weights_that_only_happen_to_be_equal_are_not_shared(self):
+        twice = WeightSamples.concat([WeightSamples.of(network()) for _ in range(2)])
+        assert {len(array) for array in twice.arrays().values()} == {2}
+
+    def test_few_numbers_cannot_stand_for_any_number_of_networks(self):
+        arrays = {"parameter/a": torch.zeros(1001), "parameter/b": torch.zeros(1, 50, 50)}
+        with pytest.raises(UploadError, match="more than 1,000 weight samples cannot share"):
+            WeightSamples.from_arrays(arrays)
+
+
+class TestOnDisk:
+    """Samples that are large together lie in a file; nobody notices but by their memory."""
+
+    @pytest.fixture(autouse=True)
+    def _all_large(self, monkeypatch):
+        monkeypatch.setattr("predbayes.posterior.scratch.IN_MEMORY_BYTES", 0)
+
+    def test_they_are_the_same_samples(self, samples, monkeypatch, tmp_path):
+        ones = [WeightSamples.of(network(seed)) for seed in range(3)]
+        assert_equal(WeightSamples.concat(ones), samples)
+        monkeypatch.setattr("predbayes.posterior.scratch.IN_MEMORY_BYTES", 10**9)
+        assert_equal(WeightSamples.concat(ones), samples)
+        samples.save(tmp_path / "w.safetensors")
+        assert_equal(WeightSamples.load(tmp_path / "w.safetensors"), samples)
+        module = network(9)
+        samples.load_into(module, 1)
+        assert_equal(WeightSamples.of(module), samples[1:2])
+
+    def test_their_file_has_no_name_and_outlives_no_process(self, monkeypatch, tmp_path):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        samples = WeightSamples.concat([WeightSamples.of(network(seed)) for seed in range(3)])
+        assert not list(tmp_path.iterdir())
+        assert samples.parameters["0.weight"].abs().sum() > 0
+
+    def test_a_full_disk_is_one_line_before_anything_is_lost(self, monkeypatch):
+        monkeypatch.setattr("os.posix_fallocate", full_disk)
+        with pytest.raises(TrainingError, match=r"^there is no room for [^\n]* set TMPDIR [^\n]*$"):
+            WeightSamples.concat([WeightSamples.of(network())])
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 class TestErrors:

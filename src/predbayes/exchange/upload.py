@@ -1,6 +1,7 @@
 """What a site sends: named arrays and a little metadata, the same on disk and on any wire.
 
-    weights       posterior samples: `parameter/NAME` and `buffer/NAME`, each (M, ...)
+    weights       posterior samples: `parameter/NAME` and `buffer/NAME`, each (M, ...), or (1, ...)
+                  where all samples share it, as weights of a frozen backbone
     delta         a change of the global weights, in the same arrays with M = 1
     predictions   on the reference inputs: `log_probs` (R, C), or `mean`, `epistemic_var` and
                   `noise_var` (R,)
@@ -45,6 +46,7 @@ from predbayes.exchange.header import (
 )
 from predbayes.exchange.signing import SigningKey
 from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.scratch import let_go
 from predbayes.predictive.families import (
     LOG_PROB_CEILING,
     LOG_PROB_FLOOR,
@@ -72,6 +74,7 @@ class Upload:
             if array.is_floating_point() and not bool(array.isfinite().all()):
                 what = f"array {printable(name)!r} of site {self.info.site!r}"
                 raise UploadError(f"{what} is not finite")
+            let_go()
 
     @classmethod
     def of_weights(
@@ -207,7 +210,8 @@ def digest_of(text: str, arrays: Mapping[str, Tensor]) -> str:
     for name in sorted(arrays):
         array = arrays[name].cpu().contiguous()
         content.update(f"\n{name} {array.dtype} {tuple(array.shape)}\n".encode())
-        content.update(array.reshape(-1).view(torch.uint8).numpy().tobytes())
+        content.update(array.reshape(-1).view(torch.uint8).numpy().data)
+        let_go()
     return content.hexdigest()
 
 

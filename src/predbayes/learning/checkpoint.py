@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from predbayes.errors import PredbayesError, TrainingError
 from predbayes.files import write_whole
-from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.samples import SampleStack, WeightSamples, frozen_in
 from predbayes.posterior.sghmc import SGHMC
 
 _LEAST_RATIO = 20  # of the time between two writes to the time of one
@@ -77,15 +77,15 @@ class SamplerProgress:
 
     model: torch.nn.Module
     sampler: SGHMC
-    samples: list[WeightSamples]
+    samples: SampleStack
     rng: torch.Generator
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that the next step depends on."""
         found = {_WEIGHTS + name: value for name, value in self._weights().items()}
         found |= {_MOMENTUM + name: value for name, value in self._momenta().items()}
-        if self.samples:
-            arrays = WeightSamples.concat(self.samples).arrays()
+        if len(self.samples):
+            arrays = self.samples.taken().arrays()
             found |= {_SAMPLE + name: value for name, value in arrays.items()}
         found[_GENERATOR] = self.rng.get_state()
         found[_GLOBAL] = torch.get_rng_state()
@@ -107,8 +107,8 @@ class SamplerProgress:
                     self.sampler.state[parameter]["momentum"] = buffer.copy_(momentum)
         arrays = {n.removeprefix(_SAMPLE): v for n, v in kept.items() if n.startswith(_SAMPLE)}
         if arrays:
-            both = WeightSamples.from_arrays(arrays)
-            self.samples[:] = [both[index : index + 1] for index in range(len(both))]
+            taken = WeightSamples.from_arrays(arrays)
+            self.samples.add(replace(taken, frozen=frozen_in(self.model)))
         if _NOISE in kept:
             self.sampler.restore_noise(next(self.model.parameters()).device, kept[_NOISE])
         self.rng.set_state(kept[_GENERATOR])

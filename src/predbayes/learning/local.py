@@ -31,7 +31,7 @@ from predbayes.learning.training import (
     train,
 )
 from predbayes.posterior.cyclical import SamplerSettings, enough_epochs
-from predbayes.posterior.samples import WeightSamples
+from predbayes.posterior.samples import SampleStack, WeightSamples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.seeding import isolated, split
@@ -316,7 +316,7 @@ class SGHMCLearner:
         schedule = settings.schedule(num_epochs * len(batches))
         temperature = settings.temperature_for(batches.num_rows)
         wanted = set(schedule.snapshot_steps()[-settings.max_samples :])
-        samples: list[WeightSamples] = []
+        samples = SampleStack(len(wanted))
 
         def follow_schedule(step: int) -> None:
             for group in sampler.param_groups:
@@ -325,7 +325,7 @@ class SGHMCLearner:
 
         def snapshot(step: int) -> None:
             if step in wanted:
-                samples.append(WeightSamples.of(model))
+                samples.add(WeightSamples.of(model))
 
         progress = SamplerProgress(model, sampler, samples, rng)
 
@@ -345,7 +345,7 @@ class SGHMCLearner:
             after_epoch=keep,
             resume=lambda: resume(checkpoint, progress),
         )
-        kept = restated(WeightSamples.concat(samples), model, batches, rng=rng)
+        kept = restated(samples.taken(), model, batches, rng=rng)
         return NetworkPredictor(self.network, kept, self.device)
 
     def teller(self) -> Teller:
@@ -503,9 +503,13 @@ class DeepEnsemble:
         """Fit every member with randomness of its own."""
         if self.size < 1:
             raise TrainingError(f"an ensemble needs at least one member, not {self.size}")
-        members = [self.member.fit(rows, rng=own, start=start) for own in split(rng, self.size)]
-        samples = WeightSamples.concat([member.samples for member in members])
-        return NetworkPredictor(self.network, samples, self.device)
+        stack: SampleStack | None = None
+        for own in split(rng, self.size):
+            fitted = self.member.fit(rows, rng=own, start=start).samples
+            stack = stack or SampleStack(self.size * len(fitted))
+            stack.add(fitted)
+        assert stack is not None
+        return NetworkPredictor(self.network, stack.taken(), self.device)
 
     def teller(self) -> Teller:
         """Return the learner of a gate."""

@@ -2,6 +2,9 @@
 
 M samples of a tensor of shape S are one tensor of shape (M, *S), as safetensors stores it. A point
 estimate is M = 1. Nothing is pickled: a file from a stranger holds numbers and cannot run code.
+
+What is the same in all samples by construction, as the weights of a frozen backbone, is held once,
+with a stride of 0 along the first axis, and stored and sent once, as (1, *S).
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from predbayes.errors import UploadError
+from predbayes.posterior.scratch import let_go, room
 
 _PARAMETER, _BUFFER = "parameter/", "buffer/"
+_MOST_SHARING = 1_000  # samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class WeightSamples:
 
     parameters: Mapping[str, Tensor]  # each (M, ...)
     buffers: Mapping[str, Tensor]  # each (M, ...)
+    frozen: frozenset[str] = frozenset()  # parameters that were not learnt, where that is known
 
     def __post_init__(self) -> None:
         tensors = [*self.parameters.values(), *self.buffers.values()]
@@ -39,6 +45,7 @@ class WeightSamples:
         return WeightSamples(
             {name: value[index] for name, value in self.parameters.items()},
             {name: value[index] for name, value in self.buffers.items()},
+            self.frozen,
         )
 
     @classmethod
@@ -47,18 +54,16 @@ class WeightSamples:
         return cls(
             {name: _copy(value) for name, value in module.named_parameters()},
             {name: _copy(value) for name, value in module.named_buffers()},
+            frozen_in(module),
         )
 
     @classmethod
     def concat(cls, samples: Sequence[WeightSamples]) -> WeightSamples:
         """Concatenate samples of one network."""
-        if len({(frozenset(s.parameters), frozenset(s.buffers)) for s in samples}) != 1:
-            raise UploadError("cannot join samples of different networks")
-        first = samples[0]
-        return cls(
-            {name: torch.cat([s.parameters[name] for s in samples]) for name in first.parameters},
-            {name: torch.cat([s.buffers[name] for s in samples]) for name in first.buffers},
-        )
+        stack = SampleStack(sum(map(len, samples)))
+        for one in samples:
+            stack.add(one)
+        return stack.taken()
 
     def load_into(self, module: nn.Module, index: int = -1) -> None:
         """Set a module's weights to one of the samples."""
@@ -67,6 +72,7 @@ class WeightSamples:
         with torch.no_grad():
             for name, value in (*module.named_parameters(), *module.named_buffers()):
                 value.copy_(source[name][index])
+        let_go()
 
     def require_of(self, module: nn.Module) -> None:
         """Refuse samples whose names or shapes are not those of this module."""
@@ -93,9 +99,8 @@ class WeightSamples:
         return WeightSamples(_unflat(parameters, self.parameters), _unflat(shared, self.buffers))
 
     def arrays(self) -> dict[str, Tensor]:
-        """Return named arrays, the same on disk and on the wire."""
-        parameters = {_PARAMETER + name: value for name, value in self.parameters.items()}
-        return parameters | {_BUFFER + name: value for name, value in self.buffers.items()}
+        """Return named arrays, the same on disk and on the wire; what all samples share once."""
+        return {name: _once(value) for name, value in _named(self).items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> WeightSamples:
@@ -103,7 +108,12 @@ class WeightSamples:
         stray = [name for name in arrays if not name.startswith((_PARAMETER, _BUFFER))]
         if stray:
             raise UploadError(f"array {stray[0]!r} is neither a parameter nor a buffer")
-        return cls(_with_prefix(arrays, _PARAMETER), _with_prefix(arrays, _BUFFER))
+        num = max((len(value) for value in arrays.values() if value.ndim), default=0)
+        every = {name: _for_all(value, num) for name, value in arrays.items()}
+        # Small arrays could stand for any number of large networks, which somebody must run.
+        if num > _MOST_SHARING and any(_once(value) is not value for value in every.values()):
+            raise UploadError(f"more than {_MOST_SHARING:,} weight samples cannot share weights")
+        return cls(_with_prefix(every, _PARAMETER), _with_prefix(every, _BUFFER))
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file."""
@@ -118,6 +128,67 @@ class WeightSamples:
             raise UploadError(f"there is no file {path}") from None
         except SafetensorError as error:
             raise UploadError(f"{Path(path).name} is not a safetensors file: {error}") from error
+
+
+class SampleStack:
+    """Samples as they are taken, in room for all of them; of a large network on the disk."""
+
+    def __init__(self, num: int) -> None:
+        self._num = num
+        self._taken = 0
+        self._frozen: frozenset[str] = frozenset()
+        self._room: dict[str, Tensor] = {}
+
+    def __len__(self) -> int:
+        return self._taken
+
+    def add(self, samples: WeightSamples) -> None:
+        """Take samples; of one network all of them."""
+        arrays = _named(samples)
+        if not self._room:
+            self._frozen = samples.frozen
+            self._room = room({name: value[0] for name, value in arrays.items()}, self._num)
+        if {n: v.shape[1:] for n, v in arrays.items()} != {
+            n: v.shape[1:] for n, v in self._room.items()
+        }:
+            raise UploadError("cannot join samples of different networks")
+        end = self._taken + len(samples)
+        for name, value in arrays.items():
+            self._room[name][self._taken : end].copy_(value)
+        self._taken = end
+        let_go()
+
+    def taken(self) -> WeightSamples:
+        """Return what was taken so far."""
+        found = {name: value[: self._taken] for name, value in self._room.items()}
+        # A frozen parameter that every build draws anew differs between members of an ensemble.
+        same = {_PARAMETER + name for name in self._frozen if _all_same(found[_PARAMETER + name])}
+        every = {n: _for_all(v[:1].clone(), len(v)) if n in same else v for n, v in found.items()}
+        parameters, buffers = (_with_prefix(every, prefix) for prefix in (_PARAMETER, _BUFFER))
+        return WeightSamples(parameters, buffers, self._frozen)
+
+
+def frozen_in(module: nn.Module) -> frozenset[str]:
+    """Return the names of parameters that are not learnt."""
+    return frozenset(name for name, value in module.named_parameters() if not value.requires_grad)
+
+
+def _named(samples: WeightSamples) -> dict[str, Tensor]:
+    """All tensors, each (M, ...), by the names of `arrays`."""
+    parameters = {_PARAMETER + name: value for name, value in samples.parameters.items()}
+    return parameters | {_BUFFER + name: value for name, value in samples.buffers.items()}
+
+
+def _once(value: Tensor) -> Tensor:
+    return value[:1] if len(value) > 1 and value.stride(0) == 0 else value
+
+
+def _for_all(value: Tensor, num: int) -> Tensor:
+    return value.expand(num, *value.shape[1:]) if value.shape[:1] == (1,) else value
+
+
+def _all_same(values: Tensor) -> bool:
+    return all(torch.equal(value, values[0]) for value in values[1:])
 
 
 def _copy(value: Tensor) -> Tensor:
