@@ -201,8 +201,13 @@ class TestIdentityOfFits:
         same, set_ = self.identity(config), self.identity(config, "sampler.step-floor=0.2")
         settings = load_experiment(str(config)).settings({}, "beta")
         told = methods_module._Told(settings.sampler)
-        assert f"{told}, step_floor=0.0)".replace("), ", ", ") == repr(settings.sampler)
+        young = "step_floor=0.0, warmup=0.0, clip_norm=0.0, autocast=False"
+        assert f"{told}, {young})".replace("), ", ", ") == repr(settings.sampler)
         assert same != set_
+        both = methods_module._Told(methods_module.learner_settings("ensemble", settings))
+        assert repr(both) == repr((settings.optimizer, settings.ensemble)).replace(
+            ", warmup=0.0, clip_norm=0.0, autocast=False", ""
+        )
 
     def test_networks_of_ones_own_are_covered(self, config, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)

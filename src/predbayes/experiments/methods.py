@@ -214,7 +214,7 @@ def fit_identity(kind: str, settings: Settings, dataset: Dataset, device: str) -
 
 
 # Settings that are younger than some stored fits: with their defaults they are not told.
-_YOUNG = {"step_floor", "balanced"}
+_YOUNG = {"step_floor", "balanced", "warmup", "clip_norm", "autocast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +224,8 @@ class _Told:
     settings: Any
 
     def __repr__(self) -> str:
+        if isinstance(self.settings, tuple):
+            return repr(tuple(map(_Told, self.settings)))
         if not is_dataclass(self.settings):
             return repr(self.settings)
         told = [

@@ -26,12 +26,13 @@ RECORDS_FILE = "records.jsonl"
 LOSSES_FOLDER = "losses"  # beside it: -log p of each scored row, one file for each record
 
 
+_YOUNGEST = {"warmup": 0.0, "clip-norm": 0.0, "autocast": False}
 ADDED: dict[str, dict[str, Any]] = {
     "network": {"balanced": False},
     "reference": {"num-rows": None, "draw": 0, "classes": "all", "population": ""},
-    "sampler": {"min-steps": 0, "step-floor": 0.0},
-    "optimizer": {"decay": "none"},
-    "distillation": {"decay": "none"},
+    "sampler": {"min-steps": 0, "step-floor": 0.0, **_YOUNGEST},
+    "optimizer": {"decay": "none", **_YOUNGEST},
+    "distillation": {"decay": "none", **_YOUNGEST},
     "student": {"hidden": None, "recalibrate": False},
 }
 """Settings that are younger than some records, with their defaults: so set, they change no key."""

@@ -27,10 +27,16 @@ from predbayes.learning.training import (
     Objective,
     Rows,
     as_batches,
+    clip,
     resolve_device,
     train,
 )
-from predbayes.posterior.cyclical import SamplerSettings, enough_epochs
+from predbayes.posterior.cyclical import (
+    SamplerSettings,
+    enough_epochs,
+    require_norm,
+    warmed_up,
+)
 from predbayes.posterior.samples import SampleStack, WeightSamples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Categorical, Predictive
@@ -323,6 +329,10 @@ class SGHMCLearner:
                 group["step_size"] = schedule.step_size_at(step)
                 group["temperature"] = temperature if schedule.is_sampling(step) else 0.0
 
+        def clip_while_exploring() -> None:  # clipped, samples would have another law
+            if not sampler.param_groups[0]["temperature"]:
+                clip(model, settings.clip_norm)
+
         def snapshot(step: int) -> None:
             if step in wanted:
                 samples.add(WeightSamples.of(model))
@@ -341,9 +351,11 @@ class SGHMCLearner:
             num_epochs=num_epochs,
             rng=rng,
             before_step=follow_schedule,
+            after_backward=clip_while_exploring if settings.clip_norm else None,
             after_step=snapshot,
             after_epoch=keep,
             resume=lambda: resume(checkpoint, progress),
+            autocast=settings.autocast,
         )
         kept = restated(samples.taken(), model, batches, rng=rng)
         return NetworkPredictor(self.network, kept, self.device)
@@ -372,7 +384,7 @@ def _groups(
 class OptimizerSettings:
     """A plain fit: which optimiser, how fast, how long."""
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -380,10 +392,16 @@ class OptimizerSettings:
     batch_size: int = 100
     min_steps: int = 0  # small sets are passed over more often, until there are as many steps
     decay: Literal["none", "cosine"] = "none"  # of lr, from its value to zero over all steps
+    warmup: float = 0.0  # part of all steps over which lr rises to its value
+    clip_norm: float = 0.0  # most length of a gradient; 0 is any
+    autocast: bool = False  # train in bfloat16 where torch's autocast does
 
     def __post_init__(self) -> None:
-        if self.optimizer not in ("sgd", "adam"):
-            raise TrainingError(f"optimizer must be 'sgd' or 'adam', not {self.optimizer!r}")
+        if self.optimizer not in (known := ("sgd", "adam", "adamw")):
+            raise TrainingError(f"optimizer must be one of {known}, not {self.optimizer!r}")
+        if not 0 <= self.warmup <= 1:
+            raise TrainingError(f"warmup is a part of all steps, from 0 to 1, not {self.warmup}")
+        require_norm(self.clip_norm)
         if self.decay not in ("none", "cosine"):
             raise TrainingError(f"decay must be 'none' or 'cosine', not {self.decay!r}")
         if min(self.num_epochs, self.batch_size) < 1:
@@ -400,12 +418,20 @@ class OptimizerSettings:
         num_epochs = math.ceil(self.num_epochs / 2)
         return replace(self, num_epochs=num_epochs, min_steps=self.min_steps // 2)
 
+    def lr_at(self, step: int, num_steps: int) -> float:
+        """Return the learning rate of one of so many steps."""
+        lr = self.lr * warmed_up(step, self.warmup * num_steps)
+        if self.decay == "none":
+            return lr
+        return 0.5 * lr * (1 + math.cos(math.pi * step / num_steps))
+
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser over a model's parameters; those of normalisations do not decay."""
         free = norm_parameters(model) if self.weight_decay else ()
         groups = _groups(model, free, {"weight_decay": 0.0})
-        if self.optimizer == "adam":
-            return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+        if self.optimizer != "sgd":
+            kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
+            return kind(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
         return torch.optim.SGD(
             groups,
             lr=self.lr,
@@ -428,9 +454,14 @@ class OptimizerSettings:
         num_epochs = self.epochs_for(len(batches))
         num_steps = num_epochs * len(batches)
 
-        def decay(step: int) -> None:
+        def follow_schedule(step: int) -> None:
             for group in optimizer.param_groups:
-                group["lr"] = 0.5 * self.lr * (1 + math.cos(math.pi * step / num_steps))
+                group["lr"] = self.lr_at(step, num_steps)
+
+        def finish_gradient() -> None:
+            if after_backward is not None:
+                after_backward()
+            clip(model, self.clip_norm)
 
         train(
             model,
@@ -439,15 +470,16 @@ class OptimizerSettings:
             optimizer,
             num_epochs=num_epochs,
             rng=rng,
-            before_step=None if self.decay == "none" else decay,
-            after_backward=after_backward,
+            before_step=None if self.decay == "none" and not self.warmup else follow_schedule,
+            after_backward=finish_gradient if self.clip_norm else after_backward,
+            autocast=self.autocast,
         )
         restate(model, batches, rng=rng)
 
 
 @dataclass(frozen=True, slots=True)
 class SGDLearner:
-    """A point estimate by SGD with momentum, or Adam: one sample."""
+    """A point estimate by SGD with momentum, Adam or AdamW: one sample."""
 
     network: Network
     settings: OptimizerSettings = OptimizerSettings()

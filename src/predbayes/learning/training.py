@@ -178,6 +178,7 @@ def train(
     after_step: Callable[[int], None] | None = None,
     after_epoch: Callable[[int], None] | None = None,
     resume: Callable[[], int] | None = None,
+    autocast: bool = False,
 ) -> None:
     """Minimise the mean objective over the batches, in place.
 
@@ -194,9 +195,11 @@ def train(
         after_epoch: Called with the number of epochs done; where a checkpoint is kept.
         resume: Puts model, optimiser and generators where an earlier run left them, and returns the
             number of epochs that were done.
+        autocast: Run the model in bfloat16 where torch's autocast does; weights stay as they are.
     """
     set_training(model)
     parameters = list(model.parameters())
+    forward = _autocast(model) if autocast else model
     loss = torch.zeros(())
     told = heard()
     with isolated(rng, parameters[0].device if parameters else None):
@@ -209,7 +212,7 @@ def train(
                     before_step(step)
                 for parameter in parameters:  # a tenth of a small step faster than zero_grad
                     parameter.grad = None
-                loss = objective(model(inputs), targets)
+                loss = objective(forward(inputs), targets)
                 loss.backward()  # type: ignore[no-untyped-call]
                 if after_backward is not None:
                     after_backward()
@@ -226,3 +229,19 @@ def train(
                 tell(Event("epoch", epoch=epoch + 1, num_epochs=num_epochs, loss=mean))
             if after_epoch is not None:
                 after_epoch(epoch + 1)
+
+
+def clip(model: nn.Module, norm: float) -> None:
+    """Shorten a model's gradient to a length, if it is longer."""
+    nn.utils.clip_grad_norm_(model.parameters(), norm)
+
+
+def _autocast(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    device = next(model.parameters()).device.type
+
+    def forward(inputs: Tensor) -> Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            outputs: Tensor = model(inputs)
+        return outputs.to(torch.get_default_dtype())  # losses need their digits
+
+    return forward

@@ -17,6 +17,9 @@ give is a *snapshot ensemble* of about as many networks as cycles, not draws of 
 With it the samples have the law of SGHMC at that step, which is the posterior's but for a bias that
 goes with the step (`predbayes.posterior.sghmc`).
 
+A network that must not begin with the full step gets a *warm-up*, a part of all steps that ends
+before the first noise: the step is multiplied by (step + 1) / (warmup num_steps), up to 1.
+
 Released: the authors' counter mixes epochs and batch numbers, so on MNIST the schedule ends at
 .83 of one cosine and never restarts (docs/deviations.md).
 """
@@ -50,6 +53,7 @@ class CyclicalSchedule:
     samples_per_cycle: int
     exploration: float = 0.8
     step_floor: float = 0.0  # part of step_size that a step with noise has at least
+    warmup: float = 0.0  # part of all steps
 
     def __post_init__(self) -> None:
         if self.num_cycles < 1 or self.samples_per_cycle < 1 or not 0 <= self.exploration < 1:
@@ -73,7 +77,9 @@ class CyclicalSchedule:
         """Return the step size of this step; positive throughout."""
         start, end = self._cycle(self._cycle_of(step))
         size = 0.5 * self.step_size * (math.cos(math.pi * (step - start) / (end - start)) + 1)
-        return max(size, self.step_floor * self.step_size) if self.is_sampling(step) else size
+        if self.is_sampling(step):
+            return max(size, self.step_floor * self.step_size)
+        return size * warmed_up(step, self.warmup * self.num_steps)
 
     def is_sampling(self, step: int) -> bool:
         """Say whether noise is on."""
@@ -99,6 +105,22 @@ class CyclicalSchedule:
 
     def _sampling_start(self, start: int, end: int) -> int:
         return start + math.ceil(self.exploration * (end - start))
+
+
+def require_norm(clip_norm: float) -> None:
+    """Refuse a bound on gradients that none can keep."""
+    if not clip_norm >= 0:
+        raise TrainingError(f"clip_norm must be positive, or 0 for no bound, not {clip_norm}")
+
+
+def warmed_up(step: int, num_steps: float) -> float:
+    """Return the part of the full step that a step has in a warm-up of so many steps.
+
+    Examples:
+        >>> [warmed_up(step, 4) for step in range(5)], warmed_up(0, 0)
+        ([0.25, 0.5, 0.75, 1.0, 1.0], 1.0)
+    """
+    return 1.0 if step + 1 >= num_steps else (step + 1) / num_steps
 
 
 def enough_steps(num_cycles: int, samples_per_cycle: int, exploration: float) -> int:
@@ -141,10 +163,20 @@ class SamplerSettings:
     exploration: float = 0.8
     min_steps: int = 0  # small sets are passed over more often, until there are as many steps
     step_floor: float = 0.0  # part of step_size that a step with noise has at least
+    warmup: float = 0.0  # part of all steps over which the step rises to its size
+    clip_norm: float = 0.0  # most length of a gradient while no noise is on; 0 is any
+    autocast: bool = False  # train in bfloat16 where torch's autocast does
 
     def __post_init__(self) -> None:
         if not 0 <= self.step_floor <= 1:
             raise TrainingError(f"step_floor must be from 0 to 1, not {self.step_floor}")
+        if not 0 <= self.warmup * self.num_cycles <= self.exploration:
+            most = self.exploration / max(self.num_cycles, 1)
+            raise TrainingError(
+                f"warmup must end before the first noise, so be from 0 to {most:.3g}, not "
+                f"{self.warmup}: exploration / num_cycles"
+            )
+        require_norm(self.clip_norm)
         if min(self.num_epochs, self.batch_size, self.max_samples) < 1:
             raise TrainingError("epochs, batch size and number of samples must be at least 1")
         if not (self.step_size > 0 and self.prior_std > 0 and 0 < self.friction <= 1):
@@ -178,6 +210,7 @@ class SamplerSettings:
             self.samples_per_cycle,
             self.exploration,
             self.step_floor,
+            self.warmup,
         )
 
     def temperature_for(self, num_rows: int) -> float:
