@@ -310,14 +310,7 @@ class SGHMCLearner:
         settings = self.settings
         batches = self.network.batches(rows, settings.batch_size, self.device)
         model = self.network.create(rng, start).to(resolve_device(self.device))
-        sampler = SGHMC(
-            _groups(model, without_prior(model), {"prior_std": math.inf}),
-            step_size=settings.step_size,
-            num_rows=batches.num_rows,
-            friction=settings.friction,
-            prior_std=settings.prior_std,
-            rng=rng,
-        )
+        sampler = self._sampler(model, batches.num_rows, rng)
         num_epochs = settings.epochs_for(len(batches))
         schedule = settings.schedule(num_epochs * len(batches))
         temperature = settings.temperature_for(batches.num_rows)
@@ -359,6 +352,16 @@ class SGHMCLearner:
         )
         kept = restated(samples.taken(), model, batches, rng=rng)
         return NetworkPredictor(self.network, kept, self.device)
+
+    def _sampler(self, model: nn.Module, num_rows: int, rng: torch.Generator) -> SGHMC:
+        return SGHMC(
+            _groups(model, without_prior(model), {"prior_std": math.inf}),
+            step_size=self.settings.step_size,
+            num_rows=num_rows,
+            friction=self.settings.friction,
+            prior_std=self.settings.prior_std,
+            rng=rng,
+        )
 
     def teller(self) -> Teller:
         """Return the learner of a gate: one cycle, and half the steps."""
