@@ -77,7 +77,7 @@ precision = "float16"
 
 def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
     """Prepare the sites, then run both apps in turn, and a small study."""
-    with tempfile.TemporaryDirectory() as scratch, _simulation(Path(scratch)) as simulation:
+    with tempfile.TemporaryDirectory() as scratch, simulated(Path(scratch)) as simulation:
         world = _World.make(Path(scratch) / "world", clients)
         ours, bare, peaks = [], [], []
         for turn in range(rounds):
@@ -154,7 +154,7 @@ class _Done:
 
 
 @dataclass(frozen=True, slots=True)
-class _Simulation:
+class Simulation:
     """A SuperLink for simulations, on a port and in a folder of its own."""
 
     folder: Path
@@ -201,7 +201,8 @@ class _Simulation:
 
 
 @contextlib.contextmanager
-def _simulation(scratch: Path) -> Iterator[_Simulation]:
+def simulated(scratch: Path) -> Iterator[Simulation]:
+    """A SuperLink that simulates; it ends with the block."""
     folder = scratch / "flwr"
     folder.mkdir()
     with socket.socket() as free:
@@ -221,7 +222,7 @@ def _simulation(scratch: Path) -> Iterator[_Simulation]:
         )
     try:
         _await_port(port)
-        yield _Simulation(folder, superlink)
+        yield Simulation(folder, superlink)
     finally:
         for pid in [*descendants(superlink.pid), superlink.pid]:
             with contextlib.suppress(ProcessLookupError):

@@ -11,15 +11,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from flwr.app import Array, Context, Error, Message, RecordDict
+from sklearn.ensemble import RandomForestClassifier
 from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes import (
+    BetaPool,
     Distilled,
     FedAvg,
     FedBE,
     InProcess,
     Network,
+    ReferenceRows,
     SGDLearner,
+    SklearnClassifier,
     Softmax,
     Task,
     load,
@@ -40,6 +44,7 @@ from tests.contracts.test_methods import (
     METHODS,
     SHORT,
     STUDENTS,
+    learner,
     point,
     predictives,
     tensors_of,
@@ -196,6 +201,95 @@ class TestRounds:
             assert len(fits) == runs * len(sites)
 
 
+class TestReferenceInputs:
+    """They are sent once, and again to whoever has lost them."""
+
+    @pytest.fixture
+    def sent(self, grid, monkeypatch):
+        """Bytes of the arrays in each question to node 12, in order."""
+        sent, push = [], grid.push_messages
+
+        def counting(messages):
+            for message in (messages := list(messages)):
+                if (message.metadata.dst_node_id, message.metadata.message_type) == (12, UPLOAD):
+                    records = message.content.array_records
+                    sent.append(
+                        {n: sum(len(a.data) for a in r.values()) for n, r in records.items()}
+                    )
+            return push(messages)
+
+        monkeypatch.setattr(grid, "push_messages", counting)
+        return sent
+
+    def test_later_rounds_send_the_state_alone(self, method, rows, grid, sent):
+        inputs = rows[1].inputs
+        digests(method, over(grid), rows[1], num_rounds=3)
+        first, *later = sent
+        assert first["inputs"] >= inputs.numel() * inputs.element_size()
+        assert later == 2 * [{"state": first["state"]}]
+
+    def test_whoever_has_lost_them_is_sent_them_again(self, method, rows, grid, sent, tmp_path):
+        expected = digests(method, InProcess(rows[0]), rows[1], num_rounds=3)
+
+        def lose(node, kind):
+            """Before the second round node 12 gets a new disk, and before the third a bad one."""
+            if (node, kind) == (12, UPLOAD) and len(sent) in (2, 4):
+                for path in (tmp_path / "out" / "site1").rglob("inputs"):
+                    path.unlink() if len(sent) == 2 else path.write_bytes(path.read_bytes()[:-1])
+
+        grid.on_push = lose
+        assert digests(method, over(grid), rows[1], num_rounds=3) == expected
+        assert [sorted(question) for question in sent] == [
+            ["inputs", "state"], ["state"], ["inputs", "state"], ["state"], ["inputs", "state"],
+        ]  # fmt: skip
+
+    def test_other_reference_rows_are_sent_as_well(self, method, rows, grid, sent):
+        federation, (sites, reference) = over(grid), rows
+        other = ReferenceRows.of((reference.inputs[:10], torch.zeros(10, dtype=torch.long)))
+        for asked in (reference, other):
+            assert digests(method, federation, asked) == digests(method, InProcess(sites), asked)
+        assert ["inputs" in question for question in sent] == [True, True]
+
+
+class TestLearners:
+    """Sites with learners of their own."""
+
+    @pytest.fixture
+    def pooled(self):
+        return Pooled(point(Categorical), BetaPool(), send="predictions")
+
+    def grid(self, method, sites, learners, out):
+        app = client_app(
+            method,
+            lambda context: sites[context.node_config["site"]],
+            learner=lambda context: learners.get(context.node_config["site"]),
+        )
+        configs = {n: {"site": s, "out": str(out)} for n, s in enumerate(sites, start=11)}
+        return DoubleGrid(app, configs)
+
+    def test_they_have_the_bits_of_one_process(self, pooled, rows, tmp_path):
+        sites, reference = rows
+        forest = SklearnClassifier(RandomForestClassifier(5), num_classes=3)
+        learners = {"site1": forest, "site2": learner(Categorical)}
+        for method in (pooled, Distilled(pooled, STUDENTS[Categorical], SHORT)):
+            grid = self.grid(method, sites, learners, tmp_path / type(method).__name__)
+            expected = digests(method, InProcess(sites, learners=learners), reference)
+            assert digests(method, over(grid), reference) == expected
+            assert expected != digests(method, InProcess(sites), reference)
+
+    def test_another_learner_learns_anew(self, pooled, rows, tmp_path):
+        sites, reference = rows
+        for learners in ({}, {"site1": learner(Categorical)}, {}):
+            found = digests(pooled, over(self.grid(pooled, sites, learners, tmp_path)), reference)
+            assert found == digests(pooled, InProcess(sites, learners=learners), reference)
+
+    def test_a_method_with_one_learner_for_all_refuses_it(self, method, rows, tmp_path, caplog):
+        grid = self.grid(method, rows[0], {"site1": learner(Categorical)}, tmp_path)
+        found = digests(method, over(grid, quorum=2), rows[1])
+        assert [site for _, site, _ in found] == ["site0", "site2"]
+        assert "FedAvg has one learner for all sites" in caplog.text
+
+
 class TestLostNodes:
     def test_with_the_quorum_in_the_round_ends_after_the_grace_period(self, method, rows, grid):
         sites, reference = rows
@@ -306,6 +400,20 @@ class TestAnswers:
         assert not any("Qanary" in line for line in told)
 
 
+class Halved(torch.nn.Module):
+    """A network with a buffer that numpy has no type for."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 3)
+        self.register_buffer("mean", torch.tensor([0.1, -3e38], dtype=torch.bfloat16))
+
+    def forward(self, inputs):
+        if self.training:
+            self.mean[0] = inputs[:, 0].mean()
+        return self.layer(inputs)
+
+
 class TestMethods:
     def test_one_whose_state_cannot_be_sent_is_refused_in_one_line(self, rows, grid):
         class Unsendable:
@@ -323,10 +431,22 @@ class TestMethods:
         assert not grid.asked
 
     def test_a_type_that_cannot_travel_is_refused_in_one_line(self):
-        halved = torch.zeros(2, dtype=torch.bfloat16)
-        question = Question("run", 0, 0, "method", {"weights": halved}, torch.zeros(1))
+        eighth = torch.zeros(2, dtype=torch.float8_e4m3fn)
+        question = Question("run", 0, 0, "method", {"weights": eighth}, "", torch.zeros(1))
         with pytest.raises(TrainingError, match=r"^the method's state cannot be sent: [^\n]*$"):
             question.record()
+
+    def test_a_network_with_bfloat16_buffers_has_the_bits_of_one_process(self, rows, tmp_path):
+        sites, reference = rows
+        method = FedAvg(SGDLearner(Network(Halved, Softmax(3)), SHORT))
+        grid, found = grid_of(method, sites, tmp_path), []
+        state = run(method, over(grid), reference, num_rounds=2).state
+        alone = run(method, InProcess(sites), reference, num_rounds=2).state
+        for a, b in zip(tensors_of(state), tensors_of(alone), strict=True):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b)
+            found.append(a.dtype)
+        assert torch.bfloat16 in found
 
     def test_digests_tell_settings_apart_and_not_processes(self):
         one, same = (METHODS["beta"](Categorical) for _ in range(2))

@@ -21,7 +21,7 @@ from predbayes.flower import ACK, HELLO, events
 from predbayes.flower.bounds import Bounds
 from predbayes.flower.post import Post
 from predbayes.flower.round import RoundSettings, RoundState
-from predbayes.flower.wire import read_words, words
+from predbayes.flower.wire import LACKS_INPUTS, read_words, words
 from predbayes.text import printable
 
 _log = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class Desk(Protocol):
     def most_bytes(self) -> int:
         """Of the arrays of an upload."""
 
-    def question(self, kind: str, /) -> Any:
-        """Return the record that a node is sent with a message of this kind."""
+    def question(self, send: events.Send, /) -> Any:
+        """Return the record that a node is sent."""
 
     def keep(self, take: events.Take, content: Any) -> None:
         """Keep what a node sent for `settle`; raise if it is no upload of the site's."""
@@ -142,10 +142,9 @@ class Driver:
         return not self.state.ended
 
     def _send(self, sends: list[events.Send]) -> None:
-        asking = {kind: self.desk.question(kind) for kind in {s.kind for s in sends} - {ACK}}
         states = self.state.sites
         contents = [
-            words(state=states[send.site]) if send.kind == ACK else asking[send.kind]
+            words(state=states[send.site]) if send.kind == ACK else self.desk.question(send)
             for send in sends
         ]
         for send in self.post.send(list(zip(sends, contents, strict=True))):
@@ -213,6 +212,8 @@ def _outcome(site: str, reply: Any) -> events.Outcome:
     status = told.get("status")
     if status == "upload":
         return "upload"
+    if status == LACKS_INPUTS:
+        return "lost"  # with its disk; what it is asked next has them
     _log.info("%s: %s", site, printable(f"{status} {told.get('reason', '')}"))
     return status if status in ("not approved", "awaiting release") else "failed"
 

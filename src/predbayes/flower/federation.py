@@ -1,9 +1,10 @@
 """Any method over Flower: a `Federation` whose sites are nodes.
 
-Each round sends the method's state to the nodes as arrays, and every node that takes part learns
-and answers with its upload. `flower.driver` asks, and asks again where an answer was lost; a node
-that has learnt already answers from its disk (`flower.method_client`). A round ends when all who
-are there have answered, when the quorum has been in for the grace period, or at the deadline.
+Each round sends the method's state to the nodes as arrays, the first one also the reference inputs,
+and every node that takes part learns and answers with its upload. `flower.driver` asks, and asks
+again where an answer was lost; a node that has learnt already answers from its disk
+(`flower.method_client`). A round ends when all who are there have answered, when the quorum has
+been in for the grace period, or at the deadline.
 
 An upload is checked and put on the disk as soon as it is here. They are handed over when the round
 has ended, one at a time, in the order of the sites' names: sums of floating-point numbers depend on
@@ -46,23 +47,32 @@ class Spool:
         task: The same, as the method knows it.
         scratch: A folder for the uploads.
         most_bytes: Of the arrays of an upload.
+        holders: Nodes that have the reference inputs.
     """
 
     asked: Question
     task: Task
     scratch: Path
     most_bytes: int
+    holders: Collection[int] = ()
     _files: dict[str, Path] = field(default_factory=dict)  # by site
     _decided: list[Decision] = field(default_factory=list)
-    _record: Any = None
+    _nodes: set[int] = field(default_factory=set)  # that were asked in this round
+    _records: dict[bool, Any] = field(default_factory=dict)  # with the reference inputs, without
 
-    def question(self, kind: str, /) -> Any:
-        """Return the task; a hello only asks who is there."""
-        if kind == HELLO:
+    def question(self, send: events.Send, /) -> Any:
+        """Return the task; a hello only asks who is there.
+
+        A node that has the reference inputs is not sent them, unless it is asked a second time:
+        then its disk may be another.
+        """
+        if send.kind == HELLO:
             return words(run=self.asked.run)
-        if self._record is None:
-            self._record = self.asked.record()
-        return self._record
+        needs = send.node in self._nodes or send.node not in self.holders
+        self._nodes.add(send.node)
+        if needs not in self._records:
+            self._records[needs] = self.asked.record(with_inputs=needs)
+        return self._records[needs]
 
     def keep(self, take: events.Take, content: Any) -> None:
         """Write an upload to the disk, if it answers the question and the method can take it."""
@@ -132,6 +142,7 @@ class FlowerFederation:
     pace: RoundSettings | None = None
     _run: str = field(default_factory=lambda: secrets.token_hex(16))
     _known: dict[int, str] = field(default_factory=dict)  # sites of nodes that have answered
+    _reference: str = ""  # digest of the reference inputs that they were asked with
 
     def __post_init__(self) -> None:
         if self.quorum < 1 or (self.sites and self.quorum > len(self.sites)):
@@ -144,13 +155,17 @@ class FlowerFederation:
         """Ask all sites, and yield what they sent when the round has ended, and who is left out."""
         question = Question.of(task, self._run)
         with tempfile.TemporaryDirectory() as scratch:
-            spool = Spool(question, task, Path(scratch), self.most_bytes)
+            spool = Spool(question, task, Path(scratch), self.most_bytes, self._holders(question))
             state = Driver(self.grid, spool, self._begun()).run()
-            self._known = state.members()
+            self._known, self._reference = state.members(), question.reference
             if state.num_in < self.quorum:
                 raise TrainingError(_too_few(task.round, state, self.quorum))
             yield from spool.uploads()
         yield from (LeftOut(s, how) for s, how in state.standing().items() if how != "in")
+
+    def _holders(self, question: Question) -> Collection[int]:
+        """Return the nodes that have this question's reference inputs."""
+        return self._known if question.reference == self._reference else ()
 
     def _begun(self) -> RoundState:
         usual = RoundSettings() if over_network(self.grid) else SIMULATED

@@ -7,8 +7,9 @@ Which site a node is comes from its own configuration, never from a message:
 
 What a site has learnt stays in that folder, so that being asked again, also by another run with the
 same method, seed and reference inputs, only sends again. It is kept under a digest of the task and
-of the site's rows; those of a `DataLoader`, which may read other rows the next time, count within
-one run only. What was learnt for another method, seed or reference inputs is removed.
+of the site's learner and rows; those of a `DataLoader`, which may read other rows the next time,
+count within one run only. Beside it are the reference inputs, which are sent once. What was learnt
+for another method, seed or reference inputs is removed.
 
 Each message starts a process at a node, so this imports no more than what learns.
 """
@@ -22,29 +23,42 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 import predbayes
 from predbayes.arrays import as_rows
 from predbayes.errors import DataError
-from predbayes.exchange.federation import learn_at, require_width
+from predbayes.exchange.federation import learn_at, require_width, with_learner
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import digest_of
 from predbayes.files import remove, write_whole
 from predbayes.flower import HELLO, UPLOAD
 from predbayes.flower.simulation import PARTITION
-from predbayes.flower.task import Question, given
-from predbayes.flower.wire import replying, upload_record, words
+from predbayes.flower.task import Question, digest_of_inputs, given
+from predbayes.flower.wire import LACKS_INPUTS, replying, upload_record, words
 from predbayes.methods.method import method_digest
 from predbayes.optional import require
 from predbayes.study.store.files import RUN_LOCK, locked
 
+_INPUTS = "inputs"
 
-def client_app(method: Any, rows: Callable[[Any], Any]) -> Any:
+
+def client_app(
+    method: Any,
+    rows: Callable[[Any], Any],
+    *,
+    learner: Callable[[Any], Any] = lambda _context: None,
+) -> Any:
     """Make the ClientApp of a method: what a site does when it is asked.
 
     Args:
         method: The method, or a function of Flower's Context that returns it.
         rows: A function of Flower's Context that returns the site's rows: a pair (inputs, targets)
             of tensors, arrays or tables, or a loader.
+        learner: A function of Flower's Context that returns what the site fits in place of the
+            method's own learner; None: the method's.
     """
     app, method_of = require("flwr.clientapp", "flower").ClientApp(), given(method)
 
@@ -60,7 +74,11 @@ def client_app(method: Any, rows: Callable[[Any], Any]) -> Any:
         question, own = Question.read(message.content), method_of(context)
         if question.method != method_digest(own):
             return words(status="another method", reason="than the coordinator's; same app?")
-        path = _learnt(question, own, context, rows(context))
+        site_learner = learner(context)
+        at_site = own if site_learner is None else with_learner(own, site_learner)
+        path = _learnt(question, at_site, context, rows(context))
+        if path is None:
+            return words(status=LACKS_INPUTS)
         return upload_record(path, run=question.run, task=question.digest)
 
     return app
@@ -77,13 +95,12 @@ def site_name(context: Any) -> str:
     return f"site {int(own[PARTITION]):0{width}}"
 
 
-def _learnt(question: Question, method: Any, context: Any, rows: Any) -> Path:
-    """Return the file with what a site sends, made if it is not there yet."""
+def _learnt(question: Question, method: Any, context: Any, rows: Any) -> Path | None:
+    """Return the file with what a site sends; None if it cannot learn without the inputs."""
     site, rows = site_name(context), as_rows(rows)
-    require_width(site, rows, question.inputs)
     folder = _folder(context.node_config) / site
     made_for = folder / question.origin[:32]
-    path = made_for / f"{_key(question, site, rows)}.safetensors"
+    path = made_for / f"{_key(question, method, site, rows)}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     # A message that was given up leaves its process at work, and the next one starts another:
     # it waits for the first, and then its upload is there.
@@ -93,9 +110,26 @@ def _learnt(question: Question, method: Any, context: Any, rows: Any) -> Path:
                 if other.is_dir() and other != made_for:
                     remove(other)
             made_for.mkdir(exist_ok=True)
-            upload = learn_at(site, rows, question.task(method))
+            inputs = _inputs(question, made_for / _INPUTS)
+            if inputs is None:
+                return None
+            require_width(site, rows, inputs)
+            upload = learn_at(site, rows, question.task(method, inputs))
             write_whole(path, upload.save)
     return path
+
+
+def _inputs(question: Question, path: Path) -> Tensor | None:
+    """Return the reference inputs, as they came or as they are on the disk; None: neither."""
+    if question.inputs is not None:
+        arrays = {_INPUTS: question.inputs.contiguous()}
+        write_whole(path, lambda scratch: save_file(arrays, scratch))
+        return question.inputs
+    try:
+        kept = load_file(path)[_INPUTS]
+    except (OSError, SafetensorError, KeyError):
+        return None
+    return kept if digest_of_inputs(kept) == question.reference else None
 
 
 def _folder(own: Any) -> Path:
@@ -103,11 +137,11 @@ def _folder(own: Any) -> Path:
     return Path(str(own["out"])) if own.get("out") else Path(home) / "predbayes"
 
 
-def _key(question: Question, site: str, rows: Any) -> str:
+def _key(question: Question, method: Any, site: str, rows: Any) -> str:
     """A digest of all that an upload depends on."""
     if isinstance(rows, tuple):
         read = digest_of("rows", {"inputs": rows[0], "targets": rows[1]})
     else:
         read = question.run
-    made_of = json.dumps([question.digest, site, read, predbayes.__version__])
-    return hashlib.sha256(made_of.encode()).hexdigest()
+    made_of = [question.digest, method_digest(method), site, read, predbayes.__version__]
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()

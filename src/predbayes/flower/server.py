@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.header import Signature, from_metadata
 from predbayes.exchange.sealed import read_envelope
@@ -26,7 +24,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.flower import events
 from predbayes.flower.driver import Decision, Driver
 from predbayes.flower.round import RoundSettings, RoundState
-from predbayes.flower.wire import read_upload, sealed_content, words
+from predbayes.flower.wire import read_upload, sealed_content, to_tensor, words
 from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
@@ -56,7 +54,7 @@ class StudyDesk:
         self.most_bytes = Intake.of(self.study.plan).max_bytes
         self._plan_digest = self.study.plan.digest()
 
-    def question(self, _kind: str, /) -> Any:
+    def question(self, _send: events.Send, /) -> Any:
         """Return the digest of the plan, and nothing else, whatever is asked."""
         return words(plan=self._plan_digest)
 
@@ -167,4 +165,4 @@ def unpack_upload(content: Any, most_bytes: int) -> tuple[Upload, Signature | No
     """Read an upload and its signature from a record, whoever sent it."""
     metadata, arrays = read_upload(content, most_bytes)
     info, signature = from_metadata(metadata, "a node's answer")
-    return Upload(info, {name: torch.from_numpy(a) for name, a in arrays.items()}), signature
+    return Upload(info, {str(name): to_tensor(a) for name, a in arrays.items()}), signature

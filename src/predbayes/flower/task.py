@@ -1,8 +1,9 @@
 """A method's task as it travels to nodes, and how an answer is bound to it.
 
-    words     run, round and seed, and the digest of the method with all its settings
+    words     run, round and seed, the digest of the method with all its settings, and that of the
+              reference inputs
     state     what `learn` needs of the method's state, as named arrays
-    inputs    the reference inputs, never their labels
+    inputs    the reference inputs, never their labels; not if the node has them already
 
 An answer repeats the run, and the digest of the task as the node has read it. So what answers
 another run, another round, another method or other arrays is told apart, whoever mixed it up.
@@ -16,14 +17,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.federation import Task
 from predbayes.exchange.upload import digest_of
-from predbayes.flower.wire import read_words, words
+from predbayes.flower.wire import read_words, to_array, to_tensor, words
 from predbayes.methods.method import method_digest, require_method, sends_state
 from predbayes.optional import require
 
@@ -39,37 +38,46 @@ class Question:
     seed: int
     method: str  # its digest
     state: Mapping[str, Tensor]
-    inputs: Tensor
+    reference: str  # digest of the reference inputs
+    inputs: Tensor | None  # None: the node has them
 
     @classmethod
     def of(cls, task: Task, run: str) -> Question:
         """Make the question of a task; a method whose state cannot be sent is refused."""
-        state = sends_state(task.method).state_arrays(task.state)
-        return cls(run, task.round, task.seed, method_digest(task.method), state, task.inputs)
+        state, told = sends_state(task.method).state_arrays(task.state), method_digest(task.method)
+        inputs = task.inputs
+        return cls(run, task.round, task.seed, told, state, digest_of_inputs(inputs), inputs)
 
     @classmethod
     def read(cls, content: Any) -> Question:
         """Read a question from a message."""
         told = read_words(content)
         try:
-            (inputs,) = _tensors(content[_INPUTS]).values()
-            state = _tensors(content[_STATE])
-            numbers = int(told["round"]), int(told["seed"])
-            return cls(str(told["run"]), *numbers, str(told["method"]), state, inputs)
+            inputs = _tensors(content[_INPUTS])[_INPUTS] if _INPUTS in content else None
+            reference = str(told["reference"]) if inputs is None else digest_of_inputs(inputs)
+            numbers, state = (int(told["round"]), int(told["seed"])), _tensors(content[_STATE])
+            return cls(str(told["run"]), *numbers, str(told["method"]), state, reference, inputs)
         except (KeyError, ValueError, TypeError) as error:
             raise TrainingError("the message holds no task of a method") from error
 
-    def record(self) -> Any:
+    def record(self, *, with_inputs: bool = True) -> Any:
         """Return the question as it travels."""
-        content = words(run=self.run, round=self.round, seed=self.seed, method=self.method)
+        content = words(
+            run=self.run,
+            round=self.round,
+            seed=self.seed,
+            method=self.method,
+            reference=self.reference,
+        )
         content[_STATE] = _arrays(self.state, "the method's state")
-        content[_INPUTS] = _arrays({_INPUTS: self.inputs}, "the reference inputs")
+        if with_inputs and self.inputs is not None:
+            content[_INPUTS] = _arrays({_INPUTS: self.inputs}, "the reference inputs")
         return content
 
-    def task(self, method: Any) -> Task:
-        """Return the task for a site that has this method."""
+    def task(self, method: Any, inputs: Tensor) -> Task:
+        """Return the task for a site that has this method and these inputs."""
         state = sends_state(method).state_from(self.state)
-        return Task(method, state, self.inputs, self.round, self.seed)
+        return Task(method, state, inputs, self.round, self.seed)
 
     @cached_property
     def digest(self) -> str:
@@ -80,20 +88,24 @@ class Question:
     @cached_property
     def origin(self) -> str:
         """SHA-256 of what all rounds of a run have in common: method, seed, reference inputs."""
-        return digest_of(json.dumps([self.method, self.seed]), {_INPUTS: self.inputs})
+        return digest_of(json.dumps([self.method, self.seed, self.reference]), {})
+
+
+def digest_of_inputs(inputs: Tensor) -> str:
+    """SHA-256 of reference inputs."""
+    return digest_of(_INPUTS, {_INPUTS: inputs})
 
 
 def _arrays(tensors: Mapping[str, Tensor], what: str) -> Any:
-    app = require("flwr.app", "flower")
     try:
-        made = {n: app.Array(t.detach().cpu().contiguous().numpy()) for n, t in tensors.items()}
+        made = {name: to_array(tensor) for name, tensor in tensors.items()}
     except TypeError as error:  # a type that numpy lacks
         raise TrainingError(f"{what} cannot be sent: {error}") from error
-    return app.ArrayRecord(made)
+    return require("flwr.app", "flower").ArrayRecord(made)
 
 
 def _tensors(record: Any) -> dict[str, Tensor]:
-    return {str(name): torch.from_numpy(np.array(a.numpy())) for name, a in record.items()}
+    return {str(name): to_tensor(array) for name, array in record.items()}
 
 
 def given(method: Any) -> Callable[[Any], Any]:

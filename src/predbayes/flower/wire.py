@@ -29,6 +29,10 @@ from predbayes.optional import require
 _log = logging.getLogger(__name__)
 
 _ARRAYS, _METADATA, _WORDS, _SEALED = "arrays", "metadata", "words", "sealed"
+_BFLOAT16 = "bfloat16"
+
+LACKS_INPUTS = "lacks inputs"
+"""What a node says that has the reference inputs no more, and was not sent them."""
 
 
 def words(**fields: str | int) -> Any:
@@ -50,35 +54,58 @@ def upload_record(path: Path, **told: str | int) -> Any:
         record[_ARRAYS] = app.ArrayRecord({_SEALED: app.Array(content)})
         return record
     header = Header.read(path)
-    with safe_open(path, framework="numpy") as file:
-        arrays = {name: app.Array(file.get_tensor(name)) for name in header.arrays}
+    # Not torch where numpy will do: it takes seconds to import, for each message.
+    lacks = any(spec.dtype == _BFLOAT16 for spec in header.arrays.values())
+    with safe_open(path, framework="pt" if lacks else "numpy") as file:
+        arrays = {name: to_array(file.get_tensor(name)) for name in header.arrays}
     record[_METADATA] = app.ConfigRecord(to_metadata(header.info, header.signature))
     record[_ARRAYS] = app.ArrayRecord(arrays)
     return record
 
 
-def read_upload(
-    content: Any, most_bytes: int
-) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def to_array(values: Any) -> Any:
+    """Return a tensor or a numpy array as it travels, with all its bits.
+
+    Numpy lacks bfloat16: its bits travel as those of whole numbers, under the type's own name.
+    """
+    array = require("flwr.app", "flower").Array
+    if isinstance(values, np.ndarray):
+        return array(values)
+    values = values.detach().cpu().contiguous()
+    if str(values.dtype) != f"torch.{_BFLOAT16}":
+        return array(values.numpy())
+    made = array(values.view(require("torch", "flower").int16).numpy())
+    made.dtype = _BFLOAT16
+    return made
+
+
+def to_tensor(array: Any) -> Any:
+    """Return what travelled as a tensor, in the type in which it was sent."""
+    torch = require("torch", "flower")
+    values = torch.from_numpy(np.array(array.numpy()))
+    bits = array.dtype == _BFLOAT16 and values.dtype == torch.int16
+    return values.view(torch.bfloat16) if bits else values
+
+
+def read_upload(content: Any, most_bytes: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata and the arrays of a record as they came, whoever made it.
 
     Args:
         content: The record.
         most_bytes: More bytes in its arrays are refused before they are read.
     """
-    arrays = (content.get(_ARRAYS) or {}).items()
-    if sum(len(array.data) for _, array in arrays) > most_bytes:
+    arrays = dict(content.get(_ARRAYS) or {})
+    if sum(len(array.data) for array in arrays.values()) > most_bytes:
         raise UploadError("its answer is larger than any upload of this plan")
-    metadata = dict(content.get(_METADATA) or {})
-    return metadata, {str(name): np.array(array.numpy()) for name, array in arrays}
+    return dict(content.get(_METADATA) or {}), arrays
 
 
-def sealed_content(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes | None:
+def sealed_content(arrays: Mapping[str, Any]) -> bytes | None:
     """Return the bytes of a sealed file that came as an array; None if what came is none."""
-    array = arrays.get(_SEALED)
-    if len(arrays) != 1 or array is None or array.dtype != np.uint8 or array.ndim != 1:
+    if arrays.keys() != {_SEALED}:
         return None
-    return array.tobytes()
+    content = arrays[_SEALED].numpy()
+    return content.tobytes() if content.dtype == np.uint8 and content.ndim == 1 else None
 
 
 def replying(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
