@@ -62,6 +62,7 @@ def new_plan(
     """Draft a plan from a table; you fill in what no table can tell."""
     from predbayes.study.kit.draft import Unlabelled, draft, study_name
     from predbayes.study.plan.text import dump
+    from predbayes.study.tables.arraycells import guess_arrays
     from predbayes.study.tables.form import read_reference
 
     if out.exists():
@@ -69,13 +70,15 @@ def new_plan(
     name = study_name(data.stem) if name is None else name
     told = tuple(word.strip() for word in classes.split(",") if word.strip())
     unlabelled = Unlabelled(told, centre, scale)
+    rows = read_reference(data)
     drafted = draft(
-        read_reference(data),
+        rows,
         name=name,
         target=target,
         file=_relative(data, out),
         unlabelled=None if unlabelled == Unlabelled() else unlabelled,
         event=event,
+        arrays=guess_arrays(rows, data),
     )
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan

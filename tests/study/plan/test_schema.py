@@ -284,8 +284,8 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            ('type = "number"', 'type = "nmber"', "columns.age.type: must be 'number' or"),
-            ('type = "number", ', "", "columns.age.type: must be 'number' or 'category'"),
+            ('type = "number"', 'type = "nmber"', "columns.age.type: must be 'number',"),
+            ('type = "number", ', "", "columns.age.type: must be 'number', 'category', 'vector'"),
             ('["f", "m"]', '["f", "f"]', "columns.sex.categories: must be distinct"),
             ('["f", "m"]', '["f", " "]', "columns.sex.categories: must be distinct and not empty"),
             ("age = {", "disease = {", "the target 'disease' is also one of the columns"),

@@ -12,6 +12,7 @@ from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.tables.cells import code_column, read_frame
 from predbayes.study.tables.coding import (
     Encoder,
+    Examined,
     code_table,
     code_targets,
     encode,
@@ -382,7 +383,7 @@ class TestClipFew:
 
 def test_blocks_of_rows_are_encoded_as_one(plan):
     codes = torch.randn(20_000, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(Encoder(plan).in_blocks(codes), Encoder(plan)(codes))
+    assert torch.equal(Encoder(plan).in_blocks(Examined(codes, (), ())), Encoder(plan)(codes))
 
 
 def test_what_differs_as_text_is_told_apart_though_it_is_equal(plan):

@@ -42,7 +42,7 @@ from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPL
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
-from predbayes.study.plan.schema import REFERENCE_FILE
+from predbayes.study.plan.schema import ARRAYS_FILE, REFERENCE_FILE
 from predbayes.study.result.accepted import AcceptedSurvey
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
@@ -51,7 +51,8 @@ from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
 from predbayes.text import printable
 
-_KIT_SIGNATURE, _REFERENCE = f"{KIT}/{KIT_SIGNATURE}", f"{KIT}/{REFERENCE_FILE}"
+_KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
+_ROWS = (REFERENCE_FILE, ARRAYS_FILE)  # of the kit, which no crate has
 _PASSING = {
     LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE,
 }  # fmt: skip
@@ -87,7 +88,7 @@ def verify(
 def withheld(study: StudyFolder, state: State) -> frozenset[str]:
     """Return the files that an export is without: rows, labels, and what sites sent."""
     of_sites = (name for name in recorded(study, state) if name.startswith(f"{UPLOADS}/"))
-    return frozenset({LABELS, _REFERENCE, *of_sites})
+    return frozenset({LABELS, *(f"{KIT}/{name}" for name in _ROWS), *of_sites})
 
 
 def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None) -> Iterator[str]:
@@ -122,7 +123,7 @@ def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterato
         except StudyError as error:
             yield f"{where}: {error}"
             continue
-        without = (REFERENCE_FILE,) if kind == "kit" and is_crate(study.folder) else ()
+        without = _ROWS if kind == "kit" and is_crate(study.folder) else ()
         yield from (f"{where}: {problem}" for problem in statement.problems(folder, name, without))
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from predbayes.learning.named import AUTO
 from predbayes.study.plan.schema import (
     MAX_WEIGHT,
     Category,
+    Column,
     Gate,
     Learner,
     Missing,
@@ -155,6 +156,7 @@ def draft(
     evaluate: int | None = None,
     unlabelled: Unlabelled | None = None,
     event: str = "",
+    arrays: Mapping[str, Column] | None = None,
 ) -> Draft:
     """Guess a plan.
 
@@ -169,13 +171,16 @@ def draft(
         unlabelled: What the target is, where no row has a label.
         event: The column that says whether the event came at the time in the target's, or the row
             was last seen then; empty if the target is no such time.
+        arrays: Columns of vectors and images, as `guess_arrays` finds them.
     """
     if name != study_name(name):
         raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
     if unlabelled is None and target not in frame.columns:
         missing = no_such("column", target, map(str, frame.columns))
         raise PlanError(f"{missing}. If no row has a label, say what it is: --classes, or --scale")
-    cells = {column.name: column for column in _columns(frame)}
+    columns: dict[str, Column] = dict(arrays or {})
+    scalars = frame.drop(columns=[name for name in columns if name in frame.columns])
+    cells = {column.name: column for column in _columns(scalars)}
     labels = cells.setdefault(target, _Cells(target, ("",) * len(frame), _nothing(len(frame))))
     if event:
         labels, goal, notes = _survival(labels, cells.get(event), frame, event, unlabelled)
@@ -183,7 +188,6 @@ def draft(
     else:
         goal, notes = _target(labels) if unlabelled is None else _untold(labels, unlabelled)
     goal = _with_share(goal, labels)
-    columns: dict[str, Number | Category] = {}
     left_out = []
     for column in cells.values():
         if column.name == target or (event and column.name == event):
@@ -204,17 +208,17 @@ def draft(
         target=goal,
         columns=columns,
         reference=reference,
-        **new_sections(),
+        **new_sections("network" if arrays else ""),  # the others know nothing of pixels
     )
     return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))
 
 
-def new_sections() -> dict[str, Any]:
+def new_sections(learner: str = "") -> dict[str, Any]:
     """Return what a new plan says of sites, pool and rules."""
     return {
-        "learner": Learner(name=LEARNER, split=SPLIT),
+        "learner": Learner(name=learner or LEARNER, split=SPLIT),
         "gate": GATE,
-        "pool": Pool(own=LEARNER),
+        "pool": Pool(own=learner or LEARNER),
         "rules": Rules(max_weight=MAX_WEIGHT),
     }
 
@@ -538,7 +542,7 @@ def _to_fill_in(plan: Plan) -> list[str]:
     return notes
 
 
-def _trend(column: Number | Category) -> float | None:
+def _trend(column: Column) -> float | None:
     return column.trend if isinstance(column, Number) else None
 
 

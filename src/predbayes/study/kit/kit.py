@@ -2,6 +2,7 @@
 
     plan.toml         frozen: centres, scales and digests are in
     reference.csv     the reference inputs, in the plan's units
+    reference.safetensors   their vectors and images, if the plan has any
     FINGERPRINT.txt   eight words by which people make sure that they hold the same plan
     README.txt        what the folder is
     kit.sig           signed by the coordinator: these files, and the study that they belong to;
@@ -25,8 +26,9 @@ import json
 import math
 import os
 import secrets
+import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -36,6 +38,7 @@ from typing import Annotated, Literal
 import pandas as pd
 import torch
 from pydantic import Field, ValidationError
+from safetensors.torch import save_file
 from torch import Tensor
 
 import predbayes
@@ -46,12 +49,15 @@ from predbayes.exchange.statement import KIT_SIGNATURE, FilesStatement, read_sig
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
+from predbayes.spill import blocks, row_bytes, take
 from predbayes.study.kit.review import require_sound
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
+    ARRAYS_FILE,
     MAX_WEIGHT,
     PLAN_FILE,
     REFERENCE_FILE,
+    Category,
     Column,
     Frozen,
     FrozenNetwork,
@@ -62,10 +68,12 @@ from predbayes.study.plan.schema import (
 from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.plan.text import dump
+from predbayes.study.tables.arraycells import kit_arrays, with_arrays
 from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.coding import Encoder, code_table, code_targets
+from predbayes.study.tables.coding import Encoder, Examined, code_targets, sound
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.textfile import from_csv, to_csv
+from predbayes.study.tables.wide import moments
 from predbayes.study.wording import six_digits
 
 FINGERPRINT_FILE = "FINGERPRINT.txt"
@@ -93,19 +101,21 @@ class Kit:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
         if not plan.reference.num_rows and not plan.sums_alone:
             raise PlanError(f"{folder / PLAN_FILE} has no reference rows")
-        if plan.reference.num_rows * plan.num_inputs > _MAX_NUMBERS:
+        # Vectors and images are as large as their file, and need not be in memory.
+        num_inputs = sum(column.width for column in plan.scalars.values())
+        if plan.reference.num_rows * num_inputs > _MAX_NUMBERS:
             raise PlanError(
-                f"{plan.reference.num_rows:,} reference rows of {plan.num_inputs:,} network inputs "
+                f"{plan.reference.num_rows:,} reference rows of {num_inputs:,} network inputs "
                 f"are more than {_MAX_NUMBERS:,} numbers, which no kit may ask a computer to hold"
             )
-        codes = _reference_codes(plan, folder)
-        if inputs_digest(plan, codes) != plan.frozen.inputs_digest:
+        rows = _reference_codes(plan, folder)
+        if inputs_digest(plan, rows.codes, rows.arrays) != plan.frozen.inputs_digest:
             raise PlanError(f"{REFERENCE_FILE} is not the plan's: some row was changed")
-        if len(codes) != plan.reference.num_rows:
+        if len(rows.codes) != plan.reference.num_rows:
             raise PlanError(
-                f"{REFERENCE_FILE} has {len(codes)} rows, the plan {plan.reference.num_rows}"
+                f"{REFERENCE_FILE} has {len(rows.codes)} rows, the plan {plan.reference.num_rows}"
             )
-        kit = cls(folder, plan, Encoder(plan)(codes))
+        kit = cls(folder, plan, Encoder(plan).in_blocks(rows))
         _require_fingerprint(kit)
         return kit
 
@@ -145,7 +155,7 @@ class Kit:
     @property
     def num_bytes(self) -> int:
         """Size of all its files."""
-        paths = [self.folder / name for name in FILES]
+        paths = [self.folder / name for name in (*FILES, ARRAYS_FILE)]
         return sum(path.stat().st_size for path in paths if path.is_file())
 
 
@@ -193,7 +203,7 @@ class Labels:
             raise PlanError(f"{path.name} does not have as many rows in each role as the plan")
         order = torch.cat([labelled, is_unlabelled.nonzero()[:, 0], evaluate])
         targets = _targets(kit.plan, contents.labelled.labels)
-        reference = ReferenceRows(kit.inputs[order], targets, len(evaluate))
+        reference = ReferenceRows(take(kit.inputs, order), targets, len(evaluate))
         return cls(reference, order, _targets(kit.plan, contents.evaluate.labels))
 
 
@@ -222,30 +232,33 @@ def freeze(
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     frame = _reference_rows(draft, plan_path.parent)
     roles = _deal(draft, frame, salt)
-    plan = _scaled(draft, frame, roles)
+    inputs = frame.iloc[roles.kit.tolist()]
+    rows = sound(draft, inputs)
+    plan = _scaled(draft, rows, frame, roles)
     labelled, evaluate = (
         _part(draft, frame, r, roles.kit) for r in (roles.labelled, roles.evaluate)
     )
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
-    inputs = frame.iloc[roles.kit.tolist()]
-    codes = code_table(plan, inputs)
-    plan = _sealed(plan, codes, contents, network, key)
-    return _write(plan, _table(plan, inputs, codes), contents, out, labels_out)
+    plan = _sealed(plan, rows, contents, network, key)
+    table = _table(plan, inputs, rows.codes)
+    return _write(plan, table, rows.arrays, contents, out, labels_out)
 
 
 def _reference_rows(plan: Plan, folder: Path) -> pd.DataFrame:
     """The table that reference rows are taken from; sums need none."""
     if not plan.reference.num_rows:
         return pd.DataFrame(columns=list(plan.columns), dtype=object)
-    return read_reference(folder / plan.reference.file)
+    path = folder / plan.reference.file
+    return with_arrays(plan, read_reference(path), path)
 
 
-def _reference_codes(plan: Plan, folder: Path) -> Tensor:
+def _reference_codes(plan: Plan, folder: Path) -> Examined:
     """The reference inputs in a kit, as codes; of a plan without any the file is not looked at."""
     if not plan.reference.num_rows:
-        return code_table(plan, _reference_rows(plan, folder))
+        return sound(plan, _reference_rows(plan, folder))
     try:
-        return code_table(plan, from_csv(read_frame(folder / REFERENCE_FILE)))
+        frame = from_csv(read_frame(folder / REFERENCE_FILE))
+        return sound(plan, kit_arrays(plan, frame, folder / ARRAYS_FILE))
     except DataError as error:
         raise PlanError(f"{REFERENCE_FILE} is not the plan's: {error}") from error
 
@@ -263,12 +276,20 @@ def labels_path(out: Path) -> Path:
     return out.with_name(f"{out.name}-labels.json")
 
 
-def inputs_digest(plan: Plan, codes: Tensor) -> str:
-    """Return the SHA-256 of reference inputs (R, columns): names, then all cells as float64."""
+def inputs_digest(plan: Plan, codes: Tensor, arrays: Mapping[str, Tensor] | None = None) -> str:
+    """Return the SHA-256 of reference inputs (R, columns): names, then all cells as float64.
+
+    Behind them come the arrays of each column of vectors or images: name, type, shape and bytes.
+    """
     content = hashlib.sha256(json.dumps(list(plan.columns)).encode())
     # One NaN and one zero of the several that there are; one byte order.
     canonical = torch.where(codes.isnan(), torch.nan, codes.double()) + 0.0
     content.update(canonical.contiguous().numpy().astype("<f8").tobytes())
+    for name, values in (arrays or {}).items():
+        content.update(json.dumps([name, str(values.dtype), list(values.shape)]).encode())
+        for part in blocks(len(values), row_bytes(values)):
+            numbers = values[part].numpy()
+            content.update(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).tobytes())
     return content.hexdigest()
 
 
@@ -304,15 +325,17 @@ def _has_label(plan: Plan, frame: pd.DataFrame) -> Tensor:
     return ~code_targets(plan, frame).isnan()
 
 
-def _scaled(plan: Plan, frame: pd.DataFrame, roles: _Roles) -> Plan:
+def _scaled(plan: Plan, rows: Examined, frame: pd.DataFrame, roles: _Roles) -> Plan:
     """The plan with centres and scales of the rows that the kit will have."""
     if not len(roles.kit):
         return plan  # whose author has written them
-    codes = code_table(plan, frame.iloc[roles.kit.tolist()])
     columns: dict[str, Column] = {}
-    for (name, column), values in zip(plan.columns.items(), codes.T, strict=True):
+    for (name, column), values in zip(plan.columns.items(), rows.codes.T, strict=True):
         columns[name] = column
-        if isinstance(column, Number):
+        if name in plan.wide:
+            found = moments(rows.arrays.get(name)) or (0.0, 1.0)
+            columns[name] = column.model_copy(update=_rounded(*found))
+        elif isinstance(column, Number):
             columns[name] = column.model_copy(update=_centre_and_scale(values))
     target = plan.target
     if plan.regression and len(roles.labelled):  # labels of evaluate rows stay unopened
@@ -328,7 +351,10 @@ def _centre_and_scale(values: Tensor) -> dict[str, float]:
     known = values[~values.isnan()]
     if not len(known):
         return {"centre": 0.0, "scale": 1.0}
-    mean, std = float(known.mean()), float(known.std(correction=0))
+    return _rounded(float(known.mean()), float(known.std(correction=0)))
+
+
+def _rounded(mean: float, std: float) -> dict[str, float]:
     # Numerics: the deviation of a constant column may be a rounding error instead of zero.
     varies = math.isfinite(std) and std > 1e-12 * abs(mean)
     # They are printed, and need not be exact.
@@ -354,11 +380,15 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
     for (name, column), values in zip(plan.columns.items(), codes.T.tolist(), strict=True):
         if name not in frame.columns:
             continue  # optional, and nobody knows it here
-        if isinstance(column, Number):
+        if name in plan.wide:  # rows of the file of arrays
+            table[name] = [
+                "" if math.isnan(value) else str(row) for row, value in enumerate(values)
+            ]
+        elif isinstance(column, Number):
             table[name] = [
                 "" if math.isnan(value) else repr(value).removesuffix(".0") for value in values
             ]
-        else:
+        elif isinstance(column, Category):
             words = (*column.categories, None)  # other words stay as they are
             table[name] = [
                 "" if math.isnan(value) else words[int(value)] or str(cell)
@@ -369,13 +399,13 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
 
 def _sealed(
     plan: Plan,
-    codes: Tensor,
+    rows: Examined,
     contents: _Contents,
     network: FrozenNetwork | None,
     key: CoordinatorPublicKey | None,
 ) -> Plan:
     frozen = Frozen(
-        inputs_digest=inputs_digest(plan, codes),
+        inputs_digest=inputs_digest(plan, rows.codes, rows.arrays),
         labels_digest=contents.digest(),
         version=predbayes.__version__,
         software=software_digest(),
@@ -388,7 +418,12 @@ def _sealed(
 
 
 def _write(
-    plan: Plan, inputs: pd.DataFrame, contents: _Contents, out: Path, labels_out: Path
+    plan: Plan,
+    inputs: pd.DataFrame,
+    arrays: dict[str, Tensor],
+    contents: _Contents,
+    out: Path,
+    labels_out: Path,
 ) -> Kit:
     """Both or, if something goes wrong, none; the kit comes last."""
     kit_part, labels_part = scratch_beside(out), scratch_beside(labels_out)
@@ -397,6 +432,9 @@ def _write(
         kit_part.mkdir()
         _write_text(kit_part / PLAN_FILE, dump(plan))
         _write_text(kit_part / REFERENCE_FILE, to_csv(inputs))
+        if arrays:
+            save_file(arrays, kit_part / ARRAYS_FILE)
+            shutil.copymode(kit_part / REFERENCE_FILE, kit_part / ARRAYS_FILE)
         for name in (FINGERPRINT_FILE, README_FILE):
             _write_text(kit_part / name, _told(plan, name))
         Labels.load(labels_part, Kit.load(kit_part))  # what was written is what was meant

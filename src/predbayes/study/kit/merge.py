@@ -33,7 +33,7 @@ from predbayes.study.kit.disagree import (
 )
 from predbayes.study.kit.draft import MIN_TOLD, new_sections, round_outward
 from predbayes.study.kit.marginal import Marginal, centre_and_scale, far_ends
-from predbayes.study.plan.schema import Category, Column, Number, Plan, Target
+from predbayes.study.plan.schema import Category, Column, Number, Plan, Scalar, Target
 from predbayes.study.tables.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.wording import counted, six_digits
 
@@ -55,7 +55,7 @@ def merge(plan: Plan, surveys: Sequence[Survey]) -> Merged:
     doubts = disagreements(plan, surveys)
     columns: dict[str, Column] = {}
     notes: dict[str, tuple[str, ...]] = {}
-    for name, column in plan.columns.items():
+    for name, column in plan.scalars.items():
         columns[name] = _proposed(plan, name, column, surveys)
         asked = [doubt.text for doubt in doubts if doubt.column == name]
         notes[name] = (_told(name, surveys), *(f"ask: {text}" for text in asked))
@@ -69,6 +69,7 @@ def _require_fitting(plan: Plan, surveys: Sequence[Survey]) -> None:
     """Surveys are of this draft and fit it, and of one site each."""
     if plan.frozen is not None:
         raise StudyError("the plan is frozen already; merge surveys into the draft")
+    plan.require_scalars("a survey")
     digest = plan.digest()
     for survey in surveys:
         if survey.plan != digest:
@@ -115,7 +116,7 @@ def _require_of_one_site_each(surveys: Sequence[Survey]) -> None:
             )
 
 
-def _proposed(plan: Plan, name: str, column: Column, surveys: Sequence[Survey]) -> Column:
+def _proposed(plan: Plan, name: str, column: Scalar, surveys: Sequence[Survey]) -> Scalar:
     is_lacking = any(name in survey.absent for survey in surveys)
     change: dict[str, Any] = {"optional": column.optional or is_lacking}
     if column.missing == "refuse" or is_lacking:

@@ -23,6 +23,7 @@ from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
 from predbayes.study.plan.synthetic import synthetic_words
+from predbayes.study.tables.arraycells import with_arrays
 from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
@@ -305,7 +306,7 @@ def _table(plan: Plan, folder: Path) -> Iterator[Finding]:
         yield error("reference: file is empty; say where the reference rows are")
         return
     try:
-        frame = read_reference(folder / file)
+        frame = with_arrays(plan, read_reference(folder / file), folder / file)
     except (DataError, MissingPackageError) as refused:
         yield error(f"reference: {refused}")
         return
@@ -334,6 +335,8 @@ def _constants(plan: Plan, codes: Tensor) -> Iterator[Finding]:
         known = values[~values.isnan()]
         if len(known) == 0:
             yield warning(f"{name}: no reference row has a value")
+        elif name in plan.wide:
+            continue  # whose codes say no more than that there is an array
         elif len(known) > 1 and bool((known == known[0]).all()):
             yield warning(
                 f"{name}: the same in every reference row, so the model that comes back cannot "

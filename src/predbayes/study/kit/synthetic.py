@@ -125,7 +125,7 @@ def _allotted(weights: Sequence[int], num: int) -> list[int]:
 def _rows(plan: Plan, survey: Survey, surveys: Sequence[Survey], levels: Array) -> pd.DataFrame:
     """Rows from levels, (N, 2 columns): of values, then of whether they are missing."""
     columns: dict[str, list[str]] = {}
-    for index, (name, column) in enumerate(plan.columns.items()):
+    for index, (name, column) in enumerate(plan.scalars.items()):
         told = survey.columns.get(name)
         if isinstance(column, Number):
             cells = _numbers(name, column, survey, surveys, levels[:, index])
@@ -240,7 +240,7 @@ def _covariance(moments: Moments, rows: int) -> Array:
 
 def _latents(plan: Plan, survey: Survey, moments: Moments) -> Iterator[tuple[int, _Latent]]:
     """The normal numbers that sums tell of, by their place: values first, then missing ones."""
-    for index, (name, column) in enumerate(plan.columns.items()):
+    for index, (name, column) in enumerate(plan.scalars.items()):
         places = {k: f for k, f in enumerate(moments.features) if f.column == name}
         told = survey.columns.get(name)
         known = 1 - _missing_share(told, survey)

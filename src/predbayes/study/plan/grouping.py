@@ -51,6 +51,8 @@ class Grouping:
             if ranges:
                 raise ValueError(f"measures.groups: {name!r} has categories, not ranges")
             return cls(name, column.categories)
+        if column.type != "number":
+            raise ValueError(f"measures.groups: {name!r} is {column.type}, which has no groups")
         return cls._of_ranges(name, ranges)
 
     @classmethod

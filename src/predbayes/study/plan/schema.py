@@ -76,6 +76,11 @@ PLAN_FILE = "plan.toml"
 REFERENCE_FILE = "reference.csv"
 """The reference inputs of a frozen plan, beside it."""
 
+ARRAYS_FILE = "reference.safetensors"
+"""Their vectors and images, if the plan has any."""
+
+_TYPES = ("number", "category", "vector", "image")
+
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -141,7 +146,66 @@ class Category(Section):
         return len(self.categories) + self.other + (self.missing == "flag")
 
 
-Column = Annotated[Number | Category, Field(discriminator="type")]
+class _Wide(Section):
+    """A column whose cells are arrays of one shape; a number x in them enters as x in scales.
+
+    Centre and scale are of all numbers of all reference rows: a column is one line of the plan,
+    whatever its size.
+    """
+
+    unit: str = ""
+    missing: Missing = "refuse"  # of a missing array the inputs are zeros
+    optional: bool = False
+    centre: Finite | None = None  # None until frozen
+    scale: Positive | None = None
+
+    @property
+    def width(self) -> int:
+        """Network inputs that it takes."""
+        return math.prod(self.form) + (self.missing == "flag")
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """Shape of the array of one row."""
+        raise NotImplementedError
+
+
+_Size = Annotated[int, Field(gt=0, le=1_000_000)]
+
+
+class Vector(_Wide):
+    """A column of numbers that belong together, such as an embedding."""
+
+    type: Literal["vector"]
+    size: _Size
+    range: Range | None = None  # of plausible values
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """Shape of the array of one row."""
+        return (self.size,)
+
+
+BYTES = (0.0, 255.0)
+
+
+class Image(_Wide):
+    """A column of images of one size; its inputs are channel by channel, and line by line."""
+
+    type: Literal["image"]
+    shape: Annotated[tuple[_Size, ...], Field(strict=False, min_length=2, max_length=3)]  # height,
+    # width and, if there are several, channels
+    range: Range = BYTES  # of values; with another one they are kept as fractions
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """Shape of the array of one row: height, width, channels."""
+        return (*self.shape, 1)[:3]
+
+
+Scalar = Number | Category
+Wide = Vector | Image
+Column = Annotated[Number | Category | Vector | Image, Field(discriminator="type")]
 
 
 def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -540,6 +604,24 @@ class Plan(Section):
         return (classes.index(event) if event else 1,)
 
     @property
+    def scalars(self) -> dict[str, Scalar]:
+        """The columns with one value in a cell."""
+        return {name: c for name, c in self.columns.items() if isinstance(c, Number | Category)}
+
+    def require_scalars(self, doing: str) -> None:
+        """Refuse a plan with vectors or images for what is of numbers and words alone."""
+        if self.wide:
+            raise PlanError(
+                f"{doing} is of numbers and categories; leave {', '.join(self.wide)} out of the "
+                "draft, and put them in before the plan is frozen"
+            )
+
+    @property
+    def wide(self) -> dict[str, Wide]:
+        """The columns with an array in a cell: vectors and images."""
+        return {name: c for name, c in self.columns.items() if isinstance(c, Vector | Image)}
+
+    @property
     def blocks(self) -> dict[str, slice]:
         """The network's inputs of each column."""
         ends = list(itertools.accumulate((c.width for c in self.columns.values()), initial=0))
@@ -557,7 +639,7 @@ class Plan(Section):
         """The columns that a site's table has: those of the inputs, and the target."""
         return *self.columns, *self.outcomes
 
-    def column(self, name: str) -> Number | Category:
+    def column(self, name: str) -> Number | Category | Vector | Image:
         """Return the form of a column, or of the target."""
         if self.survival and name == self.target.event:
             return self.target.event_column()
@@ -680,7 +762,7 @@ def _require_frozen(plan: Plan) -> None:
     open_ends = [
         name
         for name, column in plan.columns.items()
-        if isinstance(column, Number) and (column.centre is None or column.scale is None)
+        if not isinstance(column, Category) and (column.centre is None or column.scale is None)
     ]
     if plan.regression and (plan.target.centre is None or plan.target.scale is None):
         open_ends.append(plan.target.name)
@@ -693,8 +775,8 @@ def _require_frozen(plan: Plan) -> None:
 def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
     """One problem in a line: where it is, what is wrong, and the nearest key that exists."""
     where = [str(part) for part in problem["loc"]]
-    if where[:1] == ["columns"] and where[2:3] in (["number"], ["category"]):
-        del where[2]  # which of the two types it was read as
+    if where[:1] == ["columns"] and where[2:3] and where[2] in _TYPES:
+        del where[2]  # which of the types it was read as
     if where[:1] == ["policy"] and where[1:2] in (["path"], ["section"]):
         del where[1]
     place = ".".join(where) or whole
@@ -704,7 +786,7 @@ def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
     if problem["type"] == "missing":
         return f"{place} is missing"
     if problem["type"].startswith("union_tag"):
-        return f"{place}.type: must be 'number' or 'category'"
+        return f"{place}.type: must be 'number', 'category', 'vector' or 'image'"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{place}: {message[0].lower()}{message[1:]}"
 

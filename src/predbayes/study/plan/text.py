@@ -19,7 +19,7 @@ from typing import Any
 
 import tomlkit
 
-from predbayes.study.plan.schema import Category, Column, Number, Plan, Section
+from predbayes.study.plan.schema import Column, Plan, Section
 
 with resources.files(__package__).joinpath("comments.toml").open("rb") as _file:
     _COMMENTS = tomllib.load(_file)
@@ -98,10 +98,11 @@ def _columns(columns: dict[str, Column], notes: Mapping[str, Sequence[str]]) -> 
     return lines
 
 
-def _shown_of(column: Number | Category) -> dict[str, Any]:
+def _shown_of(column: Column) -> dict[str, Any]:
     """The keys of a column that are not noise; `missing` and `other` always show."""
     quiet = {"unit": "", "optional": False}
-    return {k: v for k, v in column if v is not None and not (k in quiet and v == quiet[k])}
+    shown = {k: v for k, v in column if v is not None and not (k in quiet and v == quiet[k])}
+    return {"type": column.type} | shown
 
 
 def assignments(values: Mapping[str, Any]) -> list[str]:

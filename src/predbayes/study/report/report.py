@@ -23,7 +23,7 @@ from predbayes.errors import StudyError
 from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MIN_LABELS
-from predbayes.study.plan.schema import Category, Column, Plan
+from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report import figures
 from predbayes.study.report.clinical import (
@@ -52,6 +52,7 @@ from predbayes.study.result.schema import (
     SiteResult,
 )
 from predbayes.study.result.tableone import in_public
+from predbayes.study.tables.arraycells import shape_words
 from predbayes.study.tables.coding import target_units
 from predbayes.study.wording import counted, decimals, plain
 
@@ -324,6 +325,8 @@ def _described(column: Column) -> tuple[str, str, str, str]:
     if isinstance(column, Category):
         other = "; other words count as “other”" if column.other else ""
         return "category", "", listed(column.categories) + other, missing
+    if not isinstance(column, Number):
+        return column.type, column.unit, shape_words(column), missing
     values = "any" if column.range is None else " to ".join(map(plain, column.range))
     return "number", column.unit, values, missing
 

@@ -60,7 +60,8 @@ from predbayes.study.plan.models import student_network
 from predbayes.study.plan.networks import require_allowed
 from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
 from predbayes.study.result.accepted import WEIGHTS_FILE
-from predbayes.study.tables.coding import Encoder, code_table, target_units, untransform
+from predbayes.study.tables.coding import Encoder, encode, target_units, untransform
+from predbayes.study.tables.wide import array_dtype
 
 HEADER_FILE = "model.json"
 OWN_FILE = "own.safetensors"
@@ -229,8 +230,7 @@ class CalibratedModel:
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Return the network inputs of a table in the plan's units."""
-        inputs: Tensor = Encoder(self.plan)(code_table(self.plan, frame, outside="clip"))
-        return inputs
+        return encode(self.plan, frame, outside="clip")
 
     def predict(self, frame: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
         """Predict for a table in the plan's units, one row for each of its rows.
@@ -264,20 +264,24 @@ class CalibratedModel:
         missing. Its outputs are ``probabilities`` (rows, classes), or ``target_mean`` and so on
         for each of `NUMBERS`, (rows,) each, or ``survival`` (rows, intervals) and ``median``
         (rows,), in float32. The columns, categories and classes are in
-        the file's metadata.
+        the file's metadata. Vectors and images are inputs of their own, by the names of their
+        columns: (rows, size), or (rows, height, width, channels), float32 or bytes; their code is
+        0, or NaN for none.
         """
         require("onnxscript", "onnx")
         module = _Deployed(self, level).eval()
-        example = torch.zeros(2, len(self.plan.columns), dtype=torch.float64)
+        wide, rows = self.plan.wide, {0: torch.export.Dim("rows")}
+        codes = torch.zeros(2, len(self.plan.columns), dtype=torch.float64)
+        arrays = [torch.zeros(2, *c.form, dtype=array_dtype(c)) for c in wide.values()]
         with _quiet():
             program = torch.onnx.export(
                 module,
-                (example,),
+                (codes, *arrays),
                 dynamo=True,
                 verbose=False,
-                input_names=["codes"],
+                input_names=["codes", *wide],
                 output_names=module.outputs,
-                dynamic_shapes=({0: torch.export.Dim("rows")},),
+                dynamic_shapes=(rows, (rows,) * len(wide)) if wide else (rows,),
             )
         proto = cast("Any", program).model_proto
         _strip(proto)
@@ -409,11 +413,11 @@ class _Deployed(nn.Module):
             return ["survival", "median"]
         return ["probabilities"] if self.plan.classification else [f"target_{n}" for n in NUMBERS]
 
-    def forward(self, codes: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, codes: Tensor, *arrays: Tensor) -> tuple[Tensor, ...]:
         # Comparisons leave NaN, which is missing, as it is.
         codes = torch.where(codes < self.least, self.least, codes)
         codes = torch.where(codes > self.greatest, self.greatest, codes)
-        inputs = self.encoder(codes)
+        inputs = self.encoder(codes, *arrays)
         own = None if self.own is None else self.own(inputs)
         predictive = _adjusted(self.common(inputs), self.adjustment, own)
         return tuple(v.float() for v in describe(self.plan, predictive, self.level).values())

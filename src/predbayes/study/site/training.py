@@ -64,6 +64,7 @@ from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import Predictive
 from predbayes.progress import Callback, Event, listening
 from predbayes.seeding import generator
+from predbayes.spill import blocks, row_bytes, take
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import choose_learner, make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
@@ -110,7 +111,7 @@ class SiteRows:
         known = ~targets.isnan()
         if int(known.sum()) < _LEAST_ROWS:
             raise DataError(f"fewer than {_LEAST_ROWS} rows have a {plan.target.name}")
-        inputs = encode(plan, frame, "clip few", least=least)[known]
+        inputs = take(encode(plan, frame, "clip few", least=least), known.nonzero()[:, 0])
         kept = targets[known].long() if plan.classification else targets[known].float()
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
         return cls(inputs, kept, int((~known).sum()), patients)
@@ -124,7 +125,7 @@ class SiteRows:
         return content.hexdigest()
 
     def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.inputs[rows], self.targets[rows]
+        return take(self.inputs, rows), self.targets[rows]
 
     def patients_of(self, rows: Tensor) -> Tensor | None:
         """The patients' numbers of some rows, if they are known."""
@@ -151,11 +152,24 @@ class SiteRows:
     @cached_property
     def _alike(self) -> Tensor:
         """Numbers of groups of rows of one patient, and of copies; finding them takes a while."""
-        distinct, numbers = torch.unique(self.inputs, dim=0, return_inverse=True)
+        numbers = _equal_rows(self.inputs)
+        num_distinct = int(numbers.max()) + 1
         # In a table of few categories rows are equal by chance, and are no copies. The target does
         # not part equal rows: held-out ones would be of another p(y | x).
-        copies = numbers if 2 * len(distinct) >= len(numbers) else torch.arange(len(numbers))
+        copies = numbers if 2 * num_distinct >= len(numbers) else torch.arange(len(numbers))
         return connected([copies] if self.patients is None else [self.patients, copies])
+
+
+def _equal_rows(inputs: Tensor) -> Tensor:
+    """The same number for equal rows, (N,)."""
+    seen: dict[bytes, int] = {}
+    numbers = torch.empty(len(inputs), dtype=torch.int64)
+    for part in blocks(len(inputs), row_bytes(inputs)):
+        rows = (inputs[part] + 0.0).contiguous().numpy()  # there are two zeros
+        numbers[part] = torch.tensor(
+            [seen.setdefault(hashlib.sha256(row).digest(), len(seen)) for row in rows]
+        )
+    return numbers
 
 
 def _numbered(patients: pd.Series) -> Tensor:

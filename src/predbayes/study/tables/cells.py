@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from unicodedata import normalize
 
 import numpy as np
@@ -19,6 +19,7 @@ import pandas as pd
 from predbayes.errors import DataError
 from predbayes.optional import require
 from predbayes.study.plan.schema import Category, Number
+from predbayes.study.tables.arraycells import Array, array_cells
 from predbayes.study.tables.problem import Kind
 from predbayes.study.tables.textfile import (
     LINE,
@@ -87,6 +88,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     require_names(path, [name.strip() for name in table.column_names])
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     frame.columns = frame.columns.str.strip().str.normalize("NFC")
+    for name, kind in zip(list(frame.columns), table.schema.types, strict=True):
+        if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind):
+            frame[name] = array_cells(frame[name])
     # Where they would lie in a CSV file.
     frame.index = pd.RangeIndex(2, len(frame) + 2, name=LINE)
     return frame
@@ -94,7 +98,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 # Coding columns
 
-Array = np.ndarray[Any, Any]
 Masks = dict[Kind, Array]  # which rows have which problem
 
 

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from predbayes.errors import DataError
 from predbayes.predictive.survival import FEWEST_AT_RISK
-from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.plan.text import assignments
+from predbayes.study.tables.arraycells import with_arrays
 from predbayes.study.tables.coding import (
     Examined,
     code_targets,
@@ -29,7 +30,14 @@ from predbayes.study.tables.coding import (
     target_problems,
     target_units,
 )
-from predbayes.study.tables.mapping import PATIENT, entry_problems, key_of, read_raw, translate
+from predbayes.study.tables.mapping import (
+    PATIENT,
+    entry_problems,
+    key_of,
+    read_raw,
+    stores_of,
+    translate,
+)
 from predbayes.study.tables.plausible import Array, target_doubts, unit_doubt
 from predbayes.study.tables.problem import (
     Finding,
@@ -44,6 +52,7 @@ from predbayes.study.tables.problem import (
 )
 from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes.study.tables.suggest import Cells, assign, common_codes, propose
+from predbayes.study.tables.wide import moments
 from predbayes.study.wording import counted
 
 MIN_TRAIN_ROWS = 50
@@ -59,6 +68,8 @@ MAX_VALUES = 5
 """Different values of one finding that are shown to whoever asks."""
 
 _FEW_KNOWN = 0.5
+_FAR = 2.0  # scales between the mean of all numbers of a column and the plan's
+_UNLIKE = 4.0  # times their spread
 _MOST_IN_FIRST = 0.9  # of times, within the first interval of a survival
 _BECOMES = {
     Kind.UNLISTED: ", which become `other`",
@@ -76,6 +87,11 @@ _ADVICE = {
     Kind.POINT: 'write them with a comma, or decimal = "." under [file] in {file}',
 }
 """What to do about a problem where nothing better is known."""
+
+_ARRAY_ADVICE = (
+    "the table must have a column with names of image files, lists, or row numbers of an array file"
+    f"; file = ... in {SITE_FILE} says where that is"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +129,8 @@ class _Table:
         return self.site.entry(self.plan, name)
 
     def has(self, name: str) -> bool:
-        """Return whether the site has a column for it."""
-        return self.entry(name).column in self.raw.columns
+        """Return whether the site has a column, or a file of arrays, for it."""
+        return self.entry(name).column in self.raw.columns or name in self.frame.columns
 
     def cells(self, name: str) -> Cells:
         """Return the site's column for one of the plan's."""
@@ -169,7 +185,9 @@ def site_problems(
     """
     raw = read_raw(site.file, path)
     told = least_cell(plan) if least is None else least
-    table = _Table(plan, site, raw, *translate(plan, site, raw), told, count_held_out)
+    frame, ambiguous = translate(plan, site, raw)
+    frame = with_arrays(plan, frame, path, stores_of(plan, site))
+    table = _Table(plan, site, raw, frame, ambiguous, told, count_held_out)
     findings = [
         *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
         *_entries(table),
@@ -195,7 +213,8 @@ def _entries(table: _Table) -> Iterator[Finding]:
                 f"{name}: {SITE_FILE} recodes to {counted(len(unknown), 'word')} that "
                 f"{_are(len(unknown))} not in the plan; the plan has {', '.join(words)}"
             )
-        idle = _idle(table, name) if table.has(name) else []
+        is_text = table.has(name) and name not in table.plan.wide
+        idle = _idle(table, name) if is_text else []
         if idle:
             codes = f"{counted(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))}"
             yield warning(f"{name}: {codes} in no cell; check the spelling", idle)
@@ -232,19 +251,36 @@ def _columns(table: _Table) -> Iterator[Finding]:
     for index, (name, column) in enumerate(plan.columns.items()):
         if not table.has(name) and column.optional:
             yield warning(f"{name}: the table does not have it; the plan does not need it")
+        elif name in plan.wide and name not in wrong:
+            yield from _arrays(table, name)
         elif name not in wrong:
             yield from _column(name, examined.codes[:, index])
             yield from _unit(table, name, column, examined.codes[:, index].numpy())
 
 
 def _unit(
-    table: _Table, name: str, column: Number | Category, values: Array, *, is_log: bool = False
+    table: _Table, name: str, column: Column, values: Array, *, is_log: bool = False
 ) -> Iterator[Finding]:
     if not isinstance(column, Number):
         return
     theirs, where = table.entry(name).column, f"{_where(table, name)} in {SITE_FILE}"
     if doubt := unit_doubt(name, column, values, theirs=theirs, where=where, is_log=is_log):
         yield warning(doubt)
+
+
+def _arrays(table: _Table, name: str) -> Iterator[Finding]:
+    """Whether vectors or images are as bright, and as varied, as the plan's."""
+    column, found = table.plan.wide[name], moments(table.examined.arrays.get(name))
+    if found is None or column.centre is None or column.scale is None:
+        return
+    mean, std = found
+    off, ratio = abs(mean - column.centre) / column.scale, std / column.scale
+    if off > _FAR or not 1 / _UNLIKE < ratio < _UNLIKE:
+        yield warning(
+            f"{name}: its values are unlike those of the plan: their mean is {off:.1f} scales from "
+            f"the plan's centre and their spread {ratio:.2g} of its scale. Are they of another "
+            "range, inverted, or made in another way?"
+        )
 
 
 def _column(name: str, codes: Tensor) -> Iterator[Finding]:
@@ -268,7 +304,8 @@ def _problems(
     for problem in problems:
         so = _BECOMES.get(problem.kind, "") if severity is warning else ""
         values: tuple[str, ...] = ()
-        if problem.lines and problem.kind is not Kind.MISSING:
+        is_text = problem.column not in table.plan.wide
+        if problem.lines and problem.kind is not Kind.MISSING and is_text:
             cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
             values = tuple(dict.fromkeys(cells))[:MAX_VALUES]
         found = severity(f"{problem.told(table.least)}{so}; {_remedy(table, problem)}", values)
@@ -279,6 +316,8 @@ def _remedy(table: _Table, problem: Problem) -> str:
     """What to write in `site.toml`, where that may help."""
     name = problem.column
     where = _where(table, name)
+    if name in table.plan.wide:
+        return _ARRAY_ADVICE
     if not table.has(name):
         likely = table.likely.get(name, "your name for it")
         return f'write column = "{likely}" {where} in {SITE_FILE}'

@@ -2,7 +2,8 @@
 
     cells        as they lie in the file, text or numbers, in the plan's units
     codes        (N, columns) float64: a number as it is, a category as its index, `other` as the
-                 index after the last, NaN where nothing is known
+                 index after the last, NaN where nothing is known; 0 where there is an array
+    arrays       of each column of vectors or images, one tensor (`wide`)
     inputs       (N, plan.num_inputs) float32: what the network sees
 
 The first step checks, and says all that is wrong at once, by column and line and without ever
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pandas as pd
@@ -22,12 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import DataError, PlanError
-from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.tables.cells import Array, Coded, Masks, Outside, code_column
+from predbayes.spill import blocks, room
+from predbayes.study.plan.schema import Category, Column, Image, Number, Plan, Wide
+from predbayes.study.tables.arraycells import Array, shape_words
+from predbayes.study.tables.cells import Coded, Masks, Outside, code_column
 from predbayes.study.tables.problem import Kind, Problem
 from predbayes.study.tables.textfile import LINE
+from predbayes.study.tables.wide import read_arrays
 
-_BLOCK = 8192
 _MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
 
 
@@ -38,6 +41,7 @@ class Examined:
     codes: Tensor  # (N, columns) float64
     problems: tuple[Problem, ...]
     oddities: tuple[Problem, ...]  # words that became `other`, numbers that were clipped
+    arrays: dict[str, Tensor] = field(default_factory=dict)  # of vectors and images
 
 
 def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Examined:
@@ -48,29 +52,49 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
     codes = np.full((len(frame), len(plan.columns)), np.nan)
     problems: list[Problem] = []
     oddities: list[Problem] = []
+    arrays: dict[str, Tensor] = {}
     for index, (name, column) in enumerate(plan.columns.items()):
         if column.optional and name not in frame.columns:
             continue
         if (whole := _column_problem(frame, name)) is not None:
             problems.append(whole)
             continue
-        coded = code_column(column, frame[name], outside)
+        if isinstance(column, Number | Category):
+            coded = code_column(column, frame[name], outside)
+        else:
+            arrays[name], coded = _code_arrays(column, frame[name], outside)
         codes[:, index] = coded.codes
         problems += _problems(name, column, coded.faults, frame)
         oddities += _problems(name, column, coded.oddities, frame)
-    return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities))
+    return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities), arrays)
 
 
-def code_table(
+def _code_arrays(column: Wide, cells: pd.Series, outside: Outside) -> tuple[Tensor, Coded]:
+    """The arrays of a column, and 0 or NaN for each row."""
+    arrays, faults, oddities = read_arrays(column, list(cells), outside)
+    missing = np.array([isinstance(cell, str) and not cell for cell in cells], bool)
+    if column.missing == "refuse" and not (column.optional and missing.all()):
+        faults[Kind.MISSING] = missing
+    return arrays, Coded(np.where(missing, np.nan, 0.0), faults, oddities)
+
+
+def sound(
     plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
-) -> Tensor:
-    """Return codes (N, columns) in float64; refuse a table that does not fit the plan.
+) -> Examined:
+    """Code a table; refuse one that does not fit the plan.
 
     The refusal tells counts from `least` on, in steps of it and without lines; all by default.
     """
     examined = examine(plan, frame, outside)
     _require_none(examined.problems, least)
-    return examined.codes
+    return examined
+
+
+def code_table(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Tensor:
+    """Return codes (N, columns) in float64; refuse a table as `sound` does."""
+    return sound(plan, frame, outside, least=least).codes
 
 
 def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
@@ -110,7 +134,8 @@ class Encoder(nn.Module):
     """Codes (N, columns) to network inputs (N, plan.num_inputs) in float32.
 
     A number becomes (x - centre) / scale, a category one 0/1 input for each word; what is missing
-    becomes zeros, with a 1 beside them where the plan asks for a flag.
+    becomes zeros, with a 1 beside them where the plan asks for a flag. The numbers of vectors and
+    images are at the place of their column, those of an image channel by channel.
     """
 
     source: Tensor  # (I,) column of each input
@@ -122,14 +147,27 @@ class Encoder(nn.Module):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
+        self.plan = plan
         inputs = _inputs(plan)
         for part in fields(_Input):
-            values = np.array([getattr(one, part.name) for one in inputs])  # floats are float64
+            kind = {"int": np.int64, "bool": np.bool_}.get(str(part.type), np.float64)
+            values: Array = np.array([getattr(one, part.name) for one in inputs], dtype=kind)
             # The plan has them already.
             self.register_buffer(part.name, torch.from_numpy(values), persistent=False)
 
-    def forward(self, codes: Tensor) -> Tensor:
-        """Encode codes of any floating type."""
+    def forward(self, codes: Tensor, *arrays: Tensor) -> Tensor:
+        """Encode codes of any floating type, and the arrays of vectors and images in order."""
+        scalars = self._scalars(codes)
+        if not self.plan.wide:
+            return scalars
+        blocks, held, parts = _scalar_blocks(self.plan), iter(arrays), []
+        for index, (name, column) in enumerate(self.plan.columns.items()):
+            if not isinstance(column, Number | Category):
+                parts.append(_standard(column, next(held), codes[:, index].isnan()))
+            parts.append(scalars[:, blocks[name]])
+        return torch.cat(parts, 1)
+
+    def _scalars(self, codes: Tensor) -> Tensor:
         values = codes.double().index_select(1, self.source)
         missing = values.isnan()
         numbers = (torch.where(missing, self.centre, values) - self.centre) / self.scale
@@ -138,16 +176,27 @@ class Encoder(nn.Module):
         switches = (self.is_flag & missing) | (values == self.category)
         return torch.where(self.is_number, numbers, switches.double()).float()
 
-    def in_blocks(self, codes: Tensor) -> Tensor:
-        """Encode some thousand rows at a time: a step needs far more room than its result."""
-        return torch.cat([self(block) for block in torch.split(codes, _BLOCK)])
+    def in_blocks(self, examined: Examined) -> Tensor:
+        """Encode some rows at a time: a step needs far more room than its result."""
+        codes, width = examined.codes, self.plan.num_inputs
+        inputs = room((len(codes), width))
+        none = {name: torch.zeros(1, *c.form) for name, c in self.plan.wide.items()}
+        for part in blocks(len(codes), width * inputs.itemsize):
+            arrays = [
+                examined.arrays[name][part]
+                if name in examined.arrays
+                else zeros.expand(part.stop - part.start, *zeros.shape[1:])
+                for name, zeros in none.items()
+            ]
+            inputs[part] = self(codes[part], *arrays)
+        return inputs
 
 
 def encode(
     plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
 ) -> Tensor:
     """Return a table's network inputs (N, plan.num_inputs) in float32."""
-    return Encoder(plan).in_blocks(code_table(plan, frame, outside, least=least))
+    return Encoder(plan).in_blocks(sound(plan, frame, outside, least=least))
 
 
 # Targets and problems
@@ -169,7 +218,8 @@ def _examine_survival(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Pro
     absent = [problem for name in plan.outcomes if (problem := _column_problem(frame, name))]
     if absent:
         return torch.full((len(frame),), torch.nan, dtype=torch.float64), absent
-    (time, event), forms = plan.outcomes, [plan.column(name) for name in plan.outcomes]
+    (time, event), target = plan.outcomes, plan.target
+    forms = target.as_column(), target.event_column()
     times, events = code_column(forms[0], frame[time]), code_column(forms[1], frame[event])
     times = Coded(times.codes, times.faults | {Kind.NEGATIVE: times.codes < 0})
     problems = _problems(time, forms[0], times.faults, frame)
@@ -202,9 +252,7 @@ def _column_problem(frame: pd.DataFrame, name: str) -> Problem | None:
     return None if count == 1 else Problem(Kind.REPEATED if count else Kind.ABSENT, name)
 
 
-def _problems(
-    name: str, column: Number | Category, masks: Masks, frame: pd.DataFrame
-) -> list[Problem]:
+def _problems(name: str, column: Column, masks: Masks, frame: pd.DataFrame) -> list[Problem]:
     known = frame.index.name == LINE
     lines = frame.index.to_numpy() if known else np.arange(2, len(frame) + 2)
     return [
@@ -214,8 +262,10 @@ def _problems(
     ]
 
 
-def _detail(kind: Kind, column: Number | Category) -> str:
-    if kind is not Kind.OUTSIDE or not isinstance(column, Number) or column.range is None:
+def _detail(kind: Kind, column: Column) -> str:
+    if kind is Kind.SHAPE and not isinstance(column, Number | Category):
+        return shape_words(column)
+    if kind is not Kind.OUTSIDE or isinstance(column, Category) or column.range is None:
         return ""
     return f"{column.range[0]:.12g} to {column.range[1]:.12g}"
 
@@ -249,8 +299,29 @@ def _inputs(plan: Plan) -> list[_Input]:
             inputs += [_Input(source, category=float(code)) for code in range(num_words)]
         elif column.centre is None or column.scale is None:
             raise PlanError(f"{name} has no centre and scale yet: run `predbayes plan freeze`")
-        else:
+        elif isinstance(column, Number):
             inputs.append(_Input(source, column.centre, column.scale, is_number=True))
         if column.missing == "flag":
             inputs.append(_Input(source, is_flag=True))
     return inputs
+
+
+def _scalar_blocks(plan: Plan) -> dict[str, slice]:
+    """The inputs of each column among those that are no array: of a wide one its flag."""
+    blocks, start = {}, 0
+    for name, column in plan.columns.items():
+        is_wide = not isinstance(column, Number | Category)
+        stop = start + ((column.missing == "flag") if is_wide else column.width)
+        blocks[name], start = slice(start, stop), stop
+    return blocks
+
+
+def _standard(column: Wide, arrays: Tensor, missing: Tensor) -> Tensor:
+    """Arrays as inputs (N, width): in scales, channels first, zeros where they are missing."""
+    assert column.centre is not None
+    assert column.scale is not None
+    numbers = arrays.float()
+    if isinstance(column, Image):
+        numbers = numbers.movedim(-1, 1)
+    inputs = (numbers.flatten(1) - column.centre) / column.scale
+    return torch.where(missing[:, None], 0.0, inputs)

@@ -17,7 +17,8 @@ from pathlib import Path
 import pandas as pd
 
 from predbayes.errors import DataError, no_such
-from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.plan.schema import Column, Number, Plan
+from predbayes.study.tables.arraycells import is_array, with_arrays
 from predbayes.study.tables.binary import BINARY, read_binary
 from predbayes.study.tables.cells import NUMBER, as_texts, read_frame
 from predbayes.study.tables.problem import Kind, Problem, least_cell
@@ -61,7 +62,7 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     wrong = [problem.told(least_cell(plan) if target else 0) for problem in asked]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
-    return frame
+    return with_arrays(plan, frame, path, stores_of(plan, site))
 
 
 def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
@@ -102,6 +103,9 @@ def translate(
         if entry.column not in raw.columns:
             continue
         column = plan.column(name)
+        if name in plan.wide:
+            columns[name] = list(raw[entry.column])
+            continue
         change = _cell_change(entry, site, column)
         texts = list(raw[entry.column])
         changed = {text: change(text) for text in set(texts)}
@@ -117,6 +121,11 @@ def translate(
     if site.patient and site.patient in raw.columns:
         columns[PATIENT] = list(raw[site.patient])
     return pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems)
+
+
+def stores_of(plan: Plan, site: SiteFile) -> dict[str, str]:
+    """Return the files of vectors and images that a site names, by the plan's column."""
+    return {name: site.entry(plan, name).file for name in plan.wide}
 
 
 def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Problem]:
@@ -180,7 +189,7 @@ def _ends(entry: SiteColumn, raw: pd.DataFrame) -> list[datetime.date | None]:
 
 def _times(
     entry: SiteColumn,
-    column: Number | Category,
+    column: Column,
     cells: Sequence[str | None],
     ends: Sequence[datetime.date | None],
 ) -> list[str | None]:
@@ -242,14 +251,15 @@ def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
     """A typed table as text, its numbers with the decimal mark that the rest is told."""
     columns = {}
     for name in frame.columns:
+        if frame[name].map(is_array).any():
+            columns[str(name)] = list(frame[name])
+            continue
         texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
         columns[str(name)] = [t.replace(".", decimal) for t in texts] if is_float else texts
     return pd.DataFrame(columns, index=frame.index, dtype=object)
 
 
-def _cell_change(
-    entry: SiteColumn, site: SiteFile, column: Number | Category
-) -> Callable[[str], str | None]:
+def _cell_change(entry: SiteColumn, site: SiteFile, column: Column) -> Callable[[str], str | None]:
     """What becomes of one cell; None is a number that could be read in two ways."""
     decimal, is_number = site.file.decimal, isinstance(column, Number)
     missing = dict.fromkeys((*site.missing.codes, *entry.missing), "")
@@ -281,7 +291,7 @@ def _cell_change(
     return change
 
 
-def _is_outside(number: float, column: Number | Category) -> bool:
+def _is_outside(number: float, column: Column) -> bool:
     limits = column.range if isinstance(column, Number) else None
     return limits is not None and not limits[0] <= number <= limits[1]
 

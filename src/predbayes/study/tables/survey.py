@@ -95,6 +95,7 @@ def take_survey(
         key: The site's public key, as hexadecimal digits.
         moments: Whether sums of products may be told; they are if the plan asks for them, too.
     """
+    plan.require_scalars("a survey")
     frame = _one_row_each(read_site_table(plan, site, path))
     if len(frame) < MIN_STEPS * step:
         raise DataError(f"{path.name}: fewer than {MIN_STEPS * step} rows are not surveyed")
@@ -125,6 +126,7 @@ def _coded(plan: Plan, site: SiteFile, name: str, frame: pd.DataFrame, step: int
     column = plan.column(name)
     if isinstance(column, Category):
         return _code_words(column, frame[name], step)
+    assert isinstance(column, Number)
     return _code_numbers(column, site.entry(plan, name), frame[name], step)
 
 

@@ -1,0 +1,1 @@
+"""Images at five sites, and one calibrated network for all of them."""
