@@ -61,6 +61,8 @@ TABLES = {
     "FileForm": "| key of `[file]` |",
     "MissingCodes": "| key of `[missing]` |",
     "SiteColumn": "| key of a site's column |",
+    "Vector": "| key of a vector |",
+    "Image": "| key of an image |",
 }  # where the page has the keys of each section
 
 
@@ -99,7 +101,7 @@ def sections() -> list[type[Section]]:
     modules = (plan_module, sitefile)
     kinds = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
     found = [kind for kind in kinds if issubclass(kind, Section)]
-    found = [kind for kind in found if kind not in (Section, Limits)]  # parts of others
+    found = [k for k in found if k not in (Section, Limits, plan_module.ArrayColumn)]  # parts
     return sorted(found, key=lambda kind: kind.__name__)
 
 

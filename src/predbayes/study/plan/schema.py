@@ -146,7 +146,7 @@ class Category(Section):
         return len(self.categories) + self.other + (self.missing == "flag")
 
 
-class _Wide(Section):
+class ArrayColumn(Section):
     """A column whose cells are arrays of one shape; a number x in them enters as x in scales.
 
     Centre and scale are of all numbers of all reference rows: a column is one line of the plan,
@@ -173,7 +173,7 @@ class _Wide(Section):
 _Size = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
-class Vector(_Wide):
+class Vector(ArrayColumn):
     """A column of numbers that belong together, such as an embedding."""
 
     type: Literal["vector"]
@@ -189,7 +189,7 @@ class Vector(_Wide):
 BYTES = (0.0, 255.0)
 
 
-class Image(_Wide):
+class Image(ArrayColumn):
     """A column of images of one size; its inputs are channel by channel, and line by line."""
 
     type: Literal["image"]
