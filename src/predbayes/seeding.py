@@ -53,6 +53,24 @@ def generator_on(device: torch.device, rng: torch.Generator) -> torch.Generator:
     return local
 
 
+def device_state(device: torch.device) -> torch.Tensor | None:
+    """The state of torch's global generator of a device; None of the CPU, which has another one."""
+    if device.type == "cpu":
+        return None
+    state: torch.Tensor = torch.get_device_module(device).get_rng_state(*_index(device))
+    return state
+
+
+def restore_device(device: torch.device, state: torch.Tensor) -> None:
+    """Put torch's global generator of a device other than the CPU into a state."""
+    if device.type != "cpu":
+        torch.get_device_module(device).set_rng_state(state, *_index(device))
+
+
+def _index(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "mps" else (device,)  # of which there is one
+
+
 @contextmanager
 def isolated(rng: torch.Generator, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's global generator from ``rng`` inside the block and restore it after.

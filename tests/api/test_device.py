@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import predbayes as pb
+from predbayes.learning.checkpoint import SamplerProgress
 from predbayes.learning.training import resolve_device
+from predbayes.posterior.samples import SampleStack
+from predbayes.posterior.sghmc import SGHMC
 from predbayes.seeding import generator, isolated
 from tests.contracts.test_methods import SHORT, STUDENTS, world
 
@@ -67,3 +72,56 @@ def test_work_on_the_cpu_leaves_gpus_alone(monkeypatch):
     with isolated(generator(0), torch.device("cpu")):
         assert torch.equal(torch.rand(3), first)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_whole_fit_on_the_cpu_leaves_gpus_alone(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a GPU was touched")
+
+    for name in ("manual_seed_all", "device_count", "get_rng_state", "set_rng_state", "_lazy_init"):
+        monkeypatch.setattr(torch.cuda, name, refuse)
+    sites, reference = world(pb.Categorical)
+    settings = replace(pb.PRESETS["tuned"], min_steps=200, num_epochs=1)
+    learner = pb.SGHMCLearner(STUDENTS[pb.Categorical], settings)
+    fitted = learner.fit(next(iter(sites.values())), rng=generator(0))
+    assert len(fitted.predict(reference.inputs)) == len(reference.inputs)
+
+
+class FakeGPU:
+    """Torch's module of a device, with a generator that is one number."""
+
+    def __init__(self):
+        self.state = torch.tensor([7], dtype=torch.uint8)
+
+    def get_rng_state(self, device):
+        assert device.type == "meta"
+        return self.state.clone()
+
+    def set_rng_state(self, state, device):
+        assert device.type == "meta"
+        self.state = state
+
+
+def test_a_checkpoint_keeps_the_generator_of_its_device(monkeypatch):
+    """There is no GPU here: torch's device "meta", with a generator that is made up."""
+    gpu, rng = FakeGPU(), generator(0)
+    monkeypatch.setattr(torch, "get_device_module", lambda _: gpu)
+    model = torch.nn.Linear(2, 1, device="meta")
+    sampler = SGHMC(model.parameters(), step_size=0.1, num_rows=5, rng=rng)
+    progress = SamplerProgress(model, sampler, SampleStack(1), rng)
+    kept = progress.tensors()
+    gpu.state = torch.tensor([9], dtype=torch.uint8)
+    with isolated(generator(1)):  # what is put back goes no further than this test
+        assert progress.restore(kept | {"epoch": torch.tensor(3)}) == 3
+    assert gpu.state.tolist() == [7]
+
+
+def test_a_checkpoint_on_the_cpu_has_no_other_generator():
+    rng = generator(0)
+    model = torch.nn.Linear(2, 1)
+    sampler = SGHMC(model.parameters(), step_size=0.1, num_rows=5, rng=rng)
+    kept = SamplerProgress(model, sampler, SampleStack(1), rng).tensors()
+    assert {name for name in kept if name.startswith("generator/")} == {
+        "generator/own",
+        "generator/global",
+    }

@@ -158,9 +158,9 @@ def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch):
     study, seen = world.begin(sites=SITES[:4]), []
     finish = Study.finish
 
-    def looked_at(made):
+    def looked_at(made, **options):
         seen.append(RunStatus.load(study.folder))
-        return finish(made)
+        return finish(made, **options)
 
     monkeypatch.setattr(Study, "finish", looked_at)
     run_study(DoubleGrid(app, nodes), study.folder, replace(QUICK, grace_seconds=0.1))
@@ -184,6 +184,13 @@ def test_files_and_flower_mix_in_one_study(world, nodes):
         study.add(world.file(site))
     run_study(DoubleGrid(app, nodes), study.folder, QUICK)
     assert len(study.state().results[-1].uploads) == 5
+
+
+def test_the_result_is_made_on_the_device_that_is_asked_for(world, nodes):
+    study = world.begin(sites=SITES[:3])
+    with pytest.raises(TrainingError, match="device 'nonsense' cannot be used"):
+        run_study(DoubleGrid(app, nodes), study.folder, QUICK, device="nonsense")
+    assert not study.state().results
 
 
 def test_one_run_at_a_time(world, nodes):

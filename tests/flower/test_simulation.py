@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from predbayes.errors import KeyFileError, StudyError
+from predbayes.flower import study_server
 from predbayes.flower.node import Node
 from predbayes.flower.simulation import lay_out, node_config, study_folder
 from predbayes.study.coordinator.study import Study
@@ -121,6 +123,23 @@ def test_a_layout_that_fails_leaves_nothing(world, tmp_path):
     with pytest.raises(KeyFileError, match="cannot write"):
         lay_out(tmp_path / "sites", world.kit.folder, world.labels_path, tables)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_simulated_nodes_train_on_the_device_that_they_are_given(world, tmp_path):
+    write_rows(tmp_path / "Alpha.csv", 0)
+    tables = {"Alpha": pd.read_csv(tmp_path / "Alpha.csv")}
+    root = tmp_path / "sites"
+    lay_out(root, world.kit.folder, world.labels_path, tables, LEARNERS, device="auto")
+    own = node_config({"partition-id": 0}, {"simulation": str(root)})
+    assert Node.of_config(own).training.device == "auto"
+
+
+def test_the_result_is_made_on_the_device_of_the_run(monkeypatch, tmp_path):
+    told = {}
+    monkeypatch.setattr(study_server, "run_study", lambda *_, **options: told.update(options))
+    context = SimpleNamespace(run_config={"study": str(tmp_path), "device": "auto"})
+    study_server.make_server_app()(None, context)
+    assert told == {"finish": True, "device": "auto"}
 
 
 def test_a_layout_is_new_and_absolute(world, root, tmp_path, monkeypatch):

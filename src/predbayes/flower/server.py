@@ -125,7 +125,7 @@ class Round:
 
 
 def run_study(
-    grid: Any, folder: Path, settings: RoundSettings, *, finish: bool = True
+    grid: Any, folder: Path, settings: RoundSettings, *, finish: bool = True, device: str = "cpu"
 ) -> dict[str, events.SiteState]:
     """Run a round over a study's folder, and make the result if the quorum is there."""
     if not folder.is_absolute():
@@ -142,7 +142,7 @@ def run_study(
             all_sites = {**dict.fromkeys(sorted(study.state().keys), "not there"), **sites}
             RunStatus(all_sites, 0.0, finishing=True).save(folder)
             _log.info("the round has ended; the result is being made")
-            recorded, result = study.finish()
+            recorded, result = study.finish(device=device)
             _log.info("result %s: %s", recorded.number, result.verdict)
     return sites
 

@@ -41,6 +41,7 @@ def lay_out(
     labels_path: Path,
     tables: Mapping[str, pd.DataFrame],
     learners: Mapping[str, str] | None = None,
+    device: str = "cpu",
 ) -> Study:
     """Begin a study of simulated sites; all of it is there, or nothing.
 
@@ -51,6 +52,7 @@ def lay_out(
         tables: Each site's rows as its node will read them: if it has no way of its own, in the
             plan's columns and units. Sites are numbered in this order.
         learners: Of sites that choose; the others fit what the plan says.
+        device: Where the nodes train networks: ``cpu``, ``cuda``, ``auto``.
     """
     # Not above: nodes only look for their folder here, and are to do so at once.
     from predbayes.study.coordinator.study import Study
@@ -69,7 +71,8 @@ def lay_out(
         for number, (site, table) in enumerate(tables.items()):
             learner = kit.plan.learner_or((learners or {}).get(site))
             folder = scratch / _SITES / str(number)
-            keys[site] = _settle(folder, site, table, kit, learner).public
+            choices = {"learner": learner, "device": device}
+            keys[site] = _settle(folder, site, table, kit, choices).public
         study.admit_all(keys)
         put(scratch, root)
     finally:
@@ -77,7 +80,9 @@ def lay_out(
     return Study(study_folder(root))
 
 
-def _settle(folder: Path, site: str, table: pd.DataFrame, kit: Kit, learner: str) -> SigningKey:
+def _settle(
+    folder: Path, site: str, table: pd.DataFrame, kit: Kit, choices: Mapping[str, str]
+) -> SigningKey:
     """Write what a site has at home, with its officer's approval; return its key."""
     from predbayes.exchange.signing import SigningKey
 
@@ -93,7 +98,7 @@ def _settle(folder: Path, site: str, table: pd.DataFrame, kit: Kit, learner: str
     (folder / _PATHS["site"]).write_bytes("".join(lines).encode())
     table.to_csv(folder / _PATHS["data"], index=False)
     Approvals(folder).record("plan", kit.digest, "simulation")
-    (folder / _NODE).write_text(json.dumps({**_PATHS, "learner": learner}))
+    (folder / _NODE).write_text(json.dumps({**_PATHS, **choices}))
     return key
 
 

@@ -8,6 +8,7 @@ Run configuration:
     grace-seconds     how long to wait for the others once the quorum is in; 0 or more
     poll-seconds, retry-seconds, report-seconds, ack-seconds
     finish            whether the round makes the result when it ends; true
+    device            where networks are run and trained for the result: cpu, cuda, auto; cpu
     json-logs         whether log lines are JSON
 """
 
@@ -42,7 +43,8 @@ def make_server_app(prepare: Callable[[Mapping[str, Any]], None] | None = None) 
                 config, SIMULATED if config.get("simulation") else RoundSettings()
             )
             finish = bool(config.get("finish", True))
-            run_study(grid, study_of(config), settings, finish=finish)
+            device = str(config.get("device", "cpu"))
+            run_study(grid, study_of(config), settings, finish=finish, device=device)
 
     return app
 

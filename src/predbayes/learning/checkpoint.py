@@ -25,10 +25,12 @@ from predbayes.errors import PredbayesError, TrainingError
 from predbayes.files import write_whole
 from predbayes.posterior.samples import SampleStack, WeightSamples, frozen_in
 from predbayes.posterior.sghmc import SGHMC
+from predbayes.seeding import device_state, restore_device
 
 _LEAST_RATIO = 20  # of the time between two writes to the time of one
 _EPOCH = "epoch"
 _GENERATOR, _GLOBAL, _NOISE = "generator/own", "generator/global", "generator/noise"
+_DEVICE = "generator/device"
 _WEIGHTS, _SAMPLE, _MOMENTUM = "weights/", "samples/", "momentum/"
 
 
@@ -89,10 +91,8 @@ class SamplerProgress:
             found |= {_SAMPLE + name: value for name, value in arrays.items()}
         found[_GENERATOR] = self.rng.get_state()
         found[_GLOBAL] = torch.get_rng_state()
-        noise = self.sampler.noise_state()
-        if noise is not None:
-            found[_NOISE] = noise
-        return found
+        others = {_NOISE: self.sampler.noise_state(), _DEVICE: device_state(self._device)}
+        return found | {name: state for name, state in others.items() if state is not None}
 
     def restore(self, kept: Mapping[str, Tensor]) -> int:
         """Put everything back, and return the number of epochs that are done."""
@@ -110,10 +110,16 @@ class SamplerProgress:
             taken = WeightSamples.from_arrays(arrays)
             self.samples.add(replace(taken, frozen=frozen_in(self.model)))
         if _NOISE in kept:
-            self.sampler.restore_noise(next(self.model.parameters()).device, kept[_NOISE])
+            self.sampler.restore_noise(self._device, kept[_NOISE])
+        if _DEVICE in kept:
+            restore_device(self._device, kept[_DEVICE])
         self.rng.set_state(kept[_GENERATOR])
         torch.set_rng_state(kept[_GLOBAL])
         return int(kept[_EPOCH])
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
     def _weights(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}

@@ -195,16 +195,16 @@ def _fisher(network: Network, outputs: Tensor, made: Tensor) -> Tensor:
     """L_n of each row, (B, O, O)."""
     likelihood = network.likelihood
     if isinstance(likelihood, Softmax):
-        probs = made.double().softmax(-1)
+        probs = made.cpu().double().softmax(-1)
         return probs.diag_embed() - probs[:, :, None] * probs[:, None, :]
     assert isinstance(likelihood, FixedNoise | LearnedNoise)
-    var = likelihood.moments(outputs, training=True)[1].double()
+    var = likelihood.moments(outputs, training=True)[1].cpu().double()
     return var.reciprocal()[:, None, None]
 
 
 def _information(features: Tensor, fisher: Tensor, layer: nn.Linear) -> Tensor:
     """sum_n J_n^T L_n J_n, with theta by output and then by feature."""
-    phi = features.double()
+    phi = features.cpu().double()  # not every device has doubles
     if layer.bias is not None:
         phi = nn.functional.pad(phi, (0, 1), value=1.0)
     num_outputs, width = fisher.shape[1], phi.shape[1]
@@ -212,5 +212,5 @@ def _information(features: Tensor, fisher: Tensor, layer: nn.Linear) -> Tensor:
     for one in range(num_outputs):
         for two in range(one + 1):
             block = phi.T @ (fisher[:, one, two, None] * phi)
-            blocks[one, :, two] = blocks[two, :, one] = block.cpu()  # a symmetric block
+            blocks[one, :, two] = blocks[two, :, one] = block  # a symmetric block
     return blocks.reshape(num_outputs * width, num_outputs * width)
