@@ -21,6 +21,7 @@ NAMES = (
     "hospitals",
     "intake",
     "membership",
+    "mixed",
     "nothing",
     "regression",
     "resnet",

@@ -58,6 +58,16 @@ def test_a_thousand_sites_over_flower_cost_little_more_than_their_bytes(tmp_path
     assert result["wall_ratio"] <= 1.25
 
 
+def test_a_mixed_federation_is_as_good_as_one_of_most_kinds(tmp_path):
+    result = figures("mixed", tmp_path)
+    nll = {name: scores["nll"] for name, scores in result["scores"].items()}
+    alone = [value for name, value in nll.items() if name.startswith("all ")]
+    assert result["same_bits"]
+    assert len(alone) == 5
+    for way in ("mixed, in Python", "mixed, by files"):
+        assert sum(nll[way] < value + 0.02 for value in alone) >= 4
+
+
 def test_intake_costs_little_more_than_before_it_rehearsed(tmp_path):
     ratio = figures("intake", tmp_path)["ratio"]
     assert ratio["command"] <= 1.3

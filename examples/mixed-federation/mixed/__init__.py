@@ -1,0 +1,1 @@
+"""Tumours at five sites, each with a model of its own kind."""
