@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from predbayes.errors import DataError
 from predbayes.exchange.reference import ReferenceRows
@@ -58,3 +59,27 @@ def test_a_pair_is_given_as_labelled_rows():
 def test_what_else_is_given_is_told_how(bad):
     with pytest.raises(DataError, match=r"pb\.ReferenceRows\.of\(.*not \w+$"):
         ReferenceRows.given(bad)
+
+
+def test_labelled_rows_may_be_whatever_a_sites_rows_may_be():
+    inputs, targets = torch.arange(10.0).reshape(5, 2), torch.tensor([0, 1, 0, 1, 1])
+    dicts = [{"img": x, "label": y} for x, y in zip(inputs, targets, strict=True)]
+    pairs = TensorDataset(inputs, targets)
+    whole = Subset(pairs, range(5))
+    for given in (
+        DataLoader(dicts, 2),
+        DataLoader(pairs, 2),
+        pairs,
+        whole,
+        {"x": inputs, "y": targets},
+    ):
+        rows = ReferenceRows.of(given, unlabelled=torch.zeros(1, 2))
+        assert torch.equal(rows.inputs[:5], inputs)
+        assert torch.equal(rows.targets, targets)
+
+
+def test_what_is_no_rows_is_refused_in_one_line():
+    with pytest.raises(DataError, match=r"^a site's rows are [^\n]*, not int$"):
+        ReferenceRows.of(7)
+    with pytest.raises(DataError, match="no reference row in the loader"):
+        ReferenceRows.of(DataLoader([]))

@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from predbayes.arrays import as_inputs, as_targets, require_finite
+from predbayes.arrays import LoaderRows, as_inputs, as_rows, require_finite
 from predbayes.errors import DataError
+
+_BATCH_SIZE = 100  # in which a dataset is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,16 @@ class ReferenceRows:
         require_finite(self.inputs, "reference row")
 
     @classmethod
-    def of(
-        cls, labelled: tuple[Any, Any], unlabelled: Any = None, evaluate: Any = None
-    ) -> ReferenceRows:
-        """Lay rows of the three roles out in one tensor; they may be tensors, arrays or tables."""
-        inputs, targets = as_inputs(labelled[0]), as_targets(labelled[1])
+    def of(cls, labelled: Any, unlabelled: Any = None, evaluate: Any = None) -> ReferenceRows:
+        """Lay rows of the three roles out in one tensor.
+
+        Args:
+            labelled: A pair (inputs, labels) of tensors, arrays or tables, or what else a site's
+                rows may be; a loader is read once, as a whole.
+            unlabelled: Inputs: a tensor, an array or a table.
+            evaluate: Inputs likewise.
+        """
+        inputs, targets = _whole(labelled)
         if len(inputs) != len(targets):
             raise DataError(f"{len(inputs)} labelled inputs with {len(targets)} labels")
         others = [as_inputs(part) for part in (unlabelled, evaluate) if part is not None]
@@ -80,3 +88,16 @@ class ReferenceRows:
     def evaluate(self) -> slice:
         """Rows to score on."""
         return slice(len(self.inputs) - self.num_evaluate, len(self.inputs))
+
+
+def _whole(labelled: Any) -> tuple[Tensor, Tensor]:
+    """Return all rows as a pair of tensors; those of a dataset in its order."""
+    rows = as_rows(labelled)
+    if isinstance(rows, LoaderRows):
+        is_loader = isinstance(labelled, DataLoader)
+        pairs = list(rows if is_loader else LoaderRows(DataLoader(labelled, _BATCH_SIZE)))
+        if not pairs:
+            raise DataError("there is no reference row in the loader; give some")
+        rows = tuple(torch.cat(parts) for parts in zip(*pairs, strict=True))
+    inputs, targets = rows
+    return inputs, targets
