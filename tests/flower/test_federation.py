@@ -243,6 +243,12 @@ class TestReferenceInputs:
             ["inputs", "state"], ["state"], ["inputs", "state"], ["state"], ["inputs", "state"],
         ]  # fmt: skip
 
+    def test_whoever_lacks_them_for_ever_stops_nobody(self, method, rows, grid, sent):
+        grid.altered[12, UPLOAD] = lambda content: content["words"].update(status="lacks inputs")
+        result = run(method, over(grid, quorum=2), rows[1])
+        assert result.account.left_out == {"site1": "failed"}
+        assert len(sent) == 2
+
     def test_other_reference_rows_are_sent_as_well(self, method, rows, grid, sent):
         federation, (sites, reference) = over(grid), rows
         other = ReferenceRows.of((reference.inputs[:10], torch.zeros(10, dtype=torch.long)))

@@ -70,6 +70,7 @@ class Driver:
     desk: Desk
     state: RoundState
     post: Post = field(init=False)
+    _lacked: set[int] = field(default_factory=set)  # nodes that had lost the reference inputs
 
     def __post_init__(self) -> None:
         self.post = Post(self.grid, self.settings, Bounds(self.desk.most_bytes))
@@ -120,6 +121,8 @@ class Driver:
             return events.Answered(sent.node, "refused")
         if sent.kind == HELLO:
             return self._introduced(sent.node, reply)
+        if not reply.has_error() and read_words(reply.content).get("status") == LACKS_INPUTS:
+            return self._lacks(sent)
         return events.Answered(sent.node, _outcome(sent.site, reply))
 
     def settle(self, *, wait: bool = False) -> None:
@@ -162,6 +165,12 @@ class Driver:
             return events.Introduced(node)
         brings = told.get("status") == "upload"
         return events.Introduced(node, site, told.get("approved") is True, brings)
+
+    def _lacks(self, sent: events.Send) -> events.Answered:
+        """Ask a node anew that has lost its inputs; what it is asked next has them."""
+        again = sent.node in self._lacked
+        self._lacked.add(sent.node)
+        return events.Answered(sent.node, "failed" if again else "lost")
 
     def _may_be(self, site: str) -> bool:
         """Whether a node may say that it is this site."""
@@ -212,8 +221,6 @@ def _outcome(site: str, reply: Any) -> events.Outcome:
     status = told.get("status")
     if status == "upload":
         return "upload"
-    if status == LACKS_INPUTS:
-        return "lost"  # with its disk; what it is asked next has them
     _log.info("%s: %s", site, printable(f"{status} {told.get('reason', '')}"))
     return status if status in ("not approved", "awaiting release") else "failed"
 
