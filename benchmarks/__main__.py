@@ -19,6 +19,7 @@ NAMES = (
     "endtoend",
     "flower",
     "hospitals",
+    "images",
     "intake",
     "membership",
     "mixed",

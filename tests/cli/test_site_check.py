@@ -190,7 +190,7 @@ class TestAsked:
     ):
         learner = kit.plan.learner.model_copy(update={"name": "network", "num_epochs": written})
         plan = kit.plan.model_copy(update={"learner": learner})
-        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
+        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.rows))
         line = "trained      the plan's network, {} times over your rows, or more often if"
         assert line.format(shown) in said(run(kit))
 
@@ -216,7 +216,7 @@ class TestAsked:
         model = kit.plan.model.model_copy(update={"module": "ours"})
         frozen = kit.plan.frozen.model_copy(update={"network": stated})
         plan = kit.plan.model_copy(update={"model": model, "frozen": frozen})
-        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.inputs))
+        monkeypatch.setattr(Kit, "load", lambda folder: Kit(folder, plan, kit.rows))
         suggested(kit)
         if allowed:
             text = (folder / "site.toml").read_text()

@@ -403,7 +403,7 @@ class TestLabelsFile:
         }
         contents = kit_module._Contents.model_validate({"salt": SALT.hex(), **parts})
         seal = kit.plan.frozen.model_copy(update={"labels_digest": contents.digest()})
-        wrong = Kit(kit.folder, kit.plan.model_copy(update={"frozen": seal}), kit.inputs)
+        wrong = Kit(kit.folder, kit.plan.model_copy(update={"frozen": seal}), kit.rows)
         (folder / "x.json").write_text(contents.model_dump_json())
         with pytest.raises(PlanError, match=said):
             Labels.load(folder / "x.json", wrong)

@@ -11,7 +11,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.kit.review import UnsoundPlanError, check, require_sound
+from predbayes.study.kit.review import ReferenceTable, UnsoundPlanError, check, require_sound
 from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import num_parameters, upload_bytes
@@ -118,7 +118,7 @@ class TestProvenance:
         (text,) = said("error", reference=reference)
         assert "fill in source, legal_basis: sites will hold these rows" in text
         with pytest.raises(UnsoundPlanError) as refused:
-            require_sound(Plan.model_validate(tables(reference=reference)), folder)
+            require_sound(ReferenceTable(Plan.model_validate(tables(reference=reference)), folder))
         assert [one.text for one in refused.value.errors] == [text]
 
     def test_what_readers_would_have_to_guess_is_a_warning(self, said):

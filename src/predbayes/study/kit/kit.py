@@ -29,7 +29,7 @@ import secrets
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -50,7 +50,7 @@ from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
-from predbayes.study.kit.review import require_sound
+from predbayes.study.kit.review import ReferenceTable, require_sound
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
     ARRAYS_FILE,
@@ -68,10 +68,9 @@ from predbayes.study.plan.schema import (
 from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.arraycells import kit_arrays, with_arrays
+from predbayes.study.tables.arraycells import kit_arrays
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, sound
-from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.textfile import from_csv, to_csv
 from predbayes.study.tables.wide import moments
 from predbayes.study.wording import six_digits
@@ -90,12 +89,16 @@ class Kit:
 
     folder: Path
     plan: Plan
-    inputs: Tensor  # (R, plan.num_inputs) float32, in the order of the file
+    rows: Examined  # the reference inputs as codes and arrays, in the order of the file
 
     @classmethod
     def load(cls, folder: str | Path) -> Kit:
         """Read a kit, and make sure that its parts belong together."""
-        folder = Path(folder)
+        return cls._read(Path(folder))
+
+    @classmethod
+    def _read(cls, folder: Path, meant: Examined | None = None) -> Kit:
+        """Read a kit; rows that were just written are compared with what was meant, not hashed."""
         plan = Plan.load(folder / PLAN_FILE)
         if plan.frozen is None:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
@@ -109,15 +112,23 @@ class Kit:
                 f"are more than {_MAX_NUMBERS:,} numbers, which no kit may ask a computer to hold"
             )
         rows = _reference_codes(plan, folder)
-        if inputs_digest(plan, rows.codes, rows.arrays) != plan.frozen.inputs_digest:
+        if not (_has_digest(plan, rows) if meant is None else _equal(rows, meant)):
             raise PlanError(f"{REFERENCE_FILE} is not the plan's: some row was changed")
         if len(rows.codes) != plan.reference.num_rows:
             raise PlanError(
                 f"{REFERENCE_FILE} has {len(rows.codes)} rows, the plan {plan.reference.num_rows}"
             )
-        kit = cls(folder, plan, Encoder(plan).in_blocks(rows))
+        kit = cls(folder, plan, rows)
         _require_fingerprint(kit)
         return kit
+
+    @cached_property
+    def inputs(self) -> Tensor:
+        """The reference inputs (R, plan.num_inputs) in float32; many more bytes than the rows."""
+        return Encoder(self.plan).in_blocks(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows.codes)
 
     @cached_property
     def digest(self) -> str:
@@ -191,16 +202,9 @@ class Labels:
     def load(cls, path: str | Path, kit: Kit) -> Labels:
         """Read a kit's labels; others than those it was frozen with are refused."""
         path = Path(path)
-        contents = _read_contents(path)
-        if kit.plan.frozen is None or contents.digest() != kit.plan.frozen.labels_digest:
-            raise PlanError(f"{path.name} does not hold the labels that the plan was frozen with")
-        labelled, evaluate = (_rows(part, kit) for part in (contents.labelled, contents.evaluate))
-        is_unlabelled = torch.ones(len(kit.inputs), dtype=torch.bool)
+        contents, labelled, evaluate = _read_labels(path, kit)
+        is_unlabelled = torch.ones(len(kit), dtype=torch.bool)
         is_unlabelled[torch.cat([labelled, evaluate])] = False
-        counts = (len(labelled), len(evaluate), int(is_unlabelled.sum()))
-        agreed = kit.plan.reference
-        if counts != (agreed.labelled, agreed.evaluate, agreed.unlabelled):
-            raise PlanError(f"{path.name} does not have as many rows in each role as the plan")
         order = torch.cat([labelled, is_unlabelled.nonzero()[:, 0], evaluate])
         targets = _targets(kit.plan, contents.labelled.labels)
         reference = ReferenceRows(take(kit.inputs, order), targets, len(evaluate))
@@ -228,34 +232,26 @@ def freeze(
     _require_new(out, labels_out)
     draft = _limited(Plan.load(plan_path))
     network = freeze_network(draft)
-    require_sound(draft, plan_path.parent, network)
+    table = ReferenceTable(draft, plan_path.parent)
+    require_sound(table, network)
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-    frame = _reference_rows(draft, plan_path.parent)
+    frame = table.frame
     roles = _deal(draft, frame, salt)
-    inputs = frame.iloc[roles.kit.tolist()]
-    rows = sound(draft, inputs)
+    rows = table.examined.at(roles.kit)
     plan = _scaled(draft, rows, frame, roles)
     labelled, evaluate = (
         _part(draft, frame, r, roles.kit) for r in (roles.labelled, roles.evaluate)
     )
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
     plan = _sealed(plan, rows, contents, network, key)
-    table = _table(plan, inputs, rows.codes)
-    return _write(plan, table, rows.arrays, contents, out, labels_out)
-
-
-def _reference_rows(plan: Plan, folder: Path) -> pd.DataFrame:
-    """The table that reference rows are taken from; sums need none."""
-    if not plan.reference.num_rows:
-        return pd.DataFrame(columns=list(plan.columns), dtype=object)
-    path = folder / plan.reference.file
-    return with_arrays(plan, read_reference(path), path)
+    inputs = _table(plan, frame.iloc[roles.kit.tolist()], rows.codes)
+    return _write(plan, inputs, rows, contents, out, labels_out)
 
 
 def _reference_codes(plan: Plan, folder: Path) -> Examined:
     """The reference inputs in a kit, as codes; of a plan without any the file is not looked at."""
     if not plan.reference.num_rows:
-        return sound(plan, _reference_rows(plan, folder))
+        return ReferenceTable(plan, folder).examined
     try:
         frame = from_csv(read_frame(folder / REFERENCE_FILE))
         return sound(plan, kit_arrays(plan, frame, folder / ARRAYS_FILE))
@@ -276,6 +272,19 @@ def labels_path(out: Path) -> Path:
     return out.with_name(f"{out.name}-labels.json")
 
 
+def _has_digest(plan: Plan, rows: Examined) -> bool:
+    assert plan.frozen is not None
+    return inputs_digest(plan, rows.codes, rows.arrays) == plan.frozen.inputs_digest
+
+
+def _equal(one: Examined, other: Examined) -> bool:
+    return (
+        torch.equal(one.codes.nan_to_num(math.inf), other.codes.nan_to_num(math.inf))
+        and one.arrays.keys() == other.arrays.keys()
+        and all(torch.equal(one.arrays[name], other.arrays[name]) for name in one.arrays)
+    )
+
+
 def inputs_digest(plan: Plan, codes: Tensor, arrays: Mapping[str, Tensor] | None = None) -> str:
     """Return the SHA-256 of reference inputs (R, columns): names, then all cells as float64.
 
@@ -289,7 +298,7 @@ def inputs_digest(plan: Plan, codes: Tensor, arrays: Mapping[str, Tensor] | None
         content.update(json.dumps([name, str(values.dtype), list(values.shape)]).encode())
         for part in blocks(len(values), row_bytes(values)):
             numbers = values[part].numpy()
-            content.update(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).tobytes())
+            content.update(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).data)
     return content.hexdigest()
 
 
@@ -420,7 +429,7 @@ def _sealed(
 def _write(
     plan: Plan,
     inputs: pd.DataFrame,
-    arrays: dict[str, Tensor],
+    rows: Examined,
     contents: _Contents,
     out: Path,
     labels_out: Path,
@@ -432,12 +441,13 @@ def _write(
         kit_part.mkdir()
         _write_text(kit_part / PLAN_FILE, dump(plan))
         _write_text(kit_part / REFERENCE_FILE, to_csv(inputs))
-        if arrays:
-            save_file(arrays, kit_part / ARRAYS_FILE)
+        if rows.arrays:
+            save_file(rows.arrays, kit_part / ARRAYS_FILE)
             shutil.copymode(kit_part / REFERENCE_FILE, kit_part / ARRAYS_FILE)
         for name in (FINGERPRINT_FILE, README_FILE):
             _write_text(kit_part / name, _told(plan, name))
-        Labels.load(labels_part, Kit.load(kit_part))  # what was written is what was meant
+        kit = Kit._read(kit_part, rows)
+        _read_labels(labels_part, kit)  # what was written is what was meant
         sync_tree(kit_part)
         put(labels_part, labels_out)
         put(kit_part, out)
@@ -446,7 +456,7 @@ def _write(
     finally:
         remove(kit_part)
         remove(labels_part)
-    return Kit.load(out)
+    return replace(kit, folder=out)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -497,9 +507,23 @@ def _read_contents(path: Path) -> _Contents:
         raise PlanError(f"{path.name} is not a file of labels, as plan freeze writes it") from error
 
 
+def _read_labels(path: Path, kit: Kit) -> tuple[_Contents, Tensor, Tensor]:
+    """What a file of labels has, and the rows that are labelled and for evaluation."""
+    contents = _read_contents(path)
+    if kit.plan.frozen is None or contents.digest() != kit.plan.frozen.labels_digest:
+        raise PlanError(f"{path.name} does not hold the labels that the plan was frozen with")
+    labelled, evaluate = (_rows(part, kit) for part in (contents.labelled, contents.evaluate))
+    num_distinct = len(set(torch.cat([labelled, evaluate]).tolist()))
+    counts = (len(labelled), len(evaluate), len(kit) - num_distinct)
+    agreed = kit.plan.reference
+    if counts != (agreed.labelled, agreed.evaluate, agreed.unlabelled):
+        raise PlanError(f"{path.name} does not have as many rows in each role as the plan")
+    return contents, labelled, evaluate
+
+
 def _rows(part: _Part, kit: Kit) -> Tensor:
     rows = torch.tensor(part.rows, dtype=torch.int64)
-    if len(part.labels) != len(rows) or bool((rows >= len(kit.inputs)).any()):
+    if len(part.labels) != len(rows) or bool((rows >= len(kit)).any()):
         raise PlanError("the labels do not fit the rows of the kit")
     return rows
 

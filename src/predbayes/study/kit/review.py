@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +26,13 @@ from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number,
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.tables.arraycells import with_arrays
-from predbayes.study.tables.coding import code_targets, examine, target_problems, target_units
+from predbayes.study.tables.coding import (
+    Examined,
+    code_targets,
+    examine,
+    target_problems,
+    target_units,
+)
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.wording import bytes_readable
@@ -58,12 +66,34 @@ FLOWER_MEMORY = 3
 _NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 
 
+@dataclass(frozen=True)  # without slots, where what is read is kept
+class ReferenceTable:
+    """The rows that reference rows are taken from; read once, whoever asks."""
+
+    plan: Plan
+    folder: Path  # of the plan
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The table; sums need none."""
+        if not self.plan.reference.num_rows and self.plan.sums_alone:
+            return pd.DataFrame(columns=list(self.plan.columns), dtype=object)
+        path = self.folder / self.plan.reference_file
+        return with_arrays(self.plan, read_reference(path), path)
+
+    @cached_property
+    def examined(self) -> Examined:
+        """Its codes and arrays, and what is wrong with it."""
+        return examine(self.plan, self.frame)
+
+
 def check(
     plan: Plan,
     folder: Path,
     *,
     network: FrozenNetwork | None = None,
     today: datetime.date | None = None,
+    table: ReferenceTable | None = None,
 ) -> list[Finding]:
     """Find all that is wrong with a plan or unwise, errors first.
 
@@ -72,7 +102,9 @@ def check(
         folder: Where it lies: the path of the reference rows is relative to it.
         network: What freezing found of a network of the consortium's own; nothing is imported.
         today: For the deadline; the present day.
+        table: The reference rows, where they are read for something else, too.
     """
+    table = table or ReferenceTable(plan, folder)
     findings = [
         *_provenance(plan),
         *_synthetic(plan),
@@ -85,7 +117,7 @@ def check(
         *_rules(plan, today or datetime.date.today()),
         *_columns(plan),
         *_sums(plan),
-        *(_table(plan, folder) if plan.reference.num_rows or not plan.sums_alone else ()),
+        *(_table(plan, table) if plan.reference.num_rows or not plan.sums_alone else ()),
     ]
     return sorted(findings, key=lambda finding: finding.severity)
 
@@ -98,11 +130,11 @@ class UnsoundPlanError(PlanError):
         self.errors = errors
 
 
-def require_sound(plan: Plan, folder: Path, network: FrozenNetwork | None = None) -> None:
-    """Refuse to freeze a plan that has errors."""
-    if plan.frozen is not None:
+def require_sound(table: ReferenceTable, network: FrozenNetwork | None = None) -> None:
+    """Refuse to freeze a plan that has errors, or whose reference rows have."""
+    if table.plan.frozen is not None:
         raise PlanError("the plan is frozen already; freeze the draft")
-    if errors := errors_of(check(plan, folder, network=network)):
+    if errors := errors_of(check(table.plan, table.folder, network=network, table=table)):
         raise UnsoundPlanError(errors)
 
 
@@ -299,18 +331,18 @@ def _columns(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def _table(plan: Plan, folder: Path) -> Iterator[Finding]:
+def _table(plan: Plan, table: ReferenceTable) -> Iterator[Finding]:
     """What the file of the reference rows shows."""
     file = plan.reference_file
     if not file:
         yield error("reference: file is empty; say where the reference rows are")
         return
     try:
-        frame = with_arrays(plan, read_reference(folder / file), folder / file)
+        frame = table.frame
     except (DataError, MissingPackageError) as refused:
         yield error(f"reference: {refused}")
         return
-    examined = examine(plan, frame)
+    examined = table.examined
     yield from (error(f"{file}: {problem}") for problem in examined.problems)
     yield from (warning(f"{file}: {oddity}") for oddity in examined.oddities)
     if not examined.problems:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import DataError, PlanError
-from predbayes.spill import blocks, room
+from predbayes.spill import blocks, room, take
 from predbayes.study.plan.schema import Category, Column, Image, Number, Plan, Wide
 from predbayes.study.tables.arraycells import Array, shape_words
 from predbayes.study.tables.cells import Coded, Masks, Outside, code_column
@@ -42,6 +42,11 @@ class Examined:
     problems: tuple[Problem, ...]
     oddities: tuple[Problem, ...]  # words that became `other`, numbers that were clipped
     arrays: dict[str, Tensor] = field(default_factory=dict)  # of vectors and images
+
+    def at(self, rows: Tensor) -> Examined:
+        """Return some rows of a table that has no problems."""
+        arrays = {name: take(values, rows) for name, values in self.arrays.items()}
+        return Examined(self.codes[rows], (), (), arrays)
 
 
 def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Examined:
@@ -165,7 +170,8 @@ class Encoder(nn.Module):
             if not isinstance(column, Number | Category):
                 parts.append(_standard(column, next(held), codes[:, index].isnan()))
             parts.append(scalars[:, blocks[name]])
-        return torch.cat(parts, 1)
+        filled = [part for part in parts if part.shape[1]]
+        return torch.cat(filled, 1) if len(filled) > 1 else filled[0]
 
     def _scalars(self, codes: Tensor) -> Tensor:
         values = codes.double().index_select(1, self.source)
@@ -320,8 +326,7 @@ def _standard(column: Wide, arrays: Tensor, missing: Tensor) -> Tensor:
     """Arrays as inputs (N, width): in scales, channels first, zeros where they are missing."""
     assert column.centre is not None
     assert column.scale is not None
-    numbers = arrays.float()
-    if isinstance(column, Image):
-        numbers = numbers.movedim(-1, 1)
-    inputs = (numbers.flatten(1) - column.centre) / column.scale
-    return torch.where(missing[:, None], 0.0, inputs)
+    numbers = arrays.movedim(-1, 1) if isinstance(column, Image) else arrays
+    # In place, because there may be many of them.
+    inputs = numbers.flatten(1).to(torch.float32, copy=True).sub_(column.centre).div_(column.scale)
+    return inputs.masked_fill_(missing[:, None], 0.0)

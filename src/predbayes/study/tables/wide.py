@@ -16,7 +16,7 @@ from torch import Tensor
 
 from predbayes.spill import blocks, room, row_bytes
 from predbayes.study.plan.schema import Wide
-from predbayes.study.tables.arraycells import DAMAGED, Array, is_array, is_bytes
+from predbayes.study.tables.arraycells import DAMAGED, Array, StoredArray, is_array, is_bytes
 from predbayes.study.tables.cells import MAX_CLIPPED, Masks, Outside
 from predbayes.study.tables.problem import Kind
 
@@ -35,25 +35,73 @@ def read_arrays(
 
     Rows that are missing or have a fault are zeros.
     """
-    num = len(cells)
-    rows = room((num, *column.form), array_dtype(column))
-    found = {kind: np.zeros(num, bool) for kind in (*_FAULTS, Kind.OUTSIDE)}
-    for row, cell in enumerate(cells):
-        if isinstance(cell, str) and not cell:
+    rows = room((len(cells), *column.form), array_dtype(column))
+    found = {kind: np.zeros(len(cells), bool) for kind in (*_FAULTS, Kind.OUTSIDE)}
+    for part in blocks(len(cells), row_bytes(rows)):
+        together = _stored_together(cells[part])
+        if together is not None and together.shape[1:] in _forms(column):
+            _fill(column, together, rows[part], {kind: of[part] for kind, of in found.items()})
             continue
-        array, fault = _read(column, cell)
-        if fault is not None:
-            found[fault][row] = True
-        if array is not None:
-            rows[row] = torch.from_numpy(array).view(rows.shape[1:])
+        for row in range(part.start, part.stop):
+            if not (isinstance(cells[row], str) and not cells[row]):
+                one = slice(row, row + 1)
+                own = {kind: of[one] for kind, of in found.items()}
+                _fill(column, _read(column, cells[row]), rows[one], own)
     beyond = found.pop(Kind.OUTSIDE)
-    many = beyond.sum() > MAX_CLIPPED * num
-    refused = outside == "refuse" or (outside == "clip few" and many)
-    return (
-        rows,
-        found | ({Kind.OUTSIDE: beyond} if refused else {}),
-        ({} if refused else {Kind.OUTSIDE: beyond}),
-    )
+    told = {Kind.OUTSIDE: beyond}
+    many = beyond.sum() > MAX_CLIPPED * len(cells)
+    if outside == "refuse" or (outside == "clip few" and many):
+        return rows, found | told, {}
+    return rows, found, told
+
+
+def _stored_together(cells: Sequence[Any]) -> Array | None:
+    """The arrays of cells that are rows of one store, in order: read at once."""
+    first = cells[0]
+    if not all(isinstance(cell, StoredArray) for cell in cells) or isinstance(first.store, list):
+        return None
+    are_next = (c.store is first.store and c.row == first.row + n for n, c in enumerate(cells))
+    if not all(are_next):
+        return None
+    return np.asarray(first.store[first.row : first.row + len(cells)])
+
+
+def _read(column: Wide, cell: Any) -> Array | None:
+    """The array of one cell, as a batch of one; None if there is none."""
+    try:
+        return cell.read(column)[None] if is_array(cell) else None
+    except DAMAGED:
+        return None
+
+
+def _forms(column: Wide) -> tuple[tuple[int, ...], ...]:
+    """Shapes that an array may come in: an image of one channel also without that axis."""
+    return (column.form, column.form[:2]) if column.form[2:] == (1,) else (column.form,)
+
+
+def _fill(column: Wide, batch: Array | None, rows: Tensor, found: Masks) -> None:
+    """Put a batch of arrays into rows, clipped to their range; note what is wrong with which."""
+    if batch is None or batch.dtype.kind not in "fiub":
+        found[Kind.NO_ARRAY][:] = True
+    elif batch.shape[1:] not in _forms(column) or (is_bytes(column) and batch.dtype != np.uint8):
+        found[Kind.SHAPE][:] = True
+    elif is_bytes(column):
+        rows[:] = _tensor(batch).view(rows.shape)
+    else:
+        numbers = _tensor(batch).float().view(rows.shape)
+        finite = numbers.flatten(1).isfinite().all(1)
+        found[Kind.UNREADABLE][:] = ~finite.numpy()
+        known = numbers[finite]
+        rows[finite] = known if column.range is None else known.clip(*column.range)
+        if column.range is not None:
+            found[Kind.OUTSIDE][:] = (finite & (rows != numbers).flatten(1).any(1)).numpy()
+
+
+def _tensor(array: Array) -> Tensor:
+    """A tensor of an array that nobody writes to."""
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    known = native if native.dtype.kind != "u" or native.itemsize == 1 else native.astype(np.int64)
+    return torch.from_numpy(known if known.flags.writeable else known.copy())
 
 
 def moments(arrays: Tensor | None) -> tuple[float, float] | None:
@@ -62,32 +110,13 @@ def moments(arrays: Tensor | None) -> tuple[float, float] | None:
         return None
     total, squares = 0.0, 0.0
     for part in blocks(len(arrays), row_bytes(arrays)):
-        numbers = arrays[part].double()
-        total += float(numbers.sum())
-        squares += float(numbers.square().sum())
+        numbers = arrays[part]
+        if numbers.dtype == torch.uint8:  # of few values it is faster to count each
+            counts = torch.bincount(numbers.flatten(), minlength=256).double()
+            values = torch.arange(256).double()
+        else:
+            values, counts = numbers.double().flatten(), torch.ones((), dtype=torch.float64)
+        total += float((counts * values).sum())
+        squares += float((counts * values.square()).sum())
     mean = total / arrays.numel()
     return mean, math.sqrt(max(squares / arrays.numel() - mean**2, 0.0))
-
-
-def _read(column: Wide, cell: Any) -> tuple[Array | None, Kind | None]:
-    """The array of a cell, clipped to its range; and what is wrong with it."""
-    if not is_array(cell):
-        return None, Kind.NO_ARRAY
-    try:
-        array = cell.read(column)
-    except DAMAGED:
-        return None, Kind.NO_ARRAY
-    # An image of one channel may come without that axis.
-    if array.shape not in {column.form, *([column.form[:2]] if column.form[2:] == (1,) else [])}:
-        return None, Kind.SHAPE
-    if is_bytes(column):
-        return (np.array(array), None) if array.dtype == np.uint8 else (None, Kind.SHAPE)
-    if array.dtype.kind not in "fiub":
-        return None, Kind.NO_ARRAY
-    numbers = array.astype(np.float32)
-    if not np.isfinite(numbers).all():
-        return None, Kind.UNREADABLE
-    if column.range is None:
-        return numbers, None
-    clipped = numbers.clip(*column.range)
-    return clipped, None if np.array_equal(clipped, numbers) else Kind.OUTSIDE
