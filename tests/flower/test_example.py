@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tomllib
 import zipfile
 
 import pytest
@@ -12,6 +10,7 @@ from predbayes.flower.simulation import node_config, study_folder
 from predbayes.study.coordinator.study import Study
 from tests.data.publishers import write_hospitals
 from tests.flower.deployment import BIN, QUICK, ROOT, deployed
+from tests.flower.installed import install
 from tests.flower.simulated import run_config, simulated
 
 EXAMPLE = ROOT / "examples" / "flower-four-hospitals"
@@ -30,19 +29,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The example as `pip install .` leaves it: its package, and the metadata of a distribution."""
-    root = tmp_path_factory.mktemp("site-packages")
-    shutil.copytree(EXAMPLE / "four_hospitals", root / "four_hospitals")
-    info = root / "four_hospitals-1.0.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: four-hospitals\nVersion: 1.0.0\n")
-    offered = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
-    (group, entries), *_ = offered.items()
-    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    files = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
-    (info / "RECORD").write_text("".join(f"{name},,\n" for name in files))
-    return root
+    return install(EXAMPLE, "four_hospitals", tmp_path_factory.mktemp("site-packages"))
 
 
 def assert_finished(root, num_results=1):

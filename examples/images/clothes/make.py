@@ -1,15 +1,19 @@
 """Fashion-MNIST as PNG files at five sites that differ: python -m clothes.make OUT"""
 
 import csv
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from predbayes.data.files import data_root, find_file, read_content
 from predbayes.data.images import parse_idx
 from predbayes.data.registry import lookup
+from predbayes.flower import simulation
+from predbayes.study.kit.kit import freeze
 
 SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")
 WORDS = (
@@ -40,6 +44,18 @@ def lay_out(out: Path, rows_each: int = 300, num_reference: int = 400, seed: int
         chances = np.where(often, 8.0, 1.0)
         mine = rng.choice(rest, rows_each, replace=False, p=chances / chances.sum())
         write(out / site, images, labels, mine)
+
+
+def begin(root: Path, rows_each: int = 300) -> None:
+    """Make the study of a simulation: images beside it, five sites with a table and a key each."""
+    images = root.with_name(f"{root.name}-images")
+    lay_out(images, rows_each)
+    shutil.copy(Path(__file__).with_name("plan.toml"), images)
+    freeze(images / "plan.toml", images / "kit", images / "labels.json")
+    tables = {site: pd.read_csv(images / site / "rows.csv") for site in SITES}
+    for site, table in tables.items():
+        table["photo"] = [str(images / site / name) for name in table["photo"]]
+    simulation.lay_out(root, images / "kit", images / "labels.json", tables)
 
 
 def write(folder: Path, images: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> None:
