@@ -1,0 +1,1 @@
+"""Embeddings at twenty sites, and one calibrated head for all of them."""
