@@ -87,8 +87,9 @@ def verify(
 
 def withheld(study: StudyFolder, state: State) -> frozenset[str]:
     """Return the files that an export is without: rows, labels, and what sites sent."""
-    of_sites = (name for name in recorded(study, state) if name.startswith(f"{UPLOADS}/"))
-    return frozenset({LABELS, *(f"{KIT}/{name}" for name in _ROWS), *of_sites})
+    own = {LABELS, *(f"{KIT}/{name}" for name in _ROWS)}
+    names = recorded(study, state)
+    return frozenset(n for n in names if n in own or n.startswith(f"{UPLOADS}/"))
 
 
 def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None) -> Iterator[str]:
