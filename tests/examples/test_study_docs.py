@@ -56,6 +56,7 @@ TABLES = {
     "Survey": "### `[survey]`",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
+    "FrozenEncoder": "| key of an encoder |",
     "SiteFile": "| key at the top |",
     "Policy": "| key of `[policy]` |",
     "FileForm": "| key of `[file]` |",

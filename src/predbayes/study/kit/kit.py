@@ -51,6 +51,7 @@ from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes.study.kit.review import ReferenceTable, require_sound
+from predbayes.study.plan.encoders import freeze_encoders
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
     ARRAYS_FILE,
@@ -60,6 +61,7 @@ from predbayes.study.plan.schema import (
     Category,
     Column,
     Frozen,
+    FrozenEncoder,
     FrozenNetwork,
     Number,
     Plan,
@@ -68,7 +70,7 @@ from predbayes.study.plan.schema import (
 from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.arraycells import kit_arrays
+from predbayes.study.tables.arraycells import embedded_by, embedded_file, kit_arrays
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, sound
 from predbayes.study.tables.textfile import from_csv, to_csv
@@ -243,7 +245,8 @@ def freeze(
         _part(draft, frame, r, roles.kit) for r in (roles.labelled, roles.evaluate)
     )
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
-    plan = _sealed(plan, rows, contents, network, key)
+    encoders = _agreeing_encoders(draft, plan_path.parent / draft.reference.file)
+    plan = _sealed(plan, rows, contents, network, encoders, key)
     inputs = _table(plan, frame.iloc[roles.kit.tolist()], rows.codes)
     return _write(plan, inputs, rows, contents, out, labels_out)
 
@@ -406,11 +409,24 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
+def _agreeing_encoders(plan: Plan, path: Path) -> dict[str, FrozenEncoder]:
+    """The encoders of a draft; refuse reference vectors of others."""
+    encoders = freeze_encoders(plan)
+    for name, stated in encoders.items():
+        if embedded_by(path, name).get("encoder") != stated.mark:
+            raise PlanError(
+                f"{embedded_file(path, name).name} was made by another encoder than is installed; "
+                "run `predbayes embed` again"
+            )
+    return encoders
+
+
 def _sealed(
     plan: Plan,
     rows: Examined,
     contents: _Contents,
     network: FrozenNetwork | None,
+    encoders: dict[str, FrozenEncoder],
     key: CoordinatorPublicKey | None,
 ) -> Plan:
     frozen = Frozen(
@@ -419,6 +435,7 @@ def _sealed(
         version=predbayes.__version__,
         software=software_digest(),
         network=network,
+        encoders=encoders,
         signing_key="" if key is None else key.signing.hex,
         encryption_key="" if key is None else key.encryption,
     )

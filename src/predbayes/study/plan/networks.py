@@ -51,9 +51,9 @@ class Installed:
     digest: str  # of its Python files
 
     @classmethod
-    def find(cls, name: str) -> Installed:
-        """Return the network of a name, if one distribution offers it whole."""
-        entry = _entry(name)
+    def find(cls, name: str, group: str = GROUP) -> Installed:
+        """Return the network of a name, or what else a group offers, if it is there whole."""
+        entry = _entry(name, group)
         owner = entry.dist
         assert owner is not None  # `entry_points` always tells
         try:
@@ -61,7 +61,7 @@ class Installed:
             digest = files_digest(root, sources)
             _refuse_caches(root, sources, name)
         except OSError as error:
-            raise PlanError(f"cannot read {error.filename}, which network {name!r} has") from error
+            raise PlanError(f"cannot read {error.filename}, which {name!r} has") from error
         return cls(entry, owner.name, owner.version, digest)
 
     def load(self) -> Build:
@@ -69,10 +69,22 @@ class Installed:
         try:
             build: Build = self.entry.load()
         except (ImportError, AttributeError) as error:
-            raise PlanError(f"cannot import network {self.entry.name!r}: {error}") from error
+            raise PlanError(f"cannot import {self._called}: {error}") from error
         if not callable(build):
-            raise PlanError(f"network {self.entry.name!r} is {self.entry.value}, no function")
+            raise PlanError(f"{self._called} is {self.entry.value}, no function")
         return build
+
+    @property
+    def _called(self) -> str:
+        return f"{_kind(self.entry.group)} {self.entry.name!r}"
+
+    def require(self, digest: str, distribution: str, version: str) -> None:
+        """Refuse other files than a plan was frozen with."""
+        if self.digest != digest:
+            raise PlanError(
+                f"{self._called} of {self.distribution} {self.version} is installed here, but its "
+                f"files are not those of the plan; install {distribution} {version}"
+            )
 
 
 def require_agreed(plan: Plan) -> Installed:
@@ -81,11 +93,7 @@ def require_agreed(plan: Plan) -> Installed:
     if plan.frozen is None or plan.frozen.network is None:
         raise PlanError(f"network {name!r} is known once the plan is frozen, and this is a draft")
     found, agreed = Installed.find(name), plan.frozen.network
-    if found.digest != agreed.digest:
-        raise PlanError(
-            f"network {name!r} of {found.distribution} {found.version} is installed here, but its "
-            f"files are not those of the plan; install {agreed.distribution} {agreed.version}"
-        )
+    found.require(agreed.digest, agreed.distribution, agreed.version)
     return found
 
 
@@ -132,14 +140,19 @@ def is_unchecked(cache: Path) -> bool:
         return file.read(8)[4:] == _UNCHECKED
 
 
-def _entry(name: str) -> EntryPoint:
-    offered = importlib.metadata.entry_points(group=GROUP)
+def _kind(group: str) -> str:
+    """What a group of entry points offers: a network, or an encoder."""
+    return group.rpartition(".")[2].removesuffix("s")
+
+
+def _entry(name: str, group: str) -> EntryPoint:
+    offered, kind = importlib.metadata.entry_points(group=group), _kind(group)
     found = [entry for entry in offered if entry.name == name]
     if not found:
         known = [entry.name for entry in offered]
-        raise PlanError(f"{no_such('installed network', name, known)} (entry points of {GROUP})")
+        raise PlanError(f"{no_such(f'installed {kind}', name, known)} (entry points of {group})")
     if len(found) > 1:
-        raise PlanError(f"{len(found)} installed distributions offer a network {name!r}")
+        raise PlanError(f"{len(found)} installed distributions offer the {kind} {name!r}")
     return found[0]
 
 

@@ -179,6 +179,20 @@ class Vector(ArrayColumn):
     type: Literal["vector"]
     size: _Size
     range: Range | None = None  # of plausible values
+    # Who makes it, of images of which shape: an encoder by its name among those that installed
+    # distributions offer (`plan.encoders`); empty: everybody has it already.
+    encoder: Annotated[
+        str, AfterValidator(_network_name), Field(exclude_if=lambda told: not told)
+    ] = ""
+    images: Annotated[tuple[_Size, ...], Field(strict=False, exclude_if=lambda told: not told)] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.encoder) != bool(self.images) or len(self.images) not in (0, 2, 3):
+            raise ValueError(
+                "encoder and images go together, such as encoder = 'name', images = [64, 64, 3]"
+            )
+        return self
 
     @property
     def form(self) -> tuple[int, ...]:
@@ -449,6 +463,20 @@ class FrozenNetwork(Section):
         return self
 
 
+class FrozenEncoder(Section):
+    """An encoder of images, as `plan freeze` found it installed."""
+
+    distribution: str
+    version: str
+    digest: Digest  # of all Python files of the distribution
+    weights: Digest  # of all numbers that the encoder has
+
+    @property
+    def mark(self) -> str:
+        """What vectors of this encoder are marked with."""
+        return hashlib.sha256(f"{self.digest} {self.weights}".encode()).hexdigest()
+
+
 class Frozen(Section):
     """What `plan freeze` adds."""
 
@@ -460,6 +488,10 @@ class Frozen(Section):
     software: Annotated[str, Field(exclude_if=lambda stated: not stated)] = ""
     # Of `model.module`; left out where there is none, so that older versions read the model.
     network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
+    # Of the columns that have one; left out where there is none.
+    encoders: Annotated[dict[str, FrozenEncoder], Field(exclude_if=lambda stated: not stated)] = (
+        Field(default_factory=dict)
+    )
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
     encryption_key: str = ""  # and his X25519 key
 
@@ -622,6 +654,11 @@ class Plan(Section):
         return {name: c for name, c in self.columns.items() if isinstance(c, Vector | Image)}
 
     @property
+    def encoded(self) -> dict[str, Vector]:
+        """The vectors that an encoder makes of images."""
+        return {n: c for n, c in self.wide.items() if isinstance(c, Vector) and c.encoder}
+
+    @property
     def blocks(self) -> dict[str, slice]:
         """The network's inputs of each column."""
         ends = list(itertools.accumulate((c.width for c in self.columns.values()), initial=0))
@@ -768,6 +805,8 @@ def _require_frozen(plan: Plan) -> None:
         open_ends.append(plan.target.name)
     if bool(plan.model.module) != (plan.frozen is not None and plan.frozen.network is not None):
         raise ValueError("is frozen, but frozen.network is not that of model.module")
+    if plan.frozen is not None and plan.frozen.encoders.keys() != plan.encoded.keys():
+        raise ValueError("is frozen, but frozen.encoders are not those of the columns")
     if open_ends:
         raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
 

@@ -8,15 +8,20 @@ A table has them in one of three ways:
                NAME of the table has numbers of its rows, from 0; without one rows go in order
     images     a column of names of files, relative to the table: PNG, JPEG, TIFF or BMP
 
+Vectors that an encoder makes are in TABLE.COLUMN.safetensors, which `predbayes embed` writes; its
+metadata say of which cells and by which encoder, and others are refused.
+
 This is the part that needs no torch; `wide` reads them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,6 +109,9 @@ def with_arrays(
         stated: Files of stores by column, where somebody says so.
     """
     for name, column in plan.wide.items():
+        if name in plan.encoded:
+            frame = _with_embedded(plan, name, frame, path)
+            continue
         file, store = _store(path, name, (stated or {}).get(name, ""))
         if store is not None:
             cells = _stored(name, frame, file, store)
@@ -115,9 +123,47 @@ def with_arrays(
     return frame
 
 
+def embedded_file(path: Path, name: str) -> Path:
+    """Return where the vectors of a table's column are that an encoder made."""
+    return path.with_name(f"{path.stem}.{name}.safetensors")
+
+
+def cells_digest(cells: Iterable[Any]) -> str:
+    """Return the SHA-256 of a column's cells: vectors of a table that changed since are refused."""
+    return hashlib.sha256(json.dumps([str(cell) for cell in cells]).encode()).hexdigest()
+
+
+def embedded_by(path: Path, name: str) -> dict[str, str]:
+    """Return what vectors say of themselves: of which `cells`, and by which `encoder`."""
+    file = embedded_file(path, name)
+    if not file.is_file():
+        raise DataError(f"{name}: there is no {file.name}; make it with `predbayes embed`")
+    try:
+        with safe_open(file, "np") as opened:
+            return dict(opened.metadata() or {})
+    except DAMAGED as error:
+        raise DataError(f"{file.name} is no file that `predbayes embed` wrote") from error
+
+
+def _with_embedded(plan: Plan, name: str, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The table with vectors that an encoder made of its images."""
+    if name not in frame.columns:
+        return frame
+    file, told = embedded_file(path, name), embedded_by(path, name)
+    if told.get("cells") != cells_digest(frame[name]):
+        raise DataError(f"{file.name} is of other rows than the table; run `predbayes embed` again")
+    if plan.frozen is not None and told.get("encoder") != plan.frozen.encoders[name].mark:
+        raise DataError(
+            f"{file.name} was made by another encoder than the plan's; run `predbayes embed` again"
+        )
+    store = _open(file, name)
+    cells = [StoredArray(store, row) if str(c) else "" for row, c in enumerate(frame[name])]
+    return frame.assign(**{name: pd.Series(cells, frame.index, object)})
+
+
 def images_in(plan: Plan, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a table of all images in a folder: their names, and the same with their arrays."""
-    if list(plan.columns) != list(plan.wide) or len(plan.wide) != 1:
+    if [column.type for column in plan.columns.values()] != ["image"]:
         names = ", ".join(plan.columns)
         raise DataError(f"{folder} is a folder; the model needs a table with {names}")
     (name,) = plan.wide
