@@ -127,7 +127,7 @@ class TestInstalled:
 
     def test_two_that_offer_one_name_are_refused(self, installed):
         install(installed, {"theirs.py": SOURCE}, distribution="theirs", offers={NAME: "theirs:b"})
-        with pytest.raises(PlanError, match="2 installed distributions offer a network 'ours'"):
+        with pytest.raises(PlanError, match="2 installed distributions offer the network 'ours'"):
             Installed.find(NAME)
 
     def test_one_that_lists_no_files_is_refused(self, tmp_path, monkeypatch):
