@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from predbayes import spill
 from predbayes.errors import DataError, PlanError
+from predbayes.study.kit.review import check
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.arraycells import guess_arrays, images_in, with_arrays
@@ -22,6 +23,7 @@ from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.check import site_problems
 from predbayes.study.tables.coding import code_table, encode, examine
 from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.problem import errors_of
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.survey import take_survey
 
@@ -222,7 +224,7 @@ class TestFaults:
         with pytest.raises(DataError, match=r"rows.npz has 5 rows, the table 6; give the table"):
             read(plan, path)
 
-    @pytest.mark.parametrize("number", ["6", "-1", "1.5", "p1.png"])
+    @pytest.mark.parametrize("number", ["6", "-1", "1.5", "p1.png", "9" * 5000])
     def test_a_number_that_is_no_row_of_the_store(self, number, plan, scans, codes, tmp_path):
         path = by_number(tmp_path, scans, codes)
         cells = pd.read_csv(path, dtype=str)
@@ -279,6 +281,24 @@ class TestCheck:
 def test_a_survey_is_of_numbers_and_words(plan, tmp_path):
     with pytest.raises(PlanError, match="leave scan, code out of the draft"):
         take_survey(plan, SITE, tmp_path / "rows.csv", step=5, key="", moments=False)
+
+
+@pytest.mark.parametrize("name", ["../key", "a/b", "a\\\\b", "c:d", ".x", "__metadata__", "codes"])
+def test_a_name_that_is_no_files_is_refused(name):
+    with pytest.raises(PlanError, match=r"cannot be the name of a vector or image"):
+        Plan.loads(PLAN.replace("scan =", f'"{name}" ='))
+
+
+def test_an_array_that_no_computer_holds_is_refused():
+    with pytest.raises(PlanError, match=r"numbers in a row are more than 100,000,000"):
+        Plan.loads(PLAN.replace("[4, 3, 3]", "[1000000, 1000000, 3]"))
+
+
+def test_images_that_no_reference_row_has_are_an_error_of_the_plan(tmp_path):
+    table().to_csv(tmp_path / "rows.csv", index=False)
+    asked = PLAN.replace("[4, 3, 3]", "[4, 3, 3], optional = true") + 'file = "rows.csv"\n'
+    texts = [finding.text for finding in errors_of(check(Plan.loads(asked), tmp_path))]
+    assert any(text.startswith("scan: no reference row has it") for text in texts)
 
 
 def test_a_column_is_one_line_whatever_its_size():

@@ -342,6 +342,9 @@ def _table(plan: Plan, table: ReferenceTable) -> Iterator[Finding]:
     except (DataError, MissingPackageError) as refused:
         yield error(f"reference: {refused}")
         return
+    for name, column in plan.wide.items():
+        if column.optional and name not in frame.columns:
+            yield error(f"{name}: no reference row has it, so nothing is learnt from it: delete it")
     examined = table.examined
     yield from (error(f"{file}: {problem}") for problem in examined.problems)
     yield from (warning(f"{file}: {oddity}") for oddity in examined.oddities)

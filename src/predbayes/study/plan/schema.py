@@ -171,6 +171,7 @@ class ArrayColumn(Section):
 
 
 _Size = Annotated[int, Field(gt=0, le=1_000_000)]
+_MOST_OF_A_ROW = 100_000_000  # numbers of one array
 
 
 class Vector(ArrayColumn):
@@ -541,6 +542,7 @@ class Plan(Section):
         for name in self.outcomes:
             if name in self.columns:
                 raise ValueError(f"the target {name!r} is also one of the columns")
+        _require_file_names(self.wide)
         name = self.learner.name
         if name not in (known := ("any", AUTO, *self.learner_names)):
             raise ValueError(
@@ -756,6 +758,21 @@ def decode(kind: type[S], text: str, name: str, whole: str) -> S:
         problems = "; ".join(_readable(problem, kind, whole) for problem in error.errors())
         # Names of columns may have line breaks; an error is one line.
         raise PlanError(" ".join(f"{name}: {problems}".split())) from error
+
+
+def _require_file_names(wide: Mapping[str, Wide]) -> None:
+    """Files of vectors and images have the names of their columns, which others may have chosen."""
+    for name, column in wide.items():
+        if not re.fullmatch(r"[^\W_][\w ()+.-]{0,63}", name) or name == "codes":
+            raise ValueError(
+                f"columns: {name!r} cannot be the name of a vector or image, of which files are "
+                "called: use letters, digits, spaces and ()+.-_, and not 'codes'"
+            )
+        if math.prod(column.form) > _MOST_OF_A_ROW:
+            raise ValueError(
+                f"columns.{name}: {math.prod(column.form):,} numbers in a row are more than "
+                f"{_MOST_OF_A_ROW:,}"
+            )
 
 
 def _require_measurable(measures: Measures, target: Target) -> None:

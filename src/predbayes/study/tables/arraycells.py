@@ -39,6 +39,7 @@ DAMAGED = (OSError, ValueError, SyntaxError, SafetensorError)
 """What readers of arrays raise."""
 
 STORES = (".npy", ".npz", ".safetensors")
+_MOST_DIGITS = 18  # of a row's number
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 _FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 _MODES = {1: ("L", "I;16", "I;16B", "I", "F"), 3: ("RGB",), 4: ("RGBA", "CMYK")}
@@ -296,7 +297,8 @@ def _stored(name: str, frame: pd.DataFrame, file: Path, store: Store) -> list[An
 
 def _whole(cell: Any) -> int | None:
     text = str(cell).strip().removesuffix(".0")
-    return int(text) if text.isascii() and text.isdigit() else None
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number else None
 
 
 def _located(column: Wide, cell: Any, folder: Path) -> Any:
