@@ -1,19 +1,23 @@
 """Tensors that may be larger than memory: their numbers then lie in a nameless temporary file.
 
 Such a tensor is like any other. The system reads its pages when they are used and drops them when
-memory is short; the file goes with the tensor. It lies where Python keeps temporary files, which
-the variable TMPDIR says; a folder that is itself in memory gains nothing.
+memory is short; the file has no name in any folder, and goes with its process whatever ends that.
+It lies where Python keeps temporary files, which the variable TMPDIR says; a folder that is itself
+in memory gains nothing. The disk space is taken at once, so that a full disk is told beforehand.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
+import os
 import tempfile
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from predbayes.errors import DataError, PredbayesError
 
 MOST_IN_MEMORY = 256_000_000
 """Bytes of a tensor above which it lies in a file."""
@@ -27,9 +31,23 @@ def room(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
     num_bytes = math.prod(shape) * dtype.itemsize
     if num_bytes <= MOST_IN_MEMORY:
         return torch.zeros(shape, dtype=dtype)
-    with tempfile.TemporaryFile(prefix="predbayes-") as file:
-        kind = torch.empty((), dtype=dtype).numpy().dtype
-        return torch.from_numpy(np.memmap(file, kind, "w+", shape=shape))
+    return torch.frombuffer(mapped(num_bytes, "numbers"), dtype=dtype).view(shape)
+
+
+def mapped(num_bytes: int, what: str, refused: type[PredbayesError] = DataError) -> mmap.mmap:
+    """Return so many bytes of zeros in a file; refuse, saying for ``what``, if there is no room."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+            else:
+                file.truncate(num_bytes)
+            return mmap.mmap(file.fileno(), num_bytes)
+    except OSError as error:
+        raise refused(
+            f"there is no room for {num_bytes / 1e9:.1f} GB of {what} in {tempfile.gettempdir()} "
+            f"({error.strerror}); set TMPDIR to a folder on a larger disk"
+        ) from error
 
 
 def blocks(num_rows: int, row_bytes: int) -> Iterator[slice]:

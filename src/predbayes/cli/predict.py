@@ -15,6 +15,7 @@ from predbayes.study.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from predbayes.exchange.signing import PublicKey
     from predbayes.study.plan.schema import Plan
@@ -60,7 +61,7 @@ def predict_command(
     """Predict each row of a table, with probabilities or intervals."""
     from predbayes.study.result.model import model_folder
     from predbayes.study.result.signed import load_signed
-    from predbayes.study.tables.coding import examine
+    from predbayes.study.tables.coding import Encoder, sound
     from predbayes.study.tables.sitefile import SiteFile
 
     _require_writable(out, data)
@@ -73,23 +74,25 @@ def predict_command(
     if calibrated.adjustment is not None and key is None:
         _say_whose(model_folder(model))
     raw, frame = _read(calibrated.plan, data, own)
-    predictions = calibrated.predict(frame, level)
+    examined = sound(calibrated.plan, frame, outside="clip")
+    inputs = Encoder(calibrated.plan).in_blocks(examined)
+    predictions = calibrated.told(inputs, frame.index, level)
     if coverage is not None:
         predictions = predictions.assign(
-            **_promised(model, calibrated, frame, coverage, by_class=by_class)
+            **_promised(model, calibrated, inputs, coverage, by_class=by_class)
         )
     table = _beside(raw, keep or (), predictions)
     _write(table, out)
     if site is not None:
         site_log(site).note("predict", table=data.name, model=calibrated.weights_digest())
     # The model predicted them all the same, so whoever reads the predictions must know.
-    odd = examine(calibrated.plan, frame, outside="clip").oddities
+    odd = examined.oddities
     note = f"; odd, but predicted: {'; '.join(map(str, odd))}" if odd else ""
     say(f"wrote {counted(len(table), 'row')} to {out}{note}")
 
 
 def _promised(
-    path: Path, model: CalibratedModel, frame: pd.DataFrame, coverage: float, *, by_class: bool
+    path: Path, model: CalibratedModel, inputs: Tensor, coverage: float, *, by_class: bool
 ) -> dict[str, Any]:
     """Sets or intervals, from what sites counted with this very model."""
     import numpy as np
@@ -104,7 +107,7 @@ def _promised(
             "common one; give the folder of the study's result"
         )
     at_sites = signed_result(model_folder(path)).at_sites
-    predictive = model.predictive(model.encode(frame))
+    predictive = model.predictive(inputs)
     sums = () if at_sites is None else at_sites.scores
     found = promised(model.plan, predictive, sums, coverage, by_class=by_class)
     return {name: np.asarray(values) for name, values in found.items()}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from predbayes.study.plan.schema import Plan
     from predbayes.study.store.audit import AuditLog
     from predbayes.study.tables.check import SiteCheck
+    from predbayes.study.tables.coding import Examined
     from predbayes.study.tables.problem import Finding
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -134,11 +135,11 @@ class _Rows:
     inputs: Tensor | None = None  # of a table that fits
     trained: tuple[Tensor, Tensor] | None = None  # inputs and targets that are not held out
 
-    def count_held_out(self, frame: pd.DataFrame) -> int:
+    def count_held_out(self, frame: pd.DataFrame, examined: Examined) -> int:
         """Return how many of them are held out."""
         from predbayes.study.site.training import SiteRows
 
-        rows = SiteRows.of(self.plan, frame)
+        rows = SiteRows.of(self.plan, frame, examined)
         trained, held_out = rows.split(self.plan, self.site)
         self.inputs, self.trained = rows.inputs, rows[trained]
         return len(held_out)

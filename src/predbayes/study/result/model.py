@@ -243,18 +243,22 @@ class CalibratedModel:
             frame: At least the plan's columns, as read by `predbayes.study.tables.coding`.
             level: Probability of the interval from ``low`` to ``high``.
         """
-        described = describe(self.plan, self.predictive(self.encode(frame)), level)
+        return self.told(self.encode(frame), frame.index, level)
+
+    def told(self, inputs: Tensor, index: pd.Index, level: float = 0.95) -> pd.DataFrame:
+        """Return the predictions of `predict` for network inputs, with the index of their rows."""
+        described = describe(self.plan, self.predictive(inputs), level)
         if self.plan.survival:
             curve = described.pop("survival").numpy()
             of_ends = {f"survival_{t:g}": curve[:, j] for j, t in enumerate(self.plan.target.times)}
-            return pd.DataFrame({**of_ends, "median": described["median"].numpy()}, frame.index)
+            return pd.DataFrame({**of_ends, "median": described["median"].numpy()}, index)
         if self.plan.target.classes is None:
             columns = {name: values.numpy() for name, values in described.items()}
-            return pd.DataFrame(columns, index=frame.index)
+            return pd.DataFrame(columns, index=index)
         names, probabilities = self.plan.target.classes, described["probabilities"]
         columns = {f"probability_{n}": probabilities[:, c].numpy() for c, n in enumerate(names)}
         predicted = [names[c] for c in probabilities.argmax(1).tolist()]
-        return pd.DataFrame({**columns, "predicted": predicted}, index=frame.index)
+        return pd.DataFrame({**columns, "predicted": predicted}, index=index)
 
     def export_onnx(self, path: Path, level: float = 0.95) -> None:
         """Write one ONNX file from codes to what `predict` says.

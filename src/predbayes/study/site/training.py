@@ -76,7 +76,7 @@ from predbayes.study.site.policy import NO_POLICY
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.sums import require_many, upload_of_sums
 from predbayes.study.site.witness import Heads
-from predbayes.study.tables.coding import code_targets, encode
+from predbayes.study.tables.coding import Encoder, Examined, code_targets, examine
 from predbayes.study.tables.mapping import PATIENT
 from predbayes.study.tables.problem import errors_of, least_cell
 from predbayes.threads import threads
@@ -104,14 +104,16 @@ class SiteRows:
     patients: Tensor | None = None  # (N,) rows of one patient have one number
 
     @classmethod
-    def of(cls, plan: Plan, frame: pd.DataFrame) -> SiteRows:
-        """Encode a table in the plan's columns and units."""
+    def of(cls, plan: Plan, frame: pd.DataFrame, examined: Examined | None = None) -> SiteRows:
+        """Encode a table in the plan's columns and units; or what was examined of it already."""
         least = least_cell(plan)
         targets = code_targets(plan, frame, least=least)
         known = ~targets.isnan()
         if int(known.sum()) < _LEAST_ROWS:
             raise DataError(f"fewer than {_LEAST_ROWS} rows have a {plan.target.name}")
-        inputs = take(encode(plan, frame, "clip few", least=least), known.nonzero()[:, 0])
+        examined = examined or examine(plan, frame, "clip few")
+        examined.require_sound(least)
+        inputs = take(Encoder(plan).in_blocks(examined), known.nonzero()[:, 0])
         kept = targets[known].long() if plan.classification else targets[known].float()
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
         return cls(inputs, kept, int((~known).sum()), patients)

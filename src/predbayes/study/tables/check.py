@@ -112,6 +112,9 @@ class SiteCheck:
         return tuple(one for one in self.findings if one.severity == "warning")
 
 
+CountHeldOut = Callable[[pd.DataFrame, Examined], int]
+
+
 @dataclass(frozen=True)  # without slots, where the likely columns are kept
 class _Table:
     """A site's table before and after its translation."""
@@ -122,7 +125,7 @@ class _Table:
     frame: pd.DataFrame
     ambiguous: tuple[Problem, ...]
     least: int  # count that is told, and the step of greater ones; 0: all, and lines
-    count_held_out: Callable[[pd.DataFrame], int] | None = None
+    count_held_out: CountHeldOut | None = None
 
     def entry(self, name: str) -> SiteColumn:
         """Return how the plan's column, or its target, comes about."""
@@ -146,7 +149,8 @@ class _Table:
     @cached_property
     def _dealt(self) -> int | None:
         try:
-            return None if self.count_held_out is None else self.count_held_out(self.frame)
+            count = self.count_held_out
+            return None if count is None else count(self.frame, self.examined)
         except DataError:
             return None
 
@@ -170,7 +174,7 @@ def site_problems(
     site: SiteFile,
     path: Path,
     least: int | None = None,
-    count_held_out: Callable[[pd.DataFrame], int] | None = None,
+    count_held_out: CountHeldOut | None = None,
 ) -> SiteCheck:
     """Check a site's table against the plan; a file that cannot be read is refused.
 
@@ -181,7 +185,8 @@ def site_problems(
         least: The least count that texts tell, greater ones in steps of it; `least_cell` of the
             plan. 0 tells all counts, and lines.
         count_held_out: Counts the rows that training would hold out of a table in the plan's
-            columns and units; without it the plan's share is told.
+            columns and units, given with what was examined of it; without it the plan's share is
+            told.
     """
     raw = read_raw(site.file, path)
     told = least_cell(plan) if least is None else least

@@ -43,6 +43,13 @@ class Examined:
     oddities: tuple[Problem, ...]  # words that became `other`, numbers that were clipped
     arrays: dict[str, Tensor] = field(default_factory=dict)  # of vectors and images
 
+    def require_sound(self, least: int = 0) -> None:
+        """Refuse a table that does not fit the plan.
+
+        The refusal tells counts from `least` on, in steps of it and without lines; all by default.
+        """
+        _require_none(self.problems, least)
+
     def at(self, rows: Tensor) -> Examined:
         """Return some rows of a table that has no problems."""
         arrays = {name: take(values, rows) for name, values in self.arrays.items()}
@@ -86,12 +93,9 @@ def _code_arrays(column: Wide, cells: pd.Series, outside: Outside) -> tuple[Tens
 def sound(
     plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
 ) -> Examined:
-    """Code a table; refuse one that does not fit the plan.
-
-    The refusal tells counts from `least` on, in steps of it and without lines; all by default.
-    """
+    """Code a table; refuse one that does not fit the plan, as `Examined.require_sound` does."""
     examined = examine(plan, frame, outside)
-    _require_none(examined.problems, least)
+    examined.require_sound(least)
     return examined
 
 

@@ -251,7 +251,8 @@ def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
     """A typed table as text, its numbers with the decimal mark that the rest is told."""
     columns = {}
     for name in frame.columns:
-        if frame[name].map(is_array).any():
+        # Text, numbers and days are known at once; of lists alone it takes a look at each cell.
+        if pd.api.types.infer_dtype(frame[name]) == "mixed" and frame[name].map(is_array).any():
             columns[str(name)] = list(frame[name])
             continue
         texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
