@@ -12,8 +12,9 @@ Paper: eq:prod_rule, eq:var_regr, eq:mean_regr (product); eq:mixture_model, eq:m
 
 On fixed inputs all of it is a function of sums over clients. `PredictiveSum` keeps such sums as
 named *terms*; a term is a weighted sum of coordinates together with the sum of its weights, so
-each term is also a weighted mean. Sums add term by term, in any order and grouping, here or on
-another machine. There is no zero: without clients there is no predictive.
+each term is also a weighted mean. Sums add term by term, here or on another machine, and they are
+exact (`predbayes.exact`): any order and grouping gives the same bits, and a client that is taken
+away is as if it had never been there. There is no zero: without clients there is no predictive.
 
 Terms beyond the paper's two, each the base of a pool or a component of one (H: entropy, C classes,
 n_kc: rows of class c at client k, pi_k: their shares, smoothed):
@@ -39,7 +40,8 @@ and no client takes precision away: robust is proper wherever the prior is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -47,11 +49,11 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import ImproperPoolError, PoolError
+from predbayes.exact import ExactSum, Grid, add_weighted_
 from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
 
 P = TypeVar("P", bound=Predictive)
 Coordinates = Literal["natural", "moments"]
-_Kind = Coordinates | Literal["added", "fixed"]  # natural, added to the prior, or of what is no sum
 Weight = float | tuple[float, ...]
 """Of a component: one number, or one for each class."""
 
@@ -65,6 +67,12 @@ class Client(Generic[P]):
     class_rows: Tensor | None = None  # (C,)
     gate: Tensor | None = None  # (B,), log p_k(x) / p_ref(x)
     prior: P | None = None
+
+    @property
+    def expert(self) -> P:
+        """The predictive as the paper's product sees it."""
+        predictive = self.predictive
+        return predictive if self.prior is None else predictive.informed(self.prior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +205,70 @@ _ALWAYS = (NATURAL, MOMENTS)
 _RESERVED = {"natural", "moments", "mixture", "product"}
 
 
+_BATCH = 32  # clients that are added at once
+_BATCH_NUMBERS = 2**23  # that they have together, at most
+
+_LOGARITHMS = Grid(1, 2)  # from -80 to 80, rounded by 4e-12 at the most
+_PROBABILITIES = Grid(1, 2), Grid(1, 3)  # likewise, and where the floor is low by 9e-19
+_LOW_FLOOR = -14.0  # of log p
+_UNBOUNDED = Grid(-7, 4)  # means, variances, precisions and their powers: 2^-82 to 2^200
+_LEAST_MOMENT = 2.0**-60  # below which a sum of probabilities is rounding
+_Source = Coordinates | Literal["expert"]
+
+
+def _grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
+    """The digits in which coordinates are added."""
+    if issubclass(family, Gaussian):
+        return {"natural": _UNBOUNDED, "moments": _UNBOUNDED}
+    return {"natural": _LOGARITHMS, "moments": _PROBABILITIES[floor < _LOW_FLOOR]}
+
+
+def _by_source(terms: Iterable[Term], client: Client[Any]) -> dict[_Source, list[Term]]:
+    """Terms by what of a client they sum up."""
+    found: dict[_Source, list[Term]] = {}
+    differs = client.expert is not client.predictive
+    for term in terms:
+        # Only the paper's product counts a client that knows nothing as the prior.
+        source: _Source = "expert" if differs and term is NATURAL else term.coordinates
+        found.setdefault(source, []).append(term)
+    return found
+
+
+def _coordinates(source: _Source, client: Client[Any]) -> Tensor:
+    predictive = client.expert if source == "expert" else client.predictive
+    found: Tensor = predictive.moments() if source == "moments" else predictive.natural()
+    return found
+
+
+def _by_row(shifts: Sequence[Tensor]) -> Tensor:
+    """Shifts of clients, of each class or of each row too, as (K, 1 or B, D)."""
+    stacked = torch.stack(list(shifts))
+    return stacked if stacked.ndim == 3 else stacked.unsqueeze(1)
+
+
+@dataclass(slots=True)
+class _Total:
+    """One term over the clients that contribute to it."""
+
+    value: ExactSum  # (B, D)
+    weight: ExactSum  # (), (D,) or (B, 1)
+
+    def clone(self) -> _Total:
+        return _Total(self.value.clone(), self.weight.clone())
+
+    def at(self, rows: slice | Tensor) -> _Total:
+        # (B, 1) weights go with the rows; (D,) weights do not, also where B happens to be D.
+        by_row = len(self.weight.shape) == 2
+        return _Total(self.value[rows], self.weight[rows] if by_row else self.weight.clone())
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class PredictiveSum(Generic[P]):
     """What a server must remember about the clients seen so far, on fixed inputs.
 
-    Coordinates enter in the precision in which they came and are accumulated in float64. The prior
-    is fixed when a client is lifted, because a Gaussian client that knows no more than the prior
-    enters the product as the prior; sums with different priors, rows or terms do not add.
+    The prior is fixed when a client is lifted, because a Gaussian client that knows no more than
+    the prior enters the product as the prior; sums with different priors, rows or terms do not add.
+    The last few clients are kept as they came, until there are enough to be added at once.
 
     Examples:
         >>> from predbayes.predictive.families import Categorical
@@ -217,10 +282,13 @@ class PredictiveSum(Generic[P]):
     family: type[P]
     prior: P | None
     num_clients: int
-    _values: dict[str, Tensor]
-    _weights: dict[str, float | Tensor]
-    _kinds: dict[str, _Kind]
-    _lacking: frozenset[str]  # terms to which some client could not contribute
+    _terms: dict[str, Term]
+    _grids: dict[Coordinates, Grid]
+    _shape: tuple[int, ...]  # (B, D)
+    _waiting: list[Client[P]]  # who are counted, but not added yet
+    _totals: dict[str, _Total]
+    _lacking: Counter[str]  # clients that could not contribute, by term
+    _fixed: dict[str, Tensor]  # natural coordinates of components that are no sums
 
     @classmethod
     def of(
@@ -259,85 +327,144 @@ class PredictiveSum(Generic[P]):
                 f"a gate has one number per row, {len(predictive)} of them, not {tuple(gate.shape)}"
             )
         client = Client(predictive.bounded(floor), rows, class_rows, gate, prior)
-        expert = client.predictive if prior is None else client.predictive.informed(prior)
-        values: dict[str, Tensor] = {}
-        weights: dict[str, float | Tensor] = {}
-        given = [term for term in (*_ALWAYS, *terms) if term.available(client)]
-        for term in given:
-            # Only the paper's product counts a client that knows nothing as the prior.
-            source = expert if term is NATURAL else client.predictive
-            coordinates = source.natural() if term.coordinates == "natural" else source.moments()
-            if term.shift is not None:
-                coordinates = coordinates + term.shift(client)
-            weight = term.weigh(client)
-            # Only one term may keep the tensor itself: accumulators must not share memory.
-            values[term.name] = coordinates if term is NATURAL else coordinates * weight
-            weights[term.name] = weight.double() if isinstance(weight, Tensor) else weight
+        natural = client.predictive.natural()
         # Numerics: after the floor a sum is finite if and only if each coordinate is; one
         # reduction is far cheaper than testing every element.
-        if not all(math.isfinite(value.sum().item()) for value in values.values()):
+        told = [natural] if gate is None else [natural, gate]
+        if not all(math.isfinite(value.sum().item()) for value in told):
             raise PoolError("a client's predictives are not finite; check the upload for NaN")
-        kinds: dict[str, _Kind] = {
-            term.name: "added" if term.adds else term.coordinates for term in given
-        }
-        lacking = frozenset(term.name for term in terms) - kinds.keys()
-        return cls(type(predictive), prior, 1, values, weights, kinds, lacking)
+        named = {term.name: term for term in (*_ALWAYS, *terms)}
+        family, shape = type(predictive), tuple(natural.shape)
+        grids = _grids(family, floor)
+        return cls(family, prior, 1, named, grids, shape, [client], {}, Counter(), {})
 
     def __len__(self) -> int:
         """The number of reference rows."""
-        return self._values["natural"].shape[0]
+        return self._shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> PredictiveSum[P]:
         """The sum restricted to some of the reference rows; slices share memory with this one."""
-
-        def of_rows(weight: float | Tensor) -> float | Tensor:
-            # (B, 1) weights go with the rows; (D,) weights do not, also where B happens to be D.
-            return weight[rows] if isinstance(weight, Tensor) and weight.ndim == 2 else weight
-
-        prior = self.prior
+        totals = {name: total.at(rows) for name, total in self._settled().items()}
+        prior, shape = self.prior, totals["natural"].value.shape
         return replace(
             self,
             prior=prior if prior is None or len(prior) == 1 else prior[rows],
-            _values={name: value[rows] for name, value in self._values.items()},
-            _weights={name: of_rows(weight) for name, weight in self._weights.items()},
+            _shape=tuple(shape),
+            _totals=totals,
+            _lacking=self._lacking.copy(),
+            _fixed={name: value[rows] for name, value in self._fixed.items()},
+            _waiting=[],
         )
 
     @property
     def components(self) -> tuple[str, ...]:
         """The names that `component` knows."""
-        return ("mixture", "product", *(name for name in self._values if name not in _RESERVED))
+        totals = self._settled()
+        sums = (name for name in totals if name not in _RESERVED and not self._lacking[name])
+        return ("mixture", "product", *sums, *self._fixed)
 
     def with_component(self, name: str, predictive: P) -> PredictiveSum[P]:
         """This sum with one more component that is no sum, such as the coordinator's own model.
 
         It is no summand any more: two such sums do not add.
         """
-        if name in self._values or name in _RESERVED:
+        if name in self._terms or name in self._fixed or name in _RESERVED:
             raise PoolError(f"this sum has a component {name!r} already")
-        return replace(
-            self,
-            _values=self._values | {name: predictive.natural().double()},
-            _weights=self._weights | {name: 1.0},
-            _kinds=self._kinds | {name: "fixed"},
-        )
+        fixed = self._fixed | {name: predictive.natural().double()}
+        self._settled()
+        return replace(self, _fixed=fixed, _waiting=[])
 
     def add_(self, other: PredictiveSum[P]) -> Self:
         """Add another sum to this one in place; memory does not grow with the number of clients."""
         self._require_same_shape(other)
-        self._lacking |= other._lacking
-        for name in self._lacking & self._values.keys():
-            del self._values[name], self._weights[name]
-        for name in self._values:
-            value = other._values[name]
-            # The first addition widens the accumulator; float32 clients are never widened first.
-            self._values[name] = self._values[name].double().add_(value)
-            self._weights[name] = self._weights[name] + other._weights[name]
+        self._waiting.extend(other._waiting)
+        for name, total in other._totals.items():
+            self._add_total(name, total)
+        self._lacking.update(other._lacking)
         self.num_clients += other.num_clients
+        if len(self._waiting) >= min(_BATCH, max(1, _BATCH_NUMBERS // math.prod(self._shape))):
+            self._settled()
+        return self
+
+    def take_away_(self, other: PredictiveSum[P]) -> Self:
+        """Take clients away that were added: the bits are those of the sum without them."""
+        self._require_same_shape(other)
+        if other.num_clients >= self.num_clients:
+            raise PoolError("taking these clients away would leave none")
+        mine = self._settled()
+        for name, total in other._settled().items():
+            mine[name].value.take_away_(total.value)
+            mine[name].weight.take_away_(total.weight)
+        self._lacking.subtract(other._lacking)
+        self.num_clients -= other.num_clients
         return self
 
     def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
-        copies = {name: value.clone() for name, value in self._values.items()}
-        return replace(self, _values=copies, _weights=dict(self._weights)).add_(other)
+        copies = {name: total.clone() for name, total in self._settled().items()}
+        return replace(self, _totals=copies, _lacking=self._lacking.copy(), _waiting=[]).add_(other)
+
+    def _settled(self) -> dict[str, _Total]:
+        """Every term over all clients, those that waited included."""
+        waiting, self._waiting = self._waiting, []
+        for start in range(0, len(waiting), _BATCH):
+            for clients, terms in self._able(waiting[start : start + _BATCH]):
+                for source, among in _by_source(terms, clients[0]).items():
+                    self._add_terms(source, among, clients)
+        return self._totals
+
+    def _able(self, clients: list[Client[P]]) -> Iterable[tuple[list[Client[P]], list[Term]]]:
+        """Clients that can contribute to the same terms, with these; mostly all to all."""
+        found: dict[tuple[bool, ...], list[Client[P]]] = {}
+        for client in clients:
+            able = tuple(term.available(client) for term in self._terms.values())
+            found.setdefault(able, []).append(client)
+        for able, some in found.items():
+            told = list(zip(self._terms.items(), able, strict=True))
+            self._lacking.update({name: len(some) for (name, _), is_able in told if not is_able})
+            yield some, [term for (_, term), is_able in told if is_able]
+
+    def _add_terms(self, source: _Source, terms: list[Term], clients: list[Client[P]]) -> None:
+        values = torch.stack([_coordinates(source, client) for client in clients])
+        by_number: dict[str, list[float]] = {}
+        for term in terms:
+            given = [term.weigh(client) for client in clients]
+            shifts = [] if term.shift is None else [term.shift(client) for client in clients]
+            if isinstance(given[0], Tensor):
+                weights = torch.stack(given).double()  # type: ignore[arg-type]
+                each = weights if weights.ndim == 3 else weights.unsqueeze(1)
+                shifted = values + _by_row(shifts) if shifts else values
+                total = self._total(term, values.shape[1:], weights.shape[1:])
+                total.value.add_many_(shifted, each)
+                total.weight.add_many_(weights)
+                continue
+            by_number[term.name] = [float(weight) for weight in given]
+            total = self._total(term, values.shape[1:], ())
+            weight = torch.tensor([by_number[term.name]], dtype=torch.float64)
+            add_weighted_([total.weight], torch.ones_like(weight[0]), weight)
+            if shifts:
+                stacked = torch.stack(shifts)
+                sums = ExactSum.zero(total.value.grid, stacked.shape[1:])
+                add_weighted_([sums], stacked, weight)
+                total.value.add_(sums.expand(total.value.shape))
+        if by_number:
+            totals = [self._totals[name].value for name in by_number]
+            matrix = torch.tensor(list(by_number.values()), dtype=torch.float64)
+            add_weighted_(totals, values, matrix)
+
+    def _total(self, term: Term, shape: Sequence[int], weight_shape: Sequence[int]) -> _Total:
+        """The total of a term, which begins at zero."""
+        if term.name not in self._totals:
+            grid = self._grids[term.coordinates].weighted
+            zeros = ExactSum.zero(grid, shape), ExactSum.zero(grid, weight_shape)
+            self._totals[term.name] = _Total(*zeros)
+        return self._totals[term.name]
+
+    def _add_total(self, name: str, total: _Total) -> None:
+        if name in self._totals:
+            self._totals[name].value.add_(total.value)
+            self._totals[name].weight.add_(total.weight)
+        else:
+            self._totals[name] = total.clone()
 
     def product(self) -> P:
         """The Bayesian committee machine (Paper: eq:prod_rule)."""
@@ -348,7 +475,7 @@ class PredictiveSum(Generic[P]):
 
         A mixture of Gaussians is replaced by the Gaussian with its moments.
         """
-        return self.family.from_moments(self._mean("moments"))
+        return self._from_moments(self._mean("moments"))
 
     def pool(self, weights: float | Mapping[str, Weight]) -> P:
         """A log-linear pool of components: a number is the paper's beta (Paper: eq:interp_model).
@@ -377,38 +504,47 @@ class PredictiveSum(Generic[P]):
         if name == "mixture":
             return self.mixture().natural()
         if name == "product":
-            natural = self._values["natural"].double()
+            natural = self._settled()["natural"].value.value()
             if self.prior is None or self.num_clients == 1:
                 return natural
             return natural - (self.num_clients - 1) * self.prior.natural().double()
-        if name in self._lacking:
+        if name in self._fixed:
+            return self._fixed[name]
+        if self._lacking[name]:
             raise PoolError(f"component {name!r} needs what some site did not send")
         if name not in self.components:
             raise PoolError(
                 f"this sum has no component {name!r}; it has {', '.join(self.components)}"
             )
-        if self._kinds[name] == "added":
+        term = self._terms[name]
+        if term.adds:
             return self._added(name)
         mean = self._mean(name)
-        if self._kinds[name] == "moments":
-            return self.family.from_moments(mean).natural()
-        return mean
+        return self._from_moments(mean).natural() if term.coordinates == "moments" else mean
+
+    def _from_moments(self, mean: Tensor) -> P:
+        # Numerics: a probability that is nothing but rounding must not have the logarithm of zero.
+        bounded = mean if issubclass(self.family, Gaussian) else mean.clamp_min(_LEAST_MOMENT)
+        return self.family.from_moments(bounded)
 
     def _added(self, name: str) -> Tensor:
         """eta_0 + sum_k a_k (eta_k - eta_0), with a_k the weights of the term."""
-        value = self._values[name].double()
+        value = self._settled()[name].value.value()
         if self.prior is None:
             return value
-        return value + (1 - self._weights[name]) * self.prior.natural().double()
+        return value + (1 - self.weight(name)) * self.prior.natural().double()
 
     def weight(self, name: str) -> float | Tensor:
         """The clients' weights in a term, summed: a number, or (B, 1) if they differ by row."""
-        if name not in self._weights:
-            raise PoolError(f"this sum has no term {name!r}; it has {', '.join(self._weights)}")
-        return self._weights[name]
+        totals = self._settled()
+        if name not in totals or self._lacking[name]:
+            known = ", ".join(name for name in totals if not self._lacking[name])
+            raise PoolError(f"this sum has no term {name!r}; it has {known}")
+        weight = totals[name].weight.value()
+        return weight if weight.ndim else float(weight)
 
     def _mean(self, name: str) -> Tensor:
-        return self._values[name].double() / self._weights[name]
+        return self._settled()[name].value.value() / self.weight(name)
 
     def _proper(self, natural: Tensor) -> Tensor:
         if not self.family.is_proper(natural):
@@ -421,18 +557,17 @@ class PredictiveSum(Generic[P]):
     def _require_same_shape(self, other: PredictiveSum[P]) -> None:
         if self.family is not other.family:
             raise PoolError(f"cannot pool {self.family.__name__} with {other.family.__name__}")
-        if "fixed" in {*self._kinds.values(), *other._kinds.values()}:
+        if self._fixed or other._fixed:
             raise PoolError("a sum with a component that is no sum does not add")
-        lacking = self._lacking | other._lacking
-        if self._values.keys() - lacking != other._values.keys() - lacking:
-            raise PoolError(f"cannot add terms {sorted(other._values)} to {sorted(self._values)}")
-        for name in self._values.keys() - lacking:
-            shape, others = self._values[name].shape, other._values[name].shape
-            if shape != others:
-                raise PoolError(
-                    f"cannot add predictives of shape {tuple(others)} to {tuple(shape)}; all "
-                    "clients predict on the same reference inputs"
-                )
+        if self._terms.keys() != other._terms.keys():
+            raise PoolError(f"cannot add terms {sorted(other._terms)} to {sorted(self._terms)}")
+        if self._grids != other._grids:
+            raise PoolError("cannot add sums that were lifted with floors so different")
+        if self._shape != other._shape:
+            raise PoolError(
+                f"cannot add predictives of shape {other._shape} to {self._shape}; all clients "
+                "predict on the same reference inputs"
+            )
         if self.prior is not other.prior and not _same_prior(self.prior, other.prior):
             raise PoolError("cannot add sums that were lifted with different priors")
 

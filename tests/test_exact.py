@@ -1,0 +1,107 @@
+"""Exact sums: any order, grouping and subtraction gives the same bits, and the right ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbayes.errors import PoolError
+from predbayes.exact import MOST_AT_ONCE, ExactSum, Grid, add_weighted_
+
+GRID = Grid(0, 3)
+HALF_UNIT = 2.0**-60  # of the last digit
+numbers = st.floats(-1e6, 1e6)
+
+
+def summed(values, grid=GRID):
+    return ExactSum.of(torch.tensor(values, dtype=torch.float64).unsqueeze(1), grid)
+
+
+def exactly(total):
+    """The sum as a fraction, from its digits."""
+    units = [Fraction(2) ** (7 - 22 * digit) for digit in total.grid]
+    digits = total.digits.flatten().tolist()
+    return sum((d * u for d, u in zip(digits, units, strict=True)), Fraction(0))
+
+
+@given(st.lists(numbers, min_size=1, max_size=20))
+def test_a_sum_is_that_of_rounded_summands(values):
+    error = abs(exactly(summed(values)) - sum(map(Fraction, values)))
+    assert error <= len(values) * Fraction(HALF_UNIT)
+
+
+@given(st.lists(numbers, min_size=2, max_size=20), st.randoms(use_true_random=False), st.data())
+def test_neither_order_nor_grouping_changes_a_bit(values, random, data):
+    cut = data.draw(st.integers(1, len(values) - 1))
+    flat = summed(values)
+    random.shuffle(values)
+    tree = summed(values[cut:]).add_(summed(values[:cut]))
+    assert torch.equal(flat.digits, tree.digits)
+    assert torch.equal(flat.value(), tree.value())
+
+
+@given(st.lists(numbers, min_size=2, max_size=20), st.data())
+def test_what_is_taken_away_was_never_there(values, data):
+    cut = data.draw(st.integers(1, len(values) - 1))
+    left = summed(values).take_away_(summed(values[cut:]))
+    assert torch.equal(left.digits, summed(values[:cut]).digits)
+
+
+def weighted(values, weights):
+    total = ExactSum.zero(Grid(1, 3).weighted, (1,))
+    tensor = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+    add_weighted_([total], tensor, torch.tensor([weights], dtype=torch.float64))
+    return total
+
+
+pairs = st.tuples(st.floats(-80, 80), st.integers(1, 10**9))
+
+
+@given(st.lists(pairs, min_size=2, max_size=20), st.data())
+def test_weighted_sums_are_exact_too(found, data):
+    cut = data.draw(st.integers(1, len(found) - 1))
+    values, weights = zip(*found, strict=True)
+    total = weighted(values, weights)
+    parts = weighted(values[:cut], weights[:cut]).add_(weighted(values[cut:], weights[cut:]))
+    assert torch.equal(total.digits, parts.digits)
+    error = abs(exactly(total) - sum(Fraction(v) * w for v, w in found))
+    assert error <= sum(weights) * Fraction(HALF_UNIT)
+
+
+def test_ten_thousand_additions_carry_over():
+    one = torch.full((MOST_AT_ONCE, 1), 79.9, dtype=torch.float64)
+    total = ExactSum.zero(Grid(1, 3), (1,))
+    for _ in range(40):
+        total.add_many_(one)
+    assert float(total.value()) == pytest.approx(40 * MOST_AT_ONCE * 79.9, rel=1e-15)
+    assert int(total.digits[1:].abs().max()) <= 2**21
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e300])
+def test_what_is_no_number_is_refused(bad):
+    with pytest.raises(PoolError, match="too large, or none"):
+        summed([1.0, bad])
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), 1e13])
+def test_a_weight_that_is_no_number_of_rows_is_refused(bad):
+    with pytest.raises(PoolError, match="weights are numbers of rows"):
+        weighted([1.0, 2.0], [1.0, bad])
+
+
+def test_sums_of_other_shapes_do_not_add():
+    with pytest.raises(PoolError, match="different shapes"):
+        summed([1.0]).add_(ExactSum.zero(GRID, (2,)))
+
+
+def test_a_sum_that_overflows_is_refused():
+    total = ExactSum.zero(Grid(1, 1), (1,))
+    total.add_many_(torch.full((1, 1), 2.0**28, dtype=torch.float64))
+    with pytest.raises(PoolError, match="larger than can be added"):
+        for _ in range(30):
+            total.add_(total.clone())
+            total.value()
