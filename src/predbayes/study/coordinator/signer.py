@@ -67,7 +67,8 @@ class Signer:
     def receipt(self, site: str) -> bytes:
         """Return the statement of what the study has of a site."""
         state, upload = self.state, self.state.uploads.get(site)
-        sent = sorted(a.digest for a in state.evaluations.values() if a.site == site)
+        found = (state.evaluations.get((site, model)) for model in state.models)
+        sent = sorted(accepted.digest for accepted in found if accepted is not None)
         return signed(
             Receipt(
                 at=now(),

@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from predbayes.errors import StudyError
+from predbayes.exchange.strict import folded_name
 from predbayes.study.result.accepted import (
     WEIGHTS_FILE,
     Accepted,
@@ -112,6 +113,9 @@ class State:
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
     coordinator: str = ""  # his public key; empty: nothing of his is signed
     keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
+    owners: dict[str, str] = field(default_factory=dict)  # the same, site by key
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of sites that were ever
+    # admitted, by what the spellings of one name have in common
     agreed: dict[str, int] = field(default_factory=dict)  # rows, of sites that were asked
     uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
     evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
@@ -120,7 +124,9 @@ class State:
     replaced: set[str] = field(default_factory=set)  # evaluations and surveys that count no more
     retired: dict[str, str] = field(default_factory=dict)  # site by key that was in use
     spent: set[str] = field(default_factory=set)  # keys of which something was taken in
+    models: set[str] = field(default_factory=set)  # that were ever evaluated
     withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
+    gone: dict[str, str] = field(default_factory=dict)  # digest withdrawn last, by site
     deleted: dict[str, str] = field(default_factory=dict)  # when, by digest of what still counts
     results: list[FinishedResult] = field(default_factory=list)
     heads: dict[str, int] = field(default_factory=dict)  # number by digest of every entry
@@ -149,7 +155,8 @@ class State:
                 if self.keys.get(site) != key:
                     self._retire(site)
                 self._move(key)
-                self.keys[site] = key
+                self.keys[site], self.owners[key] = key, site
+                self._name(site)
                 if rows is not None:
                     self.agreed[site] = rows
             case AcceptedUpload() as accepted:
@@ -162,10 +169,11 @@ class State:
             case AcceptedEvaluation() as accepted:
                 self.spent.add(accepted.key)
                 self._forget(accepted.site, accepted.model)
+                self.models.add(accepted.model)
                 self.evaluations[accepted.site, accepted.model] = accepted
             case _Withdrawn(site=site, digest=digest):
                 self._withdraw(site)
-                self.withdrawn[digest] = site
+                self.withdrawn[digest], self.gone[site] = site, digest
             case _Deleted(digests=digests, at=at):
                 self.deleted |= dict.fromkeys(digests, at)
             case FinishedResult() as result:
@@ -192,21 +200,28 @@ class State:
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)
         self._forget_survey(site)
-        for name, model in list(self.evaluations):
-            if name == site:
-                self._forget(name, model)
+        for model in self.models:
+            self._forget(site, model)
         self._retire(site)
         self.agreed.pop(site, None)
 
     def _retire(self, site: str) -> None:
-        if site in self.keys:
-            self.retired[self.keys.pop(site)] = site
+        key = self.keys.pop(site, None)
+        if key is not None:
+            self.retired[key] = site
+            self.owners.pop(key, None)
 
     def _move(self, key: str) -> None:
         """Take a key from the name that it was admitted under by mistake, if it was."""
-        for site in [name for name, known in self.keys.items() if known == key]:
-            del self.keys[site]
+        site = self.owners.pop(key, None)
+        if site is not None:
+            self.keys.pop(site, None)
             self.agreed.pop(site, None)
+
+    def _name(self, site: str) -> None:
+        spellings = self.names.get(folded_name(site), ())
+        if site not in spellings:
+            self.names[folded_name(site)] = (*spellings, site)
 
     def _forget(self, site: str, model: str) -> None:
         before = self.evaluations.pop((site, model), None)
@@ -245,7 +260,22 @@ class State:
 
     def sent_by(self, site: str) -> list[Accepted]:
         """All that counts of a site, its upload first."""
-        return [accepted for accepted in self.accepted if accepted.site == site]
+        tried = [self.evaluations.get((site, model)) for model in self.models]
+        found = [self.uploads.get(site), *tried, self.surveys.get(site)]
+        return [accepted for accepted in found if accepted is not None]
+
+    def too_like(self, site: str, owner: str) -> str | None:
+        """Return another site that people or a file system would take this name for.
+
+        Args:
+            site: The name.
+            owner: Whose key it comes with: a name that was mistyped is given up.
+        """
+        for name in self.names.get(folded_name(site), ()):
+            counts = name in self.keys and name != owner
+            if name != site and (counts or name in self.uploads or name in self.gone):
+                return name
+        return None
 
     def rows_of(self, site: str) -> int | None:
         """Return the rows that a site trained on, or those agreed; None if none is known."""

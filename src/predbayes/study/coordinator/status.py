@@ -96,7 +96,7 @@ def _due(state: State, days: int | None) -> tuple[str, ...]:
 
 def _sites(state: State) -> tuple[SiteStatus, ...]:
     found = []
-    for site in sorted({*state.keys, *state.withdrawn.values()}):
+    for site in sorted({*state.keys, *state.gone}):
         key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
         upload = state.uploads.get(site)
         if upload is not None:

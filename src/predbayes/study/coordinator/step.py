@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,7 +20,7 @@ from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.strict import folded_name, require_site_name
+from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
 from predbayes.study.coordinator.folder import StudyFolder
@@ -83,11 +83,18 @@ class Step:
             folder / RESULTS, lambda name: name == unfinished or name.startswith(TEMPORARY)
         )
 
+    def _drop(self, going: Iterable[Accepted]) -> None:
+        """Remove the bytes of files that an entry has taken out."""
+        for accepted in going:
+            remove(self.study.upload_path(accepted))
+        sync_folder(self.study.folder / UPLOADS)
+
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key and the rows agreed with it; False if that is all known already."""
         require_site_name(site)
-        owner = next((name for name, k in self.state.keys.items() if k == key.hex), site)
-        self._require_one_spelling(site, owner)
+        owner = self.state.owners.get(key.hex, site)
+        if like := self.state.too_like(site, owner):
+            raise StudyError(f"{site} is too like {like}, which is in the study: one name each")
         _require_countable(site, rows)
         same_rows = rows is None or rows == self.state.agreed.get(site)
         if self.state.keys.get(site) == key.hex and same_rows:
@@ -106,13 +113,6 @@ class Step:
         agreed = {} if rows is None else {"rows": rows}
         self.record("admit", {"site": site, "key": key.hex, **agreed})
         return True
-
-    def _require_one_spelling(self, site: str, owner: str) -> None:
-        """Refuse a name that people or a file system would take for another site's."""
-        sent = {*self.state.uploads, *self.state.withdrawn.values()}
-        for name in {*self.state.keys} - {owner} | sent:
-            if name != site and folded_name(name) == folded_name(site):
-                raise StudyError(f"{site} is too like {name}, which is in the study: one name each")
 
     def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
@@ -163,7 +163,7 @@ class Step:
         }
         put(scratch, self.study.folder / UPLOADS / f"{digest}{SURVEY}")
         self.record("survey", data)
-        self.clear()  # the one that it replaces
+        self._drop([] if before is None else [before])
         return self.state.surveys[site]
 
     @contextmanager
@@ -220,7 +220,7 @@ class Step:
         if trained_on is not None:
             require_held_out(self.intake.plan, info.num_rows, trained_on)
         self._keep("evaluate", scratch, upload, num_bytes, model=model)
-        self.clear()  # the one that it replaces
+        self._drop([] if before is None else [before])
         return state.evaluations[info.site, model]
 
     def _keep(
@@ -252,24 +252,23 @@ class Step:
 
     def delete(self, site: str) -> dict[str, str]:
         """Delete the bytes of a site's files; return when each was deleted, by digest."""
-        going = [accepted.digest for accepted in self.state.kept if accepted.site == site]
+        going = [a for a in self.state.sent_by(site) if a.digest not in self.state.deleted]
         if not going and not self.state.removed(site):
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
         if going:
-            self.record("delete", {"site": site, "digests": going})
-            self.clear()
+            self.record("delete", {"site": site, "digests": [a.digest for a in going]})
+            self._drop(going)
         return self.state.removed(site)
 
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""
         sent = self.state.sent_by(site)
         if not sent:
-            done = [digest for digest, name in self.state.withdrawn.items() if name == site]
-            if done:
-                return done[-1]  # again, as after a crash
+            if site in self.state.gone:
+                return self.state.gone[site]  # again, as after a crash
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
         self.record("withdraw", {"site": site, "digest": sent[0].digest})
-        self.clear()
+        self._drop(sent)
         return sent[0].digest
 
 
