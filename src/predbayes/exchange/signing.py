@@ -39,6 +39,7 @@ Signed = Literal[
     "deletion",
     "adoption",
     "survey",
+    "checkpoint",
 ]
 """The kinds of things that are signed."""
 

@@ -4,15 +4,18 @@ A step first puts its files in place and then writes its entry; a step that only
 writes its entry first. So a process that is killed leaves a study that is as before the step, or as
 after it but for files that no entry names or files that an entry has removed, which the next step
 clears away. Running the command again completes it.
+
+Steps may wait for each other: their files are put in place, brought to the disk together and named
+by one entry (`Step.flush`). Until then nothing of it is done, and nobody is told that it is.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -22,7 +25,8 @@ from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
-from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
+from predbayes.files import TEMPORARY, file_digest, memory_file, remove, sync_file, sync_folder
+from predbayes.study.coordinator.checkpoint import MANY, save_checkpoint
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed, require_held_out
 from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
@@ -37,10 +41,20 @@ from predbayes.study.result.surveyed import (
     survey_of_site,
 )
 from predbayes.study.store.files import copy_bounded, locked
-from predbayes.study.store.ledger import Entry
+from predbayes.study.store.ledger import Entry, Leaf, now
 from predbayes.text import printable
 
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.escape(TEMPORARY)}.*")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Steps that are done but for their entry."""
+
+    steps: list[Leaf] = field(default_factory=list)
+    at: str = ""  # when the first of them was
+    placed: list[Path] = field(default_factory=list)  # files that the entry will name
+    dropped: list[Accepted] = field(default_factory=list)  # files that it takes out
 
 
 @dataclass(frozen=True)  # without slots, where what is read once is kept
@@ -61,33 +75,65 @@ class Step:
         """The checks of the study's plan, which is read once."""
         return _intake(read_text(self.study.plan_path))
 
-    def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
-        """Write an entry, and take it into the state."""
-        after = self.state.num_entries, self.state.last
-        signing = None if self.key is None else self.key.signing
-        entry = self.study.ledger.append(step, data, at, after=after, key=signing)
-        self.state.take(entry)
-        return entry
+    def record(self, step: str, data: dict[str, object], at: str | None = None) -> None:
+        """Write an entry of one step, and take it into the state."""
+        self.note(step, data, at)
+        self.flush()
+
+    def note(self, step: str, data: dict[str, object], at: str | None = None) -> None:
+        """Take a step into the state; it is in the ledger after `flush`, with those before it."""
+        waiting = self._waiting
+        waiting.at = waiting.at or at or now()
+        leaf = Leaf(step, data)
+        self.state.do(leaf, waiting.at)
+        waiting.steps.append(leaf)
+
+    def flush(self) -> None:
+        """Write the steps that wait as one entry, after the files that they name."""
+        waiting, uploads = self._waiting, self.study.folder / UPLOADS
+        if not waiting.steps:
+            return
+        for path in waiting.placed:
+            sync_file(path)
+        if waiting.placed:
+            sync_folder(uploads)
+        entry = Entry.of(waiting.steps, waiting.at, (self.state.num_entries, self.state.last))
+        entry = entry.signed(None if self.key is None else self.key.signing)
+        self.state.end(self.study.ledger.write(entry))
+        for accepted in waiting.dropped:
+            remove(self.study.upload_path(accepted))
+        if waiting.placed or waiting.dropped:
+            remove(self._mark)
+            sync_folder(uploads)
+        vars(self).pop("_waiting")
+
+    @cached_property
+    def _waiting(self) -> _Waiting:
+        return _Waiting()
 
     def clear(self) -> None:
-        """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
-        folder = self.study.folder
-        wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
-        # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
-        _remove_from(
-            folder / UPLOADS,
-            lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
-        )
+        """Remove what a killed process left, and the bytes of uploads that were withdrawn.
+
+        The uploads are looked through only if somebody may have been killed: he leaves a mark, or
+        there is no checkpoint, as when he was killed before there were marks.
+        """
+        if not self.state.resumed or self._mark.exists():
+            # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
+            wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
+            _remove_from(
+                self._mark.parent,
+                lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
+            )
+            remove(self._mark)
         unfinished = str(self.state.next_number)
         _remove_from(
-            folder / RESULTS, lambda name: name == unfinished or name.startswith(TEMPORARY)
+            self.study.folder / RESULTS,
+            lambda name: name == unfinished or name.startswith(TEMPORARY),
         )
 
-    def _drop(self, going: Iterable[Accepted]) -> None:
-        """Remove the bytes of files that an entry has taken out."""
-        for accepted in going:
-            remove(self.study.upload_path(accepted))
-        sync_folder(self.study.folder / UPLOADS)
+    @property
+    def _mark(self) -> Path:
+        return self.study.folder / UPLOADS / f"{TEMPORARY}mark"
 
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key and the rows agreed with it; False if that is all known already."""
@@ -111,7 +157,7 @@ class Step:
         if owner != site and key.hex in self.state.spent:
             raise StudyError(f"this is the key of {owner}; each site has a key of its own")
         agreed = {} if rows is None else {"rows": rows}
-        self.record("admit", {"site": site, "key": key.hex, **agreed})
+        self.note("admit", {"site": site, "key": key.hex, **agreed})
         return True
 
     def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
@@ -161,9 +207,8 @@ class Step:
             "num_bytes": num_bytes,
             "num_rows": survey.rows,
         }
-        put(scratch, self.study.folder / UPLOADS / f"{digest}{SURVEY}")
-        self.record("survey", data)
-        self._drop([] if before is None else [before])
+        self._place(scratch, f"{digest}{SURVEY}", before)
+        self.note("survey", data)
         return self.state.surveys[site]
 
     @contextmanager
@@ -202,7 +247,7 @@ class Step:
         if agreed is not None:
             require_agreed(site, upload.info.num_rows, agreed)
         known = {} if agreed is None else {"agreed_rows": agreed}
-        self._keep("add", scratch, upload, num_bytes, kind=upload.info.kind, **known)
+        self._keep("add", scratch, upload, num_bytes, before, kind=upload.info.kind, **known)
         return self.state.uploads[site]
 
     def _accept_evaluation(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
@@ -219,14 +264,19 @@ class Step:
         trained_on = state.rows_of(info.site)
         if trained_on is not None:
             require_held_out(self.intake.plan, info.num_rows, trained_on)
-        self._keep("evaluate", scratch, upload, num_bytes, model=model)
-        self._drop([] if before is None else [before])
+        self._keep("evaluate", scratch, upload, num_bytes, before, model=model)
         return state.evaluations[info.site, model]
 
     def _keep(
-        self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
+        self,
+        step: str,
+        scratch: Path,
+        upload: Upload,
+        num_bytes: int,
+        before: Accepted | None,
+        **more: object,
     ) -> None:
-        """Put a file in its place, and then write the entry that names it."""
+        """Put a file in its place, and then take the step that names it."""
         plan, digest = self.intake.plan, upload.digest()
         sealed = bool(plan.recipient) and plan.upload.keep_sealed
         if sealed:
@@ -239,8 +289,22 @@ class Step:
             "num_rows": upload.info.num_rows,
             **more,
         }
-        put(scratch, self.study.folder / UPLOADS / f"{digest}{SUFFIX if sealed else PLAIN}")
-        self.record(step, data)
+        self._place(scratch, f"{digest}{SUFFIX if sealed else PLAIN}", before)
+        self.note(step, data)
+
+    def _place(self, scratch: Path, name: str, before: Accepted | None) -> None:
+        """Give a file its name; one that it replaces goes when the entry is written."""
+        target = self.study.folder / UPLOADS / name
+        self._drop([] if before is None else [before])
+        scratch.replace(target)
+        self._waiting.placed.append(target)
+
+    def _drop(self, going: Sequence[Accepted]) -> None:
+        """Remove files when the entry is written; from now on there is a mark."""
+        if not self._waiting.placed and not self._waiting.dropped:
+            self._mark.touch()
+            sync_folder(self._mark.parent)
+        self._waiting.dropped += going
 
     def receipt(self, site: str) -> bytes:
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
@@ -256,8 +320,8 @@ class Step:
         if not going and not self.state.removed(site):
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
         if going:
-            self.record("delete", {"site": site, "digests": [a.digest for a in going]})
             self._drop(going)
+            self.record("delete", {"site": site, "digests": [a.digest for a in going]})
         return self.state.removed(site)
 
     def withdraw(self, site: str) -> str:
@@ -267,8 +331,8 @@ class Step:
             if site in self.state.gone:
                 return self.state.gone[site]  # again, as after a crash
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
-        self.record("withdraw", {"site": site, "digest": sent[0].digest})
         self._drop(sent)
+        self.record("withdraw", {"site": site, "digest": sent[0].digest})
         return sent[0].digest
 
 
@@ -290,6 +354,8 @@ def begin_step(study: StudyFolder) -> Iterator[Step]:
         step = Step(study, state, key)
         step.clear()
         yield step
+        if state.since >= MANY:
+            save_checkpoint(study.ledger, state, None if key is None else key.signing)
 
 
 @lru_cache(maxsize=1)

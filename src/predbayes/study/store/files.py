@@ -23,7 +23,7 @@ _CHUNK = 1 << 20
 
 
 def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
-    """Copy a file and bring it to the disk; one with more than ``max_bytes`` is refused."""
+    """Copy a file; one with more than ``max_bytes`` is refused."""
     try:
         with open_regular(source) as reader, target.open("wb") as writer:
             _require_size(os.fstat(reader.fileno()).st_size, max_bytes)
@@ -32,8 +32,6 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
                 copied += len(chunk)
                 _require_size(copied, max_bytes)  # it may have grown meanwhile
                 writer.write(chunk)
-            writer.flush()
-            os.fsync(writer.fileno())
     except OSError as error:
         raise StudyError(f"it cannot be copied: {error.strerror}") from error
     except ValueError as error:
