@@ -103,6 +103,7 @@ _JSON = Form(lambda value: (json.dumps(value),), lambda row: json.loads(row[0]))
 _TABLES = {
     "keys": PLAIN,
     "owners": PLAIN,
+    "awaited": PLAIN,
     "names": Form(lambda names: (json.dumps(names),), lambda row: tuple(json.loads(row[0]))),
     "agreed": PLAIN,
     "uploads": _form_of(AcceptedUpload),

@@ -128,6 +128,7 @@ class State:
     owners: Table[str] = field(default_factory=dict)  # the same, site by key
     names: Table[tuple[str, ...]] = field(default_factory=dict)  # of sites that were ever
     # admitted, by what the spellings of one name have in common
+    awaited: Table[str] = field(default_factory=dict)  # keys of admitted sites without an upload
     agreed: Table[int] = field(default_factory=dict)  # rows, of sites that were asked
     uploads: Table[AcceptedUpload] = field(default_factory=dict)  # by site
     # By site and model.
@@ -192,12 +193,15 @@ class State:
                     self._retire(site)
                 self._move(key)
                 self.keys[site], self.owners[key] = key, site
+                if site not in self.uploads:
+                    self.awaited[site] = key
                 self._name(site)
                 if rows is not None:
                     self.agreed[site] = rows
             case AcceptedUpload() as accepted:
                 self.spent[accepted.key] = accepted.site
                 self.uploads[accepted.site] = accepted
+                self.awaited.pop(accepted.site, None)
             case AcceptedSurvey() as accepted:
                 self.spent[accepted.key] = accepted.site
                 self._forget_survey(accepted.site)
@@ -245,12 +249,14 @@ class State:
         if key is not None:
             self.retired[key] = site
             self.owners.pop(key, None)
+            self.awaited.pop(site, None)
 
     def _move(self, key: str) -> None:
         """Take a key from the name that it was admitted under by mistake, if it was."""
         site = self.owners.pop(key, None)
         if site is not None:
             self.keys.pop(site, None)
+            self.awaited.pop(site, None)
             self.agreed.pop(site, None)
 
     def _name(self, site: str) -> None:
