@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 
@@ -11,9 +12,11 @@ import predbayes.study.coordinator.step as step_module
 from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import PublicKey, SigningKey
+from predbayes.exchange.statement import Receipt, read_signed, signed
 from predbayes.study.coordinator.checkpoint import CHECKPOINT, load_checkpoint
 from predbayes.study.coordinator.state import State
 from predbayes.study.coordinator.study import Study
+from predbayes.study.site.witness import verify_files
 from tests.study.world import SITES, make_world
 
 KEY = CoordinatorKey.generate()
@@ -235,13 +238,51 @@ class TestCheckpoint:
         assert len(list(uploads.iterdir())) == 3
         assert study.verify() == []
 
-    def test_sites_are_still_witnesses(self, world, study, files):
+    def test_sites_are_still_witnesses(self, world, study, files, tmp_path):
         if world.coordinator is None:
             return
-        list(study.add_all(files[:2]))
-        told = json.loads(study.receipt("Alpha").splitlines()[0])
-        assert (told["head"], told["number"]) == (study.state().last, 3)
+        list(study.add_all(files[:3]))
+        study.add(files[3])
+        content = study.receipt("Beta")
+        told = json.loads(content.splitlines()[0])
+        assert (told["head"], told["number"]) == (study.state().last, 4)
         assert study.verify(contains=[told["head"]]) == []
+        (tmp_path / "Beta.receipt").write_bytes(content)
+        found = verify_files([tmp_path / "Beta.receipt", files[1]], world.coordinator.public)
+        assert found.problems == ()
+        proof = found.statements[0].proof
+        assert proof.head == list(study.ledger.read())[2].digest
+        assert b"Gamma" not in content  # nothing of other sites
+        # A step that was taken alone needs no proof.
+        assert b"proof" not in study.receipt("Delta")
+
+    def test_a_proof_of_something_else_is_none(self, world, study, files, tmp_path):
+        if world.coordinator is None:
+            return
+        list(study.add_all(files[:3]))
+        (tmp_path / "r").write_bytes(study.receipt("Beta"))
+        receipt = read_signed(tmp_path / "r", Receipt, KEY.public.signing, {})
+        proof, upload = receipt.proof, receipt.upload
+        assert proof.proves("Beta", upload)
+        assert not proof.proves("Alpha", upload)
+        assert not proof.proves("Beta", "0" * 64)
+        changes = [
+            {"place": 0},
+            {"place": 3},
+            {"path": proof.path[:-1]},
+            {"path": proof.path[::-1]},
+            {"leaf": proof.leaf.replace('"num_rows":104', '"num_rows":109')},
+            {"entry": proof.entry.replace('"root":"', '"root":"0')},
+            {"entry": "[]"},
+        ]
+        for change in changes:
+            assert not proof.model_copy(update=change).proves("Beta", upload), change
+        other = proof.model_copy(update={"entry": proof.entry.replace('"count":3', '"count":4')})
+        assert other.head not in study.state().heads
+        false = receipt.model_copy(update={"upload": study.state().uploads["Alpha"].digest})
+        (tmp_path / "Beta.receipt").write_bytes(signed(false, KEY.signing))
+        found = verify_files([tmp_path / "Beta.receipt"], KEY.public)
+        assert "does not prove" in found.problems[0]
 
 
 def test_a_ledger_of_single_entries_is_read(world, tmp_path):
@@ -257,3 +298,74 @@ def test_a_ledger_of_single_entries_is_read(world, tmp_path):
     assert [entry.step for entry in study.ledger.read()][-1] == "batch"
     assert set(study.state().uploads) == set(SITES)
     assert before["keys"] == plain(study.state())["keys"]
+
+
+class Counted(dict):
+    """A mapping that counts what is asked of it one by one, and as a whole."""
+
+    looked = 0
+
+    def __getitem__(self, key):
+        Counted.looked += 1
+        return super().__getitem__(key)
+
+    def __iter__(self):
+        Counted.looked += len(self)
+        return super().__iter__()
+
+    def items(self):
+        Counted.looked += len(self)
+        return super().items()
+
+    def values(self):
+        Counted.looked += len(self)
+        return super().values()
+
+
+def test_admitting_a_site_looks_at_no_other(study):
+    """So many sites are admitted in a time that is linear in their number."""
+    study.admit_all({f"site {n}": public(n) for n in range(3000)})
+    with step_module.begin_step(study) as step:
+        for name in ("keys", "owners", "names", "uploads", "gone", "retired", "spent"):
+            setattr(step.state, name, Counted(getattr(step.state, name)))
+        Counted.looked = 0
+        assert step.admit("one more", public(5000))
+        assert not step.admit("site 7", public(7))
+        with pytest.raises(StudyError, match="too like site 8"):
+            step.admit("SITE 8", public(5001))
+    assert Counted.looked < 20
+
+
+def test_a_command_costs_the_same_with_many_sites(study):
+    """A checkpoint is looked into, not read through: time hardly grows from 100 to 10,000 sites."""
+
+    def seconds():
+        took = []
+        for number in range(5):
+            began = time.process_time()
+            with step_module.begin_step(study) as step:
+                step.admit(f"late {number}", public(10**6 + number))
+            took.append(time.process_time() - began)
+        return min(took)
+
+    study.admit_all({f"site {n}": public(n) for n in range(100)})
+    few = seconds()
+    study.admit_all({f"site {n}": public(n) for n in range(10_000)})
+    assert study.state().resumed
+    # A replay of 10,000 sites takes 30 times as long; reading the bytes takes some of this.
+    assert seconds() < 5 * few + 0.05
+
+
+def test_status_tells_of_many_sites_in_few_lines(study, capsys):
+    from predbayes.cli.study import status
+
+    study.admit_all({f"site {n:04}": public(n) for n in range(1500)})
+    status(study.folder)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 60
+    assert "1,500 of 1,500 sites are awaited, the first 40 shown; --all shows every site" in lines
+    status(study.folder, everything=True)
+    assert len(capsys.readouterr().out.splitlines()) > 1500
+    status(study.folder, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["sites"]), found["num_sites"], found["num_awaited"]) == (1500, 1500, 1500)

@@ -11,6 +11,7 @@ by one entry (`Step.flush`). Until then nothing of it is done, and nobody is tol
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,14 @@ from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.merkle import merkle_path
 from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
+from predbayes.exchange.statement import Membership
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
-from predbayes.files import TEMPORARY, file_digest, memory_file, remove, sync_file, sync_folder
-from predbayes.study.coordinator.checkpoint import MANY, save_checkpoint
+from predbayes.files import TEMPORARY, file_digest, memory_file, remove, sync_folder
+from predbayes.study.coordinator.checkpoint import CHECKPOINT, MANY, save_checkpoint
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed, require_held_out
 from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
@@ -40,7 +43,7 @@ from predbayes.study.result.surveyed import (
     rehearse_table,
     survey_of_site,
 )
-from predbayes.study.store.files import copy_bounded, locked
+from predbayes.study.store.files import copy_bounded, locked, read_bounded, sync_files
 from predbayes.study.store.ledger import Entry, Leaf, now
 from predbayes.text import printable
 
@@ -93,10 +96,7 @@ class Step:
         waiting, uploads = self._waiting, self.study.folder / UPLOADS
         if not waiting.steps:
             return
-        for path in waiting.placed:
-            sync_file(path)
-        if waiting.placed:
-            sync_folder(uploads)
+        sync_files(waiting.placed)
         entry = Entry.of(waiting.steps, waiting.at, (self.state.num_entries, self.state.last))
         entry = entry.signed(None if self.key is None else self.key.signing)
         self.state.end(self.study.ledger.write(entry))
@@ -125,6 +125,7 @@ class Step:
                 lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
             )
             remove(self._mark)
+        remove(self.study.folder / f"{TEMPORARY}{CHECKPOINT}")
         unfinished = str(self.state.next_number)
         _remove_from(
             self.study.folder / RESULTS,
@@ -168,17 +169,13 @@ class Step:
         try:
             if is_survey_file(path):
                 return self._add_survey(path, scratch, uploads_only=uploads_only)
-            num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
-            with self._opened(scratch) as (plain, site):
-                upload = self.intake.check(plain, self.state.keys, self.state.heads)
-            if site and site != upload.info.site:
-                raise UploadError("its envelope names another site than the one that signed it")
+            source, upload = self._checked(path, scratch)
             if uploads_only and upload.info.kind == "evaluation":
                 raise UploadError("it is an evaluation, and an upload was asked for")
             self.intake.rehearse(upload, lambda: self.study.kit.inputs)
             if upload.info.kind == "evaluation":
-                return self._accept_evaluation(scratch, upload, num_bytes)
-            return self._accept(scratch, upload, num_bytes)
+                return self._accept_evaluation(source, upload)
+            return self._accept(source, upload)
         except UploadError as error:
             raise UploadError(error.reason, shown) from error
         except PredbayesError as error:
@@ -186,6 +183,19 @@ class Step:
         finally:
             remove(scratch)
             remove(_sealed(scratch))
+
+    def _checked(self, path: Path, scratch: Path) -> tuple[Path | bytes, Upload]:
+        """Return an upload, and what is to be kept of it: small files are looked at in memory."""
+        state, most = self.state, self.intake.max_bytes
+        content = None if self.intake.recipient else read_bounded(path, most)
+        if content is not None:
+            return content, self.intake.check(content, state.keys, state.heads)
+        copy_bounded(path, scratch, most)
+        with self._opened(scratch) as (plain, site):
+            upload = self.intake.check(plain, state.keys, state.heads)
+        if site and site != upload.info.site:
+            raise UploadError("its envelope names another site than the one that signed it")
+        return scratch, upload
 
     def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
         """Take in a survey of the plan's columns; it is as it came, before there was a key."""
@@ -219,7 +229,7 @@ class Step:
         could have read on its way is refused where the plan wants none such.
         """
         plan, digest = self.intake.plan, self.intake.plan_digest
-        if not plan.recipient:
+        if not self.intake.recipient:
             yield scratch, ""
             return
         if not is_sealed(scratch):
@@ -233,7 +243,7 @@ class Step:
         scratch.replace(_sealed(scratch))
         yield scratch, unseal(_sealed(scratch), scratch, key, digest).site
 
-    def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
+    def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         site, digest = upload.info.site, upload.digest()
         before = self.state.uploads.get(site)
         if before is not None and before.digest == digest:
@@ -247,10 +257,10 @@ class Step:
         if agreed is not None:
             require_agreed(site, upload.info.num_rows, agreed)
         known = {} if agreed is None else {"agreed_rows": agreed}
-        self._keep("add", scratch, upload, num_bytes, before, kind=upload.info.kind, **known)
+        self._keep("add", source, upload, before, kind=upload.info.kind, **known)
         return self.state.uploads[site]
 
-    def _accept_evaluation(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
+    def _accept_evaluation(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         info, digest, state = upload.info, upload.digest(), self.state
         assert info.evaluation is not None  # as its kind says
         model = info.evaluation.model
@@ -264,39 +274,42 @@ class Step:
         trained_on = state.rows_of(info.site)
         if trained_on is not None:
             require_held_out(self.intake.plan, info.num_rows, trained_on)
-        self._keep("evaluate", scratch, upload, num_bytes, before, model=model)
+        self._keep("evaluate", source, upload, before, model=model)
         return state.evaluations[info.site, model]
 
     def _keep(
         self,
         step: str,
-        scratch: Path,
+        source: Path | bytes,
         upload: Upload,
-        num_bytes: int,
         before: Accepted | None,
         **more: object,
     ) -> None:
         """Put a file in its place, and then take the step that names it."""
         plan, digest = self.intake.plan, upload.digest()
-        sealed = bool(plan.recipient) and plan.upload.keep_sealed
+        sealed = bool(self.intake.recipient) and plan.upload.keep_sealed
+        file_digest, num_bytes = _digest_and_size(source)
         if sealed:
             more = {**more, "sealed": True}
         data = {
             "site": upload.info.site,
             "digest": digest,
-            "file_digest": file_digest(scratch),
+            "file_digest": file_digest,
             "num_bytes": num_bytes,
             "num_rows": upload.info.num_rows,
             **more,
         }
-        self._place(scratch, f"{digest}{SUFFIX if sealed else PLAIN}", before)
+        self._place(source, f"{digest}{SUFFIX if sealed else PLAIN}", before)
         self.note(step, data)
 
-    def _place(self, scratch: Path, name: str, before: Accepted | None) -> None:
+    def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
         """Give a file its name; one that it replaces goes when the entry is written."""
         target = self.study.folder / UPLOADS / name
         self._drop([] if before is None else [before])
-        scratch.replace(target)
+        if isinstance(source, bytes):
+            target.write_bytes(source)
+        else:
+            source.replace(target)
         self._waiting.placed.append(target)
 
     def _drop(self, going: Sequence[Accepted]) -> None:
@@ -312,7 +325,18 @@ class Step:
             raise StudyError("the plan names no coordinator's key, so nothing can be signed")
         if site not in self.state.keys:
             raise StudyError(no_such("admitted site", site, self.state.keys))
-        return self.signer.receipt(site)
+        return self.signer.receipt(site, self._proof(site))
+
+    def _proof(self, site: str) -> Membership | None:
+        """Return where in a batch of the ledger a site's upload is."""
+        upload = self.state.uploads.get(site)
+        entry = None if upload is None else self.study.ledger.entry(upload.number)
+        if upload is None or entry is None or not entry.leaves:
+            return None
+        records = [leaf.record() for leaf in entry.leaves]
+        place = next(i for i, e in enumerate(entry.leaves) if e.data["digest"] == upload.digest)
+        path = merkle_path([record.encode() for record in records], place)
+        return Membership(entry=entry.content(), leaf=records[place], place=place, path=path)
 
     def delete(self, site: str) -> dict[str, str]:
         """Delete the bytes of a site's files; return when each was deleted, by digest."""
@@ -367,6 +391,12 @@ def _intake(plan: str) -> Intake:
 def _require_countable(site: str, rows: int | None) -> None:
     if rows is not None and not 0 < rows <= MAX_ROWS:
         raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
+
+
+def _digest_and_size(source: Path | bytes) -> tuple[str, int]:
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest(), len(source)
+    return file_digest(source), source.stat().st_size
 
 
 def _sealed(scratch: Path) -> Path:
