@@ -13,7 +13,7 @@ from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.statement import Receipt, read_signed, signed
-from predbayes.study.coordinator.checkpoint import CHECKPOINT, load_checkpoint
+from predbayes.study.coordinator.checkpoint import CHECKPOINT, checkpoint_problems, load_checkpoint
 from predbayes.study.coordinator.state import State
 from predbayes.study.coordinator.study import Study
 from predbayes.study.site.witness import verify_files
@@ -160,6 +160,18 @@ class TestCheckpoint:
         assert study.state().resumed
         assert plain(study.state()) == plain(replayed(study))
         assert study.verify() == []
+
+    def test_results_come_back(self, study, files):
+        list(study.add_all(files[:2]))
+        uploads = {site: a.digest for site, a in study.state().uploads.items()}
+        told = {"uploads": uploads, "left_out": ["Alpha"], "files": {"a": "b"}, "outcome": "c"}
+        with step_module.begin_step(study) as step:
+            step.record("finish", {"number": 1, "start": None, **told})
+        state = study.state()
+        assert state.resumed
+        assert state.results == replayed(study).results
+        assert state.current is not None
+        assert checkpoint_problems(study.ledger, replayed(study)) == []
 
     def test_it_goes_on_from_there(self, world, study, files, monkeypatch):
         list(study.add_all(files[:2]))

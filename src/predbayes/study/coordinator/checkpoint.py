@@ -56,7 +56,7 @@ class _Head(Strict):
     state: Digest
 
 
-@dataclass(frozen=True)  # without slots, where what was parsed is kept
+@dataclass(frozen=True, eq=False)  # equal as mappings are; without slots, for what was parsed
 class _Uploads(Mapping[str, str]):
     """The uploads of a result, one digest for each site, which few commands look at."""
 
