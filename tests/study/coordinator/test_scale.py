@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -381,3 +382,40 @@ def test_status_tells_of_many_sites_in_few_lines(study, capsys):
     status(study.folder, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert (len(found["sites"]), found["num_sites"], found["num_awaited"]) == (1500, 1500, 1500)
+
+
+def test_the_snippet_in_the_docs_checks_batches(study, files):
+    page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text()
+    code = page.partition("```python\nimport hashlib, json, pathlib")[2].partition("```")[0]
+    scope: dict = {}
+    exec("import hashlib, json, pathlib" + code, scope)
+    list(study.add_all(files[:3]))
+    assert scope["last_digest"](study.ledger.path) == study.state().last
+    content = study.ledger.path.read_bytes()
+    start = content.rindex(b'"leaves"')
+    for place in range(start, len(content) - 160, 7):
+        altered = bytearray(content)
+        altered[place] ^= 1
+        study.ledger.path.write_bytes(altered)
+        with pytest.raises(ValueError):  # noqa: PT011  # also of what is no JSON any more
+            scope["last_digest"](study.ledger.path)
+
+
+def test_folders_of_keys_and_uploads_are_one_command_each(world, study, tmp_path, capsys):
+    from predbayes.cli.study import add, admit_all
+
+    for site in SITES:
+        world.key(site).public.save(tmp_path / f"{site}.pub", site)
+    admit_all([tmp_path], study.folder)
+    assert "5 of 5 sites are new" in capsys.readouterr().out
+    for site in SITES:
+        shutil.copy(world.file(site), tmp_path)
+    add([tmp_path], study.folder)
+    assert set(study.state().uploads) == set(SITES)
+    assert [entry.step for entry in study.ledger.read()] == ["init", "batch", "batch"]
+    (tmp_path / "Alpha.pub").rename(tmp_path / "Zeta.pub")
+    with pytest.raises(StudyError, match="says that it is the key of Alpha"):
+        admit_all([tmp_path], study.folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StudyError, match="has no file that ends in"):
+        add([tmp_path / "empty"], study.folder)
