@@ -83,6 +83,9 @@ class UploadError(PredbayesError):
         self.reason = reason
 
 
+_MANY = 1000  # names, of which nobody reads a list or waits for the nearest
+
+
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:
     """The line for a name that does not exist: the nearest one that does, or all there are.
 
@@ -93,6 +96,8 @@ def no_such(kind: str, name: str, known: Iterable[str]) -> str:
         "no dataset 'heart'; there are bike, mnist"
     """
     names = sorted(known)
+    if len(names) > _MANY:
+        return f"no {kind} {name!r} among {len(names):,}"
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"no {kind} {name!r}; did you mean {near[0]!r}?"

@@ -36,6 +36,7 @@ import typer.main
 
 import predbayes.cli.app as app_module
 import predbayes.study.coordinator.finish as finish_module
+import predbayes.study.coordinator.step as step_module
 import predbayes.study.store.ledger as ledger_module
 from predbayes.errors import StudyError
 from predbayes.exchange.coordinator import CoordinatorKey
@@ -56,7 +57,7 @@ _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "model-card.json",
     "ledger.jsonl",
     "audit.jsonl", "kit.sig", "result.sig", "model.sig", "site.receipt",
-    "Beta.deletion",
+    "Beta.deletion", ".checkpoint",
 }  # fmt: skip
 _OPERATIONS = {
     "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.utime",
@@ -418,6 +419,8 @@ def run(kind: str, root: Path, number: int = 0) -> None:
     app_module.app = typer.main.get_command(app_module.app)
     for module in ("torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"):
         importlib.import_module(module)
+    if kind == "operations":  # and also while a checkpoint is written, and after one
+        step_module.MANY = 1
     scenes = make_scenes(root, remembering=kind != "random")
     for name, scene in scenes.items():
         if kind == "random" and name in _SHARES:

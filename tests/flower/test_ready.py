@@ -62,7 +62,8 @@ def asked(grid, kind):
 
 
 def adds(study):
-    return [entry.data["site"] for entry in study.ledger.entries() if entry.step == "add"]
+    steps = [leaf for entry in study.ledger.entries() for leaf in entry.steps]
+    return [leaf.data["site"] for leaf in steps if leaf.step == "add"]
 
 
 class TestRound:

@@ -29,6 +29,8 @@ Folder = Annotated[
     Path, typer.Option("--study", envvar="PREDBAYES_STUDY", help="The study's folder.")
 ]
 _DEFAULT = Path("study")
+_MOST_SITES = 40  # that are shown one by one
+_KINDS = (".safetensors", ".sealed", ".survey")  # of files that sites send
 
 
 @app.command("key")
@@ -96,12 +98,35 @@ def admit(
     say(f"compare by telephone: {public.fingerprint}")
 
 
+@app.command("admit-all")
+def admit_all(
+    keys: Annotated[list[Path], typer.Argument(help="Public keys NAME.pub, or folders of them.")],
+    study: Folder = _DEFAULT,
+) -> None:
+    """Admit many sites, each under the name of its key's file."""
+    from predbayes.exchange.keyfiles import owner_of
+    from predbayes.exchange.signing import PublicKey
+
+    found: dict[str, PublicKey] = {}
+    for path in (file for given in keys for file in _files_in(given, (".pub",))):
+        if owner_of(path) not in ("", path.stem):
+            raise StudyError(f"{path} says that it is the key of {owner_of(path)}: name it so")
+        if found.setdefault(path.stem, key := PublicKey.load(path)) != key:
+            raise StudyError(f"there are two keys of {path.stem}, one of them {path}")
+    new = predbayes.study.Study(study).admit_all(found)
+    say(f"{new:,} of {counted(len(found), 'site')} are new, the others were admitted before")
+    say("compare by telephone: predbayes study status --all")
+
+
 @app.command("add")
 def add(
-    files: Annotated[list[Path], typer.Argument(help="Uploads, evaluations and surveys.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Uploads, evaluations, surveys; or folders of them.")
+    ],
     study: Folder = _DEFAULT,
 ) -> None:
     """Check files of sites and add them; a refused one changes nothing."""
+    files = [file for path in files for file in _files_in(path, _KINDS)]
     refused, answers = 0, predbayes.study.Study(study).add_all(files)
     for path, accepted in zip(files, answers, strict=True):
         if isinstance(accepted, UploadError):
@@ -113,6 +138,16 @@ def add(
             say(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
     if refused:
         raise StudyError(f"{refused} of {len(files)} files were refused")
+
+
+def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
+    """Return the files of a folder that have one of these endings, by name; or the one file."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in endings)
+    if not found:
+        raise StudyError(f"{path} has no file that ends in {' or '.join(endings)}")
+    return found
 
 
 @app.command("receipt")
@@ -189,12 +224,13 @@ def _ask(question: str) -> None:
 def status(
     study: Folder = _DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show every site.")] = False,
 ) -> None:
     """Show the state of the study, and the next step."""
     from predbayes.study.coordinator.record import StudyRecord
     from predbayes.study.coordinator.status import status_of
 
-    found = status_of(StudyRecord(study))
+    found = status_of(StudyRecord(study), None if as_json or everything else _MOST_SITES)
     if as_json:
         say(*json.dumps(asdict(found), indent=1).split("\n"))
     else:
@@ -330,11 +366,17 @@ def _show(found: Status) -> None:
         show_table(columns, [_line(site) for site in found.sites])
         if any(site.num_rows is not None and site.agreed_rows is None for site in found.sites):
             say("stated: by the site, not agreed with it (predbayes study admit --rows)")
-    for site in found.due:
+    if len(found.sites) < found.num_sites:
+        count = f"{found.num_awaited:,} of {found.num_sites:,} sites are awaited"
+        say(f"{count}, the first {len(found.sites)} shown; --all shows every site")
+    for site in found.due[:_MOST_SITES]:
         say(f"kept as long as the plan says: predbayes study delete {quoted(Path(site))}")
+    if more := found.due[_MOST_SITES:]:
+        say(f"and {len(more):,} more sites")
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
-        names = ", ".join(awaited) or "nobody"
+        names = ", ".join(awaited[:_MOST_SITES]) or "nobody"
+        names += f" and {len(awaited) - _MOST_SITES:,} more" if awaited[_MOST_SITES:] else ""
         left = f"{found.run.seconds_left:.0f} s to its deadline"
         stage = "its result is being made" if found.run.finishing else left
         say(f"a run is under way, {stage}; not in: {names}")

@@ -181,6 +181,13 @@ class Header:
         info, signature = from_metadata(content.pop(_METADATA, None), shown)
         return cls(info, signature, {name: _spec(content[name], shown) for name in content})
 
+    @classmethod
+    def of(cls, content: bytes, shown: str = "") -> Header:
+        """Read the header of a file that is in memory."""
+        found = _parsed(content[8 : 8 + _bounded_length(content, shown)], shown)
+        info, signature = from_metadata(found.pop(_METADATA, None), shown)
+        return cls(info, signature, {name: _spec(found[name], shown) for name in found})
+
     def is_signed_by(self, key: str, digest: str) -> bool:
         """Return whether a key, as hexadecimal digits, signed content with this digest."""
         signature = self.signature
@@ -231,14 +238,23 @@ def _read_json(path: Path) -> dict[str, Any]:
     shown = printable(path.name)
     try:
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= _MAX_HEADER_BYTES:
-                raise UploadError("it is not a safetensors file, or its header is huge", shown)
-            header = json.loads(file.read(length).decode(), object_pairs_hook=_distinct)
-            if not isinstance(header, dict):
-                raise ValueError("no object")
+            return _parsed(file.read(_bounded_length(file.read(8), shown)), shown)
     except OSError as error:
         raise UploadError(f"it cannot be read: {error.strerror}", shown) from error
+
+
+def _bounded_length(content: bytes, shown: str) -> int:
+    length = int.from_bytes(content[:8], "little")
+    if not 0 < length <= _MAX_HEADER_BYTES:
+        raise UploadError("it is not a safetensors file, or its header is huge", shown)
+    return length
+
+
+def _parsed(text: bytes, shown: str) -> dict[str, Any]:
+    try:
+        header = json.loads(text.decode(), object_pairs_hook=_distinct)
+        if not isinstance(header, dict):
+            raise ValueError("no object")
     except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
         why = "its header is not JSON that has every name once"
         raise UploadError(f"it is not a safetensors file: {why}", shown) from error

@@ -13,6 +13,7 @@ So a signature under one kind of thing is never one under another.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,11 +40,13 @@ Signed = Literal[
     "deletion",
     "adoption",
     "survey",
+    "checkpoint",
 ]
 """The kinds of things that are signed."""
 
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 _KINDS = ("ed25519",)
+_HEX = re.compile("[0-9a-f]*")
 
 _SMALL_ORDER = frozenset(
     {
@@ -164,7 +167,7 @@ class SigningKey:
 
 def is_hex(text: str, length: int) -> bool:
     """Return whether a text is so many hexadecimal digits, in small letters."""
-    return len(text) == length and all(character in "0123456789abcdef" for character in text)
+    return len(text) == length and _HEX.fullmatch(text) is not None
 
 
 def _message(kind: Signed, content: bytes) -> bytes:

@@ -16,6 +16,8 @@ All of it but the last can be checked with the coordinator's public key alone, w
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -23,6 +25,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from predbayes.errors import StudyError
+from predbayes.exchange.merkle import root_of
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import digests, open_regular
@@ -75,6 +78,30 @@ class FilesStatement(Statement):
         return self.files.get(name, digest) != digest
 
 
+class Membership(Strict):
+    """A proof that a step is in a batch of the ledger, without the steps of other sites."""
+
+    entry: Annotated[str, Field(max_length=2000)]  # of the batch, as it stands in the ledger
+    leaf: Annotated[str, Field(max_length=2000)]  # the step, likewise
+    place: Annotated[int, Field(ge=0)]  # how many steps of the batch are before it
+    path: Annotated[tuple[Digest, ...], Field(max_length=64)]  # `predbayes.exchange.merkle`
+
+    @property
+    def head(self) -> str:
+        """The digest of the entry."""
+        return hashlib.sha256(self.entry.encode()).hexdigest()
+
+    def proves(self, site: str, upload: str | None) -> bool:
+        """Return whether the step is of this upload of this site, and in the batch."""
+        try:
+            bound, step = json.loads(self.entry)["data"], json.loads(self.leaf)["data"]
+            of = step["site"], step["digest"]
+            root = root_of(self.leaf.encode(), self.place, int(bound["count"]), self.path)
+            return of == (site, upload) and root != "" and root == bound["root"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False
+
+
 class Receipt(Statement):
     """What the study has of a site."""
 
@@ -84,6 +111,8 @@ class Receipt(Statement):
     key: Digest  # with which it was admitted
     upload: Digest | None = None
     evaluations: tuple[Digest, ...] = ()
+    # Of an upload that came in a batch; left out otherwise, so that receipts stay as they were.
+    proof: Annotated[Membership | None, Field(exclude_if=lambda found: found is None)] = None
 
 
 class Deletion(Statement):

@@ -31,6 +31,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_bytes
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -179,12 +180,23 @@ class Upload:
             header: Its header, if the caller has read it.
         """
         path = Path(path)
-        header, shown = header or Header.read(path), printable(path.name)
+        return cls._read(header or Header.read(path), printable(path.name), path)
+
+    @classmethod
+    def of_bytes(cls, content: bytes, header: Header) -> Upload:
+        """Read a file that is in memory, as `load` does."""
+        return cls._read(header, "", content)
+
+    @classmethod
+    def _read(cls, header: Header, shown: str, source: Path | bytes) -> Upload:
         try:
-            with safe_open(path, framework="pt") as file:
-                arrays = {name: file.get_tensor(name) for name in header.arrays}
-        # The last two are of shapes that no tensor can have.
-        except (SafetensorError, OSError, RuntimeError, TypeError) as error:
+            if isinstance(source, bytes):
+                arrays = load_bytes(source)
+            else:
+                with safe_open(source, framework="pt") as file:
+                    arrays = {name: file.get_tensor(name) for name in header.arrays}
+        # The last three are of shapes that no tensor can have.
+        except (SafetensorError, OSError, RuntimeError, TypeError, AssertionError) as error:
             why = printable(str(error))
             raise UploadError(f"it cannot be read as an upload: {why}", shown) from error
         # Two readers of one header: what was checked must be what was read.

@@ -45,7 +45,9 @@ _STEPS = {
     "init": "the study was begun",
     "admit": "a site was admitted",
     "add": "a site’s upload was taken in",
+    "survey": "a site’s survey was taken in",
     "evaluate": "a site’s evaluation was taken in",
+    "batch": "sites were admitted, or their files taken in",
     "withdraw": "a site took back what it had sent",
     "delete": "the bytes of files were deleted",
     "finish": "a result was made",
@@ -225,8 +227,9 @@ def _people(plan: Plan, state: State, entries: Sequence[Entry]) -> Iterator[Enti
     """Yield the coordinator and every site that was ever admitted, with their keys in words."""
     keys = {} if plan.coordinator is None else {"identifier": plan.coordinator.fingerprint}
     yield {"@id": COORDINATOR, "@type": "Organization", "name": "The coordinator", **keys}
-    admitted = {e.data["site"]: e.data["key"] for e in entries if e.step == "admit"}
-    for site, key in sorted((admitted | state.keys).items()):
+    steps = (leaf for entry in entries for leaf in entry.steps)
+    admitted = {leaf.data["site"]: leaf.data["key"] for leaf in steps if leaf.step == "admit"}
+    for site, key in sorted((admitted | dict(state.keys)).items()):
         known = {"name": site, "identifier": fingerprint(key)}
         yield {"@id": site_id(site), "@type": "Organization", **known}
 

@@ -108,31 +108,42 @@ class Intake:
     plan: Plan
     plan_digest: str
     expected: Expected
+    max_bytes: int  # of the largest file that is looked at
+    named: bool  # whether the plan names the coordinator's key
+    recipient: str  # to whom files are sealed; empty if they are not
 
     @classmethod
     def of(cls, plan: Plan) -> Intake:
         """The checks that a plan asks for."""
-        return cls(plan, plan.digest(), Expected.of(plan))
+        expected = Expected.of(plan)
+        most = min(plan.upload.max_bytes, expected.max_bytes)
+        return cls(
+            plan,
+            plan.digest(),
+            expected,
+            max_bytes=sealed_room(most) if plan.recipient else most,
+            named=plan.coordinator is not None,
+            recipient=plan.recipient,
+        )
 
-    @property
-    def max_bytes(self) -> int:
-        """The largest file that is looked at."""
-        most = min(self.plan.upload.max_bytes, self.expected.max_bytes)
-        return sealed_room(most) if self.plan.recipient else most
-
-    def check(self, path: Path, keys: Mapping[str, str], heads: Container[str] = ()) -> Upload:
+    def check(
+        self, source: Path | bytes, keys: Mapping[str, str], heads: Container[str] = ()
+    ) -> Upload:
         """The upload in a file, if it is what an admitted site may send.
 
         Args:
-            path: A file that nobody else can change meanwhile.
+            source: A file that nobody else can change meanwhile, or its content.
             keys: The public key of each admitted site.
             heads: The digest of every entry of the study's ledger.
         """
-        header = Header.read(path)
+        header = Header.of(source) if isinstance(source, bytes) else Header.read(source)
         self._check_sender(header, keys)
         self._check_study(header.info.seen, heads)
         self._check_arrays(header)
-        upload = Upload.load(path, header)
+        if isinstance(source, bytes):
+            upload = Upload.of_bytes(source, header)
+        else:
+            upload = Upload.load(source, header)
         assert header.signature is not None  # as `_check_sender` has seen
         if not header.signature.verifies(upload.digest()):
             raise UploadError("the signature is not of this content: it was altered on the way")
@@ -183,7 +194,7 @@ class Intake:
 
     def _check_study(self, seen: str, heads: Container[str]) -> None:
         """Refuse what was made for another study of the same plan."""
-        if self.plan.coordinator is not None and not seen:
+        if self.named and not seen:
             raise UploadError(
                 "it names no study: the site needs the kit that the coordinator signed"
             )

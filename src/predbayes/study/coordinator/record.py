@@ -11,6 +11,7 @@ audit.jsonl             who asked for what (`predbayes.study.store.audit`)
 uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`; DIGEST.survey
 results/N/              result.json, report.html, report-public.html, model-card.html and .json,
                         model/
+.checkpoint             what the ledger says up to an entry (`coordinator.checkpoint`)
 .key-path               where the coordinator's key lies, if the plan names one
 
 Where there is such a key, kit, results and models have a file that signs the others
@@ -26,6 +27,7 @@ from pydantic import ValidationError
 
 from predbayes.errors import StudyError
 from predbayes.exchange.sealed import SUFFIX
+from predbayes.study.coordinator.checkpoint import load_checkpoint
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.result.accepted import RESULT_FILE, Accepted, AcceptedSurvey
@@ -72,8 +74,9 @@ class StudyRecord:
         return AuditLog.at(self.folder)
 
     def state(self) -> State:
-        """Return what the ledger says."""
-        return State.of(self.ledger.entries())
+        """Return what the ledger says, from the last checkpoint on if there is one."""
+        state, mark = load_checkpoint(self.ledger) or (State(), None)
+        return state.replay(self.ledger.read(mark))
 
     def result(self, number: int) -> Result:
         """Read a numbered result."""

@@ -16,7 +16,13 @@ from typing import Any, Literal
 from predbayes.errors import KeyFileError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import Deletion, FilesStatement, Receipt, signed
+from predbayes.exchange.statement import (
+    Deletion,
+    FilesStatement,
+    Membership,
+    Receipt,
+    signed,
+)
 from predbayes.study.coordinator.state import State
 from predbayes.study.store.ledger import now
 
@@ -64,10 +70,16 @@ class Signer:
         """Return the statement of the files of a folder, by their digests."""
         return signed(FilesStatement(kind=kind, files=dict(files), **self._place()), self.key)
 
-    def receipt(self, site: str) -> bytes:
-        """Return the statement of what the study has of a site."""
+    def receipt(self, site: str, proof: Membership | None = None) -> bytes:
+        """Return the statement of what the study has of a site.
+
+        Args:
+            site: The site.
+            proof: That its upload is in the ledger, if it came in a batch.
+        """
         state, upload = self.state, self.state.uploads.get(site)
-        sent = sorted(a.digest for a in state.evaluations.values() if a.site == site)
+        found = (state.evaluations.get((site, model)) for model in state.models)
+        sent = sorted(accepted.digest for accepted in found if accepted is not None)
         return signed(
             Receipt(
                 at=now(),
@@ -75,6 +87,7 @@ class Signer:
                 key=state.keys[site],
                 upload=None if upload is None else upload.digest,
                 evaluations=tuple(sent),
+                proof=proof,
                 **self._place(),
             ),
             self.key,

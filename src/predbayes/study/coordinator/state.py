@@ -8,6 +8,7 @@
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
     delete    the bytes of files go, as when their time is over; results stay as they are
     finish    a numbered result: of which uploads, and its files
+    batch     several of `admit`, `add`, `survey` and `evaluate`, in their order
 
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
 replaced or withdrawn is never taken again for that site: nobody can put an old upload back. A key
@@ -16,13 +17,14 @@ of which nothing was taken in yet may move to another name, for names are mistyp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from predbayes.errors import StudyError
+from predbayes.exchange.strict import folded_name
 from predbayes.study.result.accepted import (
     WEIGHTS_FILE,
     Accepted,
@@ -31,7 +33,10 @@ from predbayes.study.result.accepted import (
     AcceptedUpload,
     Digest,
 )
-from predbayes.study.store.ledger import FIRST, Entry
+from predbayes.study.store.ledger import FIRST, Entry, Leaf
+
+BATCHED = frozenset({"admit", "add", "survey", "evaluate"})
+"""Steps of which one entry may have many."""
 
 MODEL_FOLDER = "model"
 """Where a result has its model."""
@@ -104,129 +109,170 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
 }
 
 
+V = TypeVar("V")
+Table = MutableMapping[str, V]
+
+
 @dataclass(slots=True)
 class State:
-    """Sites, uploads and results of a study."""
+    """Sites, uploads and results of a study.
+
+    What there is one of for each site is found by a look into a mapping, without going through all:
+    after a checkpoint (`predbayes.study.coordinator.checkpoint`) that reads one row.
+    """
 
     plan_digest: str = ""
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
     coordinator: str = ""  # his public key; empty: nothing of his is signed
-    keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
-    agreed: dict[str, int] = field(default_factory=dict)  # rows, of sites that were asked
-    uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
-    evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)  # by
-    # site and model
-    surveys: dict[str, AcceptedSurvey] = field(default_factory=dict)  # by site
-    replaced: set[str] = field(default_factory=set)  # evaluations and surveys that count no more
-    retired: dict[str, str] = field(default_factory=dict)  # site by key that was in use
-    spent: set[str] = field(default_factory=set)  # keys of which something was taken in
-    withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
-    deleted: dict[str, str] = field(default_factory=dict)  # when, by digest of what still counts
+    keys: Table[str] = field(default_factory=dict)  # of admitted sites
+    owners: Table[str] = field(default_factory=dict)  # the same, site by key
+    names: Table[tuple[str, ...]] = field(default_factory=dict)  # of sites that were ever
+    # admitted, by what the spellings of one name have in common
+    awaited: Table[str] = field(default_factory=dict)  # keys of admitted sites without an upload
+    agreed: Table[int] = field(default_factory=dict)  # rows, of sites that were asked
+    uploads: Table[AcceptedUpload] = field(default_factory=dict)  # by site
+    # By site and model.
+    evaluations: MutableMapping[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)
+    surveys: Table[AcceptedSurvey] = field(default_factory=dict)  # by site
+    replaced: Table[str] = field(default_factory=dict)  # site by digest that counts no more
+    retired: Table[str] = field(default_factory=dict)  # site by key that was in use
+    spent: Table[str] = field(default_factory=dict)  # site by key of which something was taken in
+    models: dict[str, None] = field(default_factory=dict)  # that were ever evaluated
+    withdrawn: Table[str] = field(default_factory=dict)  # site by digest
+    gone: Table[str] = field(default_factory=dict)  # digest withdrawn last, by site
+    deleted: Table[str] = field(default_factory=dict)  # when, by digest of what still counts
     results: list[FinishedResult] = field(default_factory=list)
-    heads: dict[str, int] = field(default_factory=dict)  # number by digest of every entry
+    heads: Table[int] = field(default_factory=dict)  # number by digest of every entry
+    num_entries: int = 0
+    study: str = FIRST  # digest of the first entry, by which statements name the study
     last: str = FIRST  # digest of the last entry
     unsigned: int | None = None  # the last entry, if it lacks the coordinator's signature
+    resumed: bool = False  # whether it began with a checkpoint
+    since: int = 0  # steps taken after that, or in all
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> State:
         """Replay a ledger."""
-        state = cls()
+        return cls().replay(entries)
+
+    def replay(self, entries: Iterable[Entry]) -> State:
+        """Take entries that come after those that it has, and return the same state."""
+        entry = None
         for entry in entries:
-            state.take(entry)
-        if not state.plan_digest:
+            self.take(entry)
+        if not self.plan_digest:
             raise StudyError("the ledger is empty: the study was never begun")
-        # It covers all entries before.
-        if not entry.is_signed_by(state.coordinator):
-            state.unsigned = entry.number
-        return state
+        # It covers all entries before; a checkpoint is signed itself.
+        if entry is not None and not entry.is_signed_by(self.coordinator):
+            self.unsigned = entry.number
+        return self
 
     def take(self, entry: Entry) -> None:
         """One more entry."""
-        match self._read(entry):
+        if entry.leaves and {leaf.step for leaf in entry.leaves} - BATCHED:
+            raise StudyError(f"entry {entry.number} of ledger.jsonl is not as steps are")
+        for leaf in entry.steps:
+            self.do(leaf, entry.at)
+        self.end(entry)
+
+    def end(self, entry: Entry) -> None:
+        """Make an entry the last one, after its steps were taken."""
+        self.num_entries, self.last = entry.number, entry.digest
+        self.heads[entry.digest] = entry.number
+        if entry.number == 1:
+            self.study = entry.digest
+
+    def do(self, leaf: Leaf, at: str) -> None:
+        """Take a step of the entry that comes next."""
+        self.since += 1
+        match self._read(leaf, at):
             case _Begun(plan=plan, files=files, key=key):
                 self.plan_digest, self.files, self.coordinator = plan, dict(files), key
             case _Admitted(site=site, key=key, rows=rows):
                 if self.keys.get(site) != key:
                     self._retire(site)
                 self._move(key)
-                self.keys[site] = key
+                self.keys[site], self.owners[key] = key, site
+                if site not in self.uploads:
+                    self.awaited[site] = key
+                self._name(site)
                 if rows is not None:
                     self.agreed[site] = rows
             case AcceptedUpload() as accepted:
-                self.spent.add(accepted.key)
+                self.spent[accepted.key] = accepted.site
                 self.uploads[accepted.site] = accepted
+                self.awaited.pop(accepted.site, None)
             case AcceptedSurvey() as accepted:
-                self.spent.add(accepted.key)
+                self.spent[accepted.key] = accepted.site
                 self._forget_survey(accepted.site)
                 self.surveys[accepted.site] = accepted
             case AcceptedEvaluation() as accepted:
-                self.spent.add(accepted.key)
+                self.spent[accepted.key] = accepted.site
                 self._forget(accepted.site, accepted.model)
+                self.models[accepted.model] = None
                 self.evaluations[accepted.site, accepted.model] = accepted
             case _Withdrawn(site=site, digest=digest):
                 self._withdraw(site)
-                self.withdrawn[digest] = site
+                self.withdrawn[digest], self.gone[site] = site, digest
             case _Deleted(digests=digests, at=at):
-                self.deleted |= dict.fromkeys(digests, at)
+                self.deleted.update(dict.fromkeys(digests, at))
             case FinishedResult() as result:
                 self.results.append(result)
-        self.heads[entry.digest] = entry.number
-        self.last = entry.digest
 
-    def _read(self, entry: Entry) -> Any:
-        """An entry as what its step says; a chain of digests does not make it sensible."""
-        form = _FORMS.get(str(entry.step))
+    def _read(self, leaf: Leaf, at: str) -> Any:
+        """A step as what it says; a chain of digests does not make it sensible."""
+        step, number = str(leaf.step), self.num_entries + 1
+        form = _FORMS.get(step)
         if form is None:
-            raise StudyError(f"the ledger has a step {entry.step!r} that this version lacks")
+            raise StudyError(f"the ledger has a step {leaf.step!r} that this version lacks")
         try:
-            told = dict(entry.data)
-            if entry.step in ("add", "survey", "evaluate"):
+            told = dict(leaf.data)
+            if step in ("add", "survey", "evaluate"):
                 key = self.keys.get(told["site"], "")  # that its site had then
-                told |= {"at": entry.at, "number": entry.number, "key": key}
-            if entry.step in ("delete", "finish"):
-                told |= {"at": entry.at, "ledger": entry.previous}
+                told |= {"at": at, "number": number, "key": key}
+            if step in ("delete", "finish"):
+                told |= {"at": at, "ledger": self.last}
             return form.validate_python(told)
         except (ValidationError, TypeError, ValueError, KeyError) as error:
-            raise StudyError(f"entry {entry.number} of ledger.jsonl is not as steps are") from error
+            raise StudyError(f"entry {number} of ledger.jsonl is not as steps are") from error
 
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)
         self._forget_survey(site)
-        for name, model in list(self.evaluations):
-            if name == site:
-                self._forget(name, model)
+        for model in self.models:
+            self._forget(site, model)
         self._retire(site)
         self.agreed.pop(site, None)
 
     def _retire(self, site: str) -> None:
-        if site in self.keys:
-            self.retired[self.keys.pop(site)] = site
+        key = self.keys.pop(site, None)
+        if key is not None:
+            self.retired[key] = site
+            self.owners.pop(key, None)
+            self.awaited.pop(site, None)
 
     def _move(self, key: str) -> None:
         """Take a key from the name that it was admitted under by mistake, if it was."""
-        for site in [name for name, known in self.keys.items() if known == key]:
-            del self.keys[site]
+        site = self.owners.pop(key, None)
+        if site is not None:
+            self.keys.pop(site, None)
+            self.awaited.pop(site, None)
             self.agreed.pop(site, None)
+
+    def _name(self, site: str) -> None:
+        spellings = self.names.get(folded_name(site), ())
+        if site not in spellings:
+            self.names[folded_name(site)] = (*spellings, site)
 
     def _forget(self, site: str, model: str) -> None:
         before = self.evaluations.pop((site, model), None)
         if before is not None:
-            self.replaced.add(before.digest)
+            self.replaced[before.digest] = site
 
     def _forget_survey(self, site: str) -> None:
         before = self.surveys.pop(site, None)
         if before is not None:
-            self.replaced.add(before.digest)
-
-    @property
-    def num_entries(self) -> int:
-        """Entries of the ledger."""
-        return len(self.heads)
-
-    @property
-    def study(self) -> str:
-        """The digest of the first entry, by which statements name the study."""
-        return next(iter(self.heads))
+            self.replaced[before.digest] = site
 
     @property
     def accepted(self) -> list[Accepted]:
@@ -245,7 +291,22 @@ class State:
 
     def sent_by(self, site: str) -> list[Accepted]:
         """All that counts of a site, its upload first."""
-        return [accepted for accepted in self.accepted if accepted.site == site]
+        tried = [self.evaluations.get((site, model)) for model in self.models]
+        found = [self.uploads.get(site), *tried, self.surveys.get(site)]
+        return [accepted for accepted in found if accepted is not None]
+
+    def too_like(self, site: str, owner: str) -> str | None:
+        """Return another site that people or a file system would take this name for.
+
+        Args:
+            site: The name.
+            owner: Whose key it comes with: a name that was mistyped is given up.
+        """
+        for name in self.names.get(folded_name(site), ()):
+            counts = name in self.keys and name != owner
+            if name != site and (counts or name in self.uploads or name in self.gone):
+                return name
+        return None
 
     def rows_of(self, site: str) -> int | None:
         """Return the rows that a site trained on, or those agreed; None if none is known."""

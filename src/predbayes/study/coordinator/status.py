@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import heapq
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,7 +48,9 @@ class Status:
     study: str
     plan_digest: str
     fingerprint: str
-    sites: tuple[SiteStatus, ...]
+    sites: tuple[SiteStatus, ...]  # all, or the first that are awaited if there are many
+    num_sites: int  # admitted or withdrawn
+    num_awaited: int  # admitted, without an upload
     num_in: int
     quorum: int
     deadline: str | None
@@ -59,8 +62,13 @@ class Status:
     next: str  # what to do now
 
 
-def status_of(study: StudyRecord) -> Status:
-    """Read a study; nothing is changed, and no lock is needed."""
+def status_of(study: StudyRecord, most: int | None = None) -> Status:
+    """Read a study; nothing is changed, and no lock is needed.
+
+    Args:
+        study: The study.
+        most: Sites that are told of one by one; of more than these, the first that are awaited.
+    """
     state, plan = study.state(), study.plan
     deadline = plan.rules.deadline
     results = tuple(
@@ -72,7 +80,9 @@ def status_of(study: StudyRecord) -> Status:
         study=plan.name,
         plan_digest=state.plan_digest,
         fingerprint=plan.fingerprint,
-        sites=_sites(state),
+        sites=tuple(_site(state, name) for name in _shown(state, most)),
+        num_sites=_num_sites(state),
+        num_awaited=len(state.awaited),
         num_in=len(state.uploads),
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
@@ -94,24 +104,25 @@ def _due(state: State, days: int | None) -> tuple[str, ...]:
     return tuple(sorted(due))
 
 
-def _sites(state: State) -> tuple[SiteStatus, ...]:
-    found = []
-    for site in sorted({*state.keys, *state.withdrawn.values()}):
-        key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
-        upload = state.uploads.get(site)
-        if upload is not None:
-            stated = upload.num_rows, upload.agreed_rows
-            gone = upload.digest in state.deleted
-            line = SiteStatus(
-                site, "deleted" if gone else "in", key, *stated, upload.num_bytes, upload.at
-            )
-        else:
-            agreed = state.agreed.get(site)
-            line = SiteStatus(
-                site, "admitted" if key else "withdrawn", key, None, agreed, None, None
-            )
-        found.append(line)
-    return tuple(found)
+def _num_sites(state: State) -> int:
+    return len(state.keys) + sum(site not in state.keys for site in state.gone)
+
+
+def _shown(state: State, most: int | None) -> list[str]:
+    if most is None or _num_sites(state) <= most:
+        return sorted({*state.keys, *state.gone})
+    return heapq.nsmallest(most, state.awaited)
+
+
+def _site(state: State, site: str) -> SiteStatus:
+    key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
+    upload = state.uploads.get(site)
+    if upload is None:
+        agreed = state.agreed.get(site)
+        return SiteStatus(site, "admitted" if key else "withdrawn", key, None, agreed, None, None)
+    word: Literal["deleted", "in"] = "deleted" if upload.digest in state.deleted else "in"
+    stated = upload.num_rows, upload.agreed_rows
+    return SiteStatus(site, word, key, *stated, upload.num_bytes, upload.at)
 
 
 def _result(recorded: FinishedResult, found: Result, *, current: bool) -> ResultStatus:

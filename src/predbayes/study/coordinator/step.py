@@ -4,25 +4,32 @@ A step first puts its files in place and then writes its entry; a step that only
 writes its entry first. So a process that is killed leaves a study that is as before the step, or as
 after it but for files that no entry names or files that an entry has removed, which the next step
 clears away. Running the command again completes it.
+
+Steps may wait for each other: their files are put in place, brought to the disk together and named
+by one entry (`Step.flush`). Until then nothing of it is done, and nobody is told that it is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.merkle import merkle_path
 from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.strict import folded_name, require_site_name
+from predbayes.exchange.statement import Membership
+from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
-from predbayes.files import TEMPORARY, file_digest, memory_file, put, remove, sync_folder
+from predbayes.files import TEMPORARY, file_digest, memory_file, remove, sync_folder
+from predbayes.study.coordinator.checkpoint import CHECKPOINT, MANY, save_checkpoint
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import MAX_ROWS, Intake, require_agreed, require_held_out
 from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
@@ -36,11 +43,21 @@ from predbayes.study.result.surveyed import (
     rehearse_table,
     survey_of_site,
 )
-from predbayes.study.store.files import copy_bounded, locked
-from predbayes.study.store.ledger import Entry
+from predbayes.study.store.files import copy_bounded, locked, read_bounded, sync_files
+from predbayes.study.store.ledger import Entry, Leaf, now
 from predbayes.text import printable
 
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.escape(TEMPORARY)}.*")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Steps that are done but for their entry."""
+
+    steps: list[Leaf] = field(default_factory=list)
+    at: str = ""  # when the first of them was
+    placed: list[Path] = field(default_factory=list)  # files that the entry will name
+    dropped: list[Accepted] = field(default_factory=list)  # files that it takes out
 
 
 @dataclass(frozen=True)  # without slots, where what is read once is kept
@@ -61,33 +78,70 @@ class Step:
         """The checks of the study's plan, which is read once."""
         return _intake(read_text(self.study.plan_path))
 
-    def record(self, step: str, data: dict[str, object], at: str | None = None) -> Entry:
-        """Write an entry, and take it into the state."""
-        after = self.state.num_entries, self.state.last
-        signing = None if self.key is None else self.key.signing
-        entry = self.study.ledger.append(step, data, at, after=after, key=signing)
-        self.state.take(entry)
-        return entry
+    def record(self, step: str, data: dict[str, object], at: str | None = None) -> None:
+        """Write an entry of one step, and take it into the state."""
+        self.note(step, data, at)
+        self.flush()
+
+    def note(self, step: str, data: dict[str, object], at: str | None = None) -> None:
+        """Take a step into the state; it is in the ledger after `flush`, with those before it."""
+        waiting = self._waiting
+        waiting.at = waiting.at or at or now()
+        leaf = Leaf(step, data)
+        self.state.do(leaf, waiting.at)
+        waiting.steps.append(leaf)
+
+    def flush(self) -> None:
+        """Write the steps that wait as one entry, after the files that they name."""
+        waiting, uploads = self._waiting, self.study.folder / UPLOADS
+        if not waiting.steps:
+            return
+        sync_files(waiting.placed)
+        entry = Entry.of(waiting.steps, waiting.at, (self.state.num_entries, self.state.last))
+        entry = entry.signed(None if self.key is None else self.key.signing)
+        self.state.end(self.study.ledger.write(entry))
+        for accepted in waiting.dropped:
+            remove(self.study.upload_path(accepted))
+        if waiting.placed or waiting.dropped:
+            remove(self._mark)
+            sync_folder(uploads)
+        vars(self).pop("_waiting")
+
+    @cached_property
+    def _waiting(self) -> _Waiting:
+        return _Waiting()
 
     def clear(self) -> None:
-        """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
-        folder = self.study.folder
-        wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
-        # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
-        _remove_from(
-            folder / UPLOADS,
-            lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
-        )
+        """Remove what a killed process left, and the bytes of uploads that were withdrawn.
+
+        The uploads are looked through only if somebody may have been killed: he leaves a mark, or
+        there is no checkpoint, as when he was killed before there were marks.
+        """
+        if not self.state.resumed or self._mark.exists():
+            # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
+            wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
+            _remove_from(
+                self._mark.parent,
+                lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
+            )
+            remove(self._mark)
+        remove(self.study.folder / f"{TEMPORARY}{CHECKPOINT}")
         unfinished = str(self.state.next_number)
         _remove_from(
-            folder / RESULTS, lambda name: name == unfinished or name.startswith(TEMPORARY)
+            self.study.folder / RESULTS,
+            lambda name: name == unfinished or name.startswith(TEMPORARY),
         )
+
+    @property
+    def _mark(self) -> Path:
+        return self.study.folder / UPLOADS / f"{TEMPORARY}mark"
 
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key and the rows agreed with it; False if that is all known already."""
         require_site_name(site)
-        owner = next((name for name, k in self.state.keys.items() if k == key.hex), site)
-        self._require_one_spelling(site, owner)
+        owner = self.state.owners.get(key.hex, site)
+        if like := self.state.too_like(site, owner):
+            raise StudyError(f"{site} is too like {like}, which is in the study: one name each")
         _require_countable(site, rows)
         same_rows = rows is None or rows == self.state.agreed.get(site)
         if self.state.keys.get(site) == key.hex and same_rows:
@@ -104,15 +158,8 @@ class Step:
         if owner != site and key.hex in self.state.spent:
             raise StudyError(f"this is the key of {owner}; each site has a key of its own")
         agreed = {} if rows is None else {"rows": rows}
-        self.record("admit", {"site": site, "key": key.hex, **agreed})
+        self.note("admit", {"site": site, "key": key.hex, **agreed})
         return True
-
-    def _require_one_spelling(self, site: str, owner: str) -> None:
-        """Refuse a name that people or a file system would take for another site's."""
-        sent = {*self.state.uploads, *self.state.withdrawn.values()}
-        for name in {*self.state.keys} - {owner} | sent:
-            if name != site and folded_name(name) == folded_name(site):
-                raise StudyError(f"{site} is too like {name}, which is in the study: one name each")
 
     def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
@@ -122,17 +169,13 @@ class Step:
         try:
             if is_survey_file(path):
                 return self._add_survey(path, scratch, uploads_only=uploads_only)
-            num_bytes = copy_bounded(path, scratch, self.intake.max_bytes)
-            with self._opened(scratch) as (plain, site):
-                upload = self.intake.check(plain, self.state.keys, self.state.heads)
-            if site and site != upload.info.site:
-                raise UploadError("its envelope names another site than the one that signed it")
+            source, upload = self._checked(path, scratch)
             if uploads_only and upload.info.kind == "evaluation":
                 raise UploadError("it is an evaluation, and an upload was asked for")
             self.intake.rehearse(upload, lambda: self.study.kit.inputs)
             if upload.info.kind == "evaluation":
-                return self._accept_evaluation(scratch, upload, num_bytes)
-            return self._accept(scratch, upload, num_bytes)
+                return self._accept_evaluation(source, upload)
+            return self._accept(source, upload)
         except UploadError as error:
             raise UploadError(error.reason, shown) from error
         except PredbayesError as error:
@@ -140,6 +183,19 @@ class Step:
         finally:
             remove(scratch)
             remove(_sealed(scratch))
+
+    def _checked(self, path: Path, scratch: Path) -> tuple[Path | bytes, Upload]:
+        """Return an upload, and what is to be kept of it: small files are looked at in memory."""
+        state, most = self.state, self.intake.max_bytes
+        content = None if self.intake.recipient else read_bounded(path, most)
+        if content is not None:
+            return content, self.intake.check(content, state.keys, state.heads)
+        copy_bounded(path, scratch, most)
+        with self._opened(scratch) as (plain, site):
+            upload = self.intake.check(plain, state.keys, state.heads)
+        if site and site != upload.info.site:
+            raise UploadError("its envelope names another site than the one that signed it")
+        return scratch, upload
 
     def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
         """Take in a survey of the plan's columns; it is as it came, before there was a key."""
@@ -161,9 +217,8 @@ class Step:
             "num_bytes": num_bytes,
             "num_rows": survey.rows,
         }
-        put(scratch, self.study.folder / UPLOADS / f"{digest}{SURVEY}")
-        self.record("survey", data)
-        self.clear()  # the one that it replaces
+        self._place(scratch, f"{digest}{SURVEY}", before)
+        self.note("survey", data)
         return self.state.surveys[site]
 
     @contextmanager
@@ -174,7 +229,7 @@ class Step:
         could have read on its way is refused where the plan wants none such.
         """
         plan, digest = self.intake.plan, self.intake.plan_digest
-        if not plan.recipient:
+        if not self.intake.recipient:
             yield scratch, ""
             return
         if not is_sealed(scratch):
@@ -188,7 +243,7 @@ class Step:
         scratch.replace(_sealed(scratch))
         yield scratch, unseal(_sealed(scratch), scratch, key, digest).site
 
-    def _accept(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
+    def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         site, digest = upload.info.site, upload.digest()
         before = self.state.uploads.get(site)
         if before is not None and before.digest == digest:
@@ -202,10 +257,10 @@ class Step:
         if agreed is not None:
             require_agreed(site, upload.info.num_rows, agreed)
         known = {} if agreed is None else {"agreed_rows": agreed}
-        self._keep("add", scratch, upload, num_bytes, kind=upload.info.kind, **known)
+        self._keep("add", source, upload, before, kind=upload.info.kind, **known)
         return self.state.uploads[site]
 
-    def _accept_evaluation(self, scratch: Path, upload: Upload, num_bytes: int) -> Accepted | None:
+    def _accept_evaluation(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         info, digest, state = upload.info, upload.digest(), self.state
         assert info.evaluation is not None  # as its kind says
         model = info.evaluation.model
@@ -219,28 +274,50 @@ class Step:
         trained_on = state.rows_of(info.site)
         if trained_on is not None:
             require_held_out(self.intake.plan, info.num_rows, trained_on)
-        self._keep("evaluate", scratch, upload, num_bytes, model=model)
-        self.clear()  # the one that it replaces
+        self._keep("evaluate", source, upload, before, model=model)
         return state.evaluations[info.site, model]
 
     def _keep(
-        self, step: str, scratch: Path, upload: Upload, num_bytes: int, **more: object
+        self,
+        step: str,
+        source: Path | bytes,
+        upload: Upload,
+        before: Accepted | None,
+        **more: object,
     ) -> None:
-        """Put a file in its place, and then write the entry that names it."""
+        """Put a file in its place, and then take the step that names it."""
         plan, digest = self.intake.plan, upload.digest()
-        sealed = bool(plan.recipient) and plan.upload.keep_sealed
+        sealed = bool(self.intake.recipient) and plan.upload.keep_sealed
+        file_digest, num_bytes = _digest_and_size(source)
         if sealed:
             more = {**more, "sealed": True}
         data = {
             "site": upload.info.site,
             "digest": digest,
-            "file_digest": file_digest(scratch),
+            "file_digest": file_digest,
             "num_bytes": num_bytes,
             "num_rows": upload.info.num_rows,
             **more,
         }
-        put(scratch, self.study.folder / UPLOADS / f"{digest}{SUFFIX if sealed else PLAIN}")
-        self.record(step, data)
+        self._place(source, f"{digest}{SUFFIX if sealed else PLAIN}", before)
+        self.note(step, data)
+
+    def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
+        """Give a file its name; one that it replaces goes when the entry is written."""
+        target = self.study.folder / UPLOADS / name
+        self._drop([] if before is None else [before])
+        if isinstance(source, bytes):
+            target.write_bytes(source)
+        else:
+            source.replace(target)
+        self._waiting.placed.append(target)
+
+    def _drop(self, going: Sequence[Accepted]) -> None:
+        """Remove files when the entry is written; from now on there is a mark."""
+        if not self._waiting.placed and not self._waiting.dropped:
+            self._mark.touch()
+            sync_folder(self._mark.parent)
+        self._waiting.dropped += going
 
     def receipt(self, site: str) -> bytes:
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
@@ -248,28 +325,38 @@ class Step:
             raise StudyError("the plan names no coordinator's key, so nothing can be signed")
         if site not in self.state.keys:
             raise StudyError(no_such("admitted site", site, self.state.keys))
-        return self.signer.receipt(site)
+        return self.signer.receipt(site, self._proof(site))
+
+    def _proof(self, site: str) -> Membership | None:
+        """Return where in a batch of the ledger a site's upload is."""
+        upload = self.state.uploads.get(site)
+        entry = None if upload is None else self.study.ledger.entry(upload.number)
+        if upload is None or entry is None or not entry.leaves:
+            return None
+        records = [leaf.record() for leaf in entry.leaves]
+        place = next(i for i, e in enumerate(entry.leaves) if e.data["digest"] == upload.digest)
+        path = merkle_path([record.encode() for record in records], place)
+        return Membership(entry=entry.content(), leaf=records[place], place=place, path=path)
 
     def delete(self, site: str) -> dict[str, str]:
         """Delete the bytes of a site's files; return when each was deleted, by digest."""
-        going = [accepted.digest for accepted in self.state.kept if accepted.site == site]
+        going = [a for a in self.state.sent_by(site) if a.digest not in self.state.deleted]
         if not going and not self.state.removed(site):
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
         if going:
-            self.record("delete", {"site": site, "digests": going})
-            self.clear()
+            self._drop(going)
+            self.record("delete", {"site": site, "digests": [a.digest for a in going]})
         return self.state.removed(site)
 
     def withdraw(self, site: str) -> str:
         """Take out all that a site sent, delete its bytes, and return its upload's digest."""
         sent = self.state.sent_by(site)
         if not sent:
-            done = [digest for digest, name in self.state.withdrawn.items() if name == site]
-            if done:
-                return done[-1]  # again, as after a crash
+            if site in self.state.gone:
+                return self.state.gone[site]  # again, as after a crash
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
+        self._drop(sent)
         self.record("withdraw", {"site": site, "digest": sent[0].digest})
-        self.clear()
         return sent[0].digest
 
 
@@ -291,6 +378,8 @@ def begin_step(study: StudyFolder) -> Iterator[Step]:
         step = Step(study, state, key)
         step.clear()
         yield step
+        if state.since >= MANY:
+            save_checkpoint(study.ledger, state, None if key is None else key.signing)
 
 
 @lru_cache(maxsize=1)
@@ -302,6 +391,12 @@ def _intake(plan: str) -> Intake:
 def _require_countable(site: str, rows: int | None) -> None:
     if rows is not None and not 0 < rows <= MAX_ROWS:
         raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
+
+
+def _digest_and_size(source: Path | bytes) -> tuple[str, int]:
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest(), len(source)
+    return file_digest(source), source.stat().st_size
 
 
 def _sealed(scratch: Path) -> Path:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
-from predbayes.errors import StudyError, UploadError
+from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import KIT_SIGNATURE
@@ -31,7 +32,7 @@ from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
-from predbayes.study.store.audit import AuditLog
+from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
 
 REMAINS = (
@@ -42,6 +43,8 @@ REMAINS = (
 )
 """What no command here can delete."""
 
+_MOST_STEPS = 1000  # of one entry
+_MOST_SECONDS = 5.0  # that a step waits for its entry
 _NAME_BYTES = 16  # that tell two studies of one kit apart
 
 
@@ -94,39 +97,64 @@ class Study(StudyFolder):
             rows: How many it trains on, as agreed with it. An upload of others is refused. Without
                 them the site's own word counts, and every page says so.
         """
-        with self._noted_admission(site, key), begin_step(self) as step:
-            return step.admit(site, key, rows)
+        noted = self.audit.during("admit", site=site, key=key.fingerprint)
+        with noted, begin_step(self) as step:
+            is_new = step.admit(site, key, rows)
+            step.flush()
+            return is_new
 
-    def admit_all(self, keys: Mapping[str, PublicKey]) -> None:
-        """Record the keys of several sites, as `admit` does; one lock for all."""
-        with begin_step(self) as step:
+    def admit_all(self, keys: Mapping[str, PublicKey]) -> int:
+        """Record the keys of several sites, as `admit` does, in batches; return how many are new.
+
+        A refusal ends it; those before it stay.
+        """
+        with begin_step(self) as step, _Batch(step, self.audit) as batch:
+            new = 0
             for site, key in keys.items():
-                with self._noted_admission(site, key):
-                    step.admit(site, key)
+                with batch.log.during("admit", site=site, key=key.fingerprint):
+                    try:
+                        new += step.admit(site, key)
+                    except PredbayesError:
+                        batch.end()
+                        raise
+                if batch.is_full:
+                    batch.end()
+            batch.end()
+            return new
 
     def add(self, path: str | Path) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
-        with begin_step(self) as step:
-            return self._add(step, Path(path))
+        with begin_step(self) as step, self.audit.during("add", file=Path(path).name) as what:
+            accepted = _add(step, Path(path), what)
+            step.flush()
+            return accepted
 
     def add_all(
         self, paths: Iterable[str | Path], *, uploads_only: bool = False
     ) -> Iterator[Accepted | UploadError | None]:
-        """Take in several files, as `add` does; one lock for all.
+        """Take in several files, as `add` does, in batches; one lock for all.
 
-        Each refusal is given in place of an exception.
+        Each refusal is given in place of an exception. What is given is in the ledger.
 
         Args:
             paths: The files.
             uploads_only: Whether an evaluation, which may be sealed so that nobody sees it before,
                 is refused.
         """
-        with begin_step(self) as step:
-            for path in paths:
+        answers: list[Accepted | UploadError | None] = []
+        with begin_step(self) as step, _Batch(step, self.audit) as batch:
+            for path in map(Path, paths):
                 try:
-                    yield self._add(step, Path(path), uploads_only=uploads_only)
+                    with batch.log.during("add", file=path.name) as what:
+                        answers.append(_add(step, path, what, uploads_only=uploads_only))
                 except UploadError as error:
-                    yield error
+                    answers.append(error)
+                if batch.is_full:
+                    batch.end()
+                    yield from answers
+                    answers.clear()
+            batch.end()
+            yield from answers
 
     def receipt(self, site: str) -> bytes:
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
@@ -204,17 +232,46 @@ class Study(StudyFolder):
         with self.audit.during("export", out=str(out)):
             return export(self, Path(out), sites or {}, licence)
 
-    def _noted_admission(self, site: str, key: PublicKey) -> AbstractContextManager[object]:
-        return self.audit.during("admit", site=site, key=key.fingerprint)
 
-    def _add(self, step: Step, path: Path, *, uploads_only: bool = False) -> Accepted | None:
-        with self.audit.during("add", file=path.name) as what:
-            accepted = step.add(path, uploads_only=uploads_only)
-            if accepted is None:
-                what["again"] = True
-            else:
-                what |= {"site": accepted.site, "upload": accepted.digest}
-            return accepted
+@dataclass(slots=True)
+class _Batch:
+    """Steps that become one entry, and the lines of the audit log that tell of them."""
+
+    step: Step
+    audit: AuditLog
+    log: GatheredLog = field(init=False)
+    began: float = 0.0
+
+    def __enter__(self) -> Self:
+        self.log, self.began = GatheredLog(self.audit.path), time.monotonic()
+        return self
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has taken so much, or so long, that it should be written."""
+        waits = time.monotonic() - self.began > _MOST_SECONDS
+        return waits or len(self.log.waiting) >= _MOST_STEPS
+
+    def end(self) -> None:
+        """Write it, and begin the next one."""
+        self.step.flush()
+        self.log.write()
+        self.began = time.monotonic()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.log.write(undone=True)  # if anything is left, it never was
+
+
+def _add(
+    step: Step, path: Path, what: dict[str, Fact], *, uploads_only: bool = False
+) -> Accepted | None:
+    """Take in a file, and tell what it is."""
+    accepted = step.add(path, uploads_only=uploads_only)
+    if accepted is None:
+        what["again"] = True
+    else:
+        what |= {"site": accepted.site, "upload": accepted.digest}
+    return accepted
 
 
 def _require_fresh(kit: Kit, key_path: str | Path | None) -> None:

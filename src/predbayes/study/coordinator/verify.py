@@ -30,6 +30,7 @@ from predbayes.exchange.statement import (
     read_signed,
 )
 from predbayes.files import file_digest
+from predbayes.study.coordinator.checkpoint import CHECKPOINT, checkpoint_problems
 from predbayes.study.coordinator.crate import (
     CRATE_FILE,
     is_crate,
@@ -54,7 +55,7 @@ from predbayes.text import printable
 _KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
 _ROWS = (REFERENCE_FILE, ARRAYS_FILE)  # of the kit, which no crate has
 _PASSING = {
-    LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE,
+    LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE, CHECKPOINT,
 }  # fmt: skip
 """Files that no entry names."""
 
@@ -71,12 +72,13 @@ def verify(
     if problems:
         return problems
     try:
-        state = study.state()
+        state = State.of(study.ledger.read())
         exported = is_crate(study.folder)
         problems = _altered(study, _expected(study, state)) or [
             *_unsigned(study, state, key),
             *(_not_of_crate(study, state) if exported else _not_of_sites(study, state)),
             *_not_contained(state, contains),
+            *checkpoint_problems(study.ledger, state),
         ]
     except PredbayesError as error:  # a ledger or a plan that nobody could have written
         return [str(error)]
@@ -100,7 +102,7 @@ def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None
     if state.coordinator != ("" if named is None else named.signing.hex):
         yield "the ledger does not begin with the key that the plan names"
         return
-    for entry in study.ledger.entries():
+    for entry in study.ledger.read():
         if not entry.is_signed_by(state.coordinator):
             yield f"entry {entry.number} of ledger.jsonl is not signed by the coordinator"
     if named is not None:
@@ -110,7 +112,6 @@ def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None
 
 
 def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
-    heads = list(state.heads)
     places = [(study.folder / KIT, "kit", KIT_SIGNATURE, state.study)]
     for result in state.results:
         folder = study.result_folder(result.number)
@@ -118,7 +119,7 @@ def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterato
         places.append((folder / MODEL_FOLDER, "model", MODEL_SIGNATURE, result.ledger))
     for folder, kind, name, head in places:
         where = (folder / name).relative_to(study.folder).parent.as_posix()
-        says = {"kind": kind, "plan": state.plan_digest, "study": heads[0], "head": head}
+        says = {"kind": kind, "plan": state.plan_digest, "study": state.study, "head": head}
         try:
             statement = read_signed(folder / name, FilesStatement, key, says)
         except StudyError as error:
@@ -165,7 +166,7 @@ def _not_of_crate(study: StudyFolder, state: State) -> Iterator[str]:
 
 def _false_receipts(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
     """Yield receipts that the coordinator did not sign, or that are of another ledger."""
-    says = {"plan": state.plan_digest, "study": next(iter(state.heads))}
+    says = {"plan": state.plan_digest, "study": state.study}
     for path in sorted(study.folder.rglob("*")):
         if path.suffix not in (RECEIPT, DELETION):
             continue

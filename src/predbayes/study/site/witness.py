@@ -140,7 +140,11 @@ def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[Statement, list[s
     if path.suffix == DELETION:
         return read_signed(path, Deletion, key.signing, {}), []
     if not path.is_dir():
-        return read_signed(path, Receipt, key.signing, {}), []
+        receipt = read_signed(path, Receipt, key.signing, {})
+        proof = receipt.proof
+        if proof is not None and not proof.proves(receipt.site, receipt.upload):
+            return receipt, ["it does not prove that the ledger has the upload"]
+        return receipt, []
     plan = _plan_in(path)
     if plan.coordinator != key:
         raise StudyError("its plan names another coordinator's key")

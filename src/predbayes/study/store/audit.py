@@ -21,9 +21,9 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,12 +77,20 @@ class AuditLog:
 
     def note(self, act: str, outcome: Outcome = "done", /, **what: Fact) -> None:
         """Add one line, on the disk when this returns."""
+        self.note_all([(act, outcome, what)])
+
+    def note_all(self, acts: Iterable[tuple[str, Outcome, Mapping[str, Fact]]]) -> None:
+        """Add a line for each act, on the disk when this returns."""
         with opened_alone(self.path) as handle:
             last, cut = _tail(handle)
+            told = list(acts)
             if cut:
                 os.ftruncate(handle, os.fstat(handle).st_size - cut)
-                last = _append(handle, last, "mend", "done", {"bytes": cut})
-            _append(handle, last, act, outcome, what)
+                told.insert(0, ("mend", "done", {"bytes": cut}))
+            lines = [last]
+            for act in told:
+                lines += [_line(lines[-1], *act)]
+            _write(handle, b"".join(line + b"\n" for line in lines[1:]))
 
     def problems(self) -> list[str]:
         """List what is wrong with the file, one line each; a file that is not there is as it is."""
@@ -98,8 +106,26 @@ class AuditLog:
         return [f"{self.path.name} ends in the middle of an entry"] if cut else []
 
 
-def _append(handle: int, last: bytes, act: str, outcome: Outcome, what: dict[str, Any]) -> bytes:
-    """Write the line after the last one in one piece, and return it."""
+@dataclass(frozen=True, slots=True)
+class GatheredLog(AuditLog):
+    """A log whose lines wait: those of many small acts reach the disk together."""
+
+    waiting: list[tuple[str, Outcome, Mapping[str, Fact]]] = field(default_factory=list)
+
+    def note(self, act: str, outcome: Outcome = "done", /, **what: Fact) -> None:
+        """Add one line, on the disk after `write`."""
+        self.waiting.append((act, outcome, what))
+
+    def write(self, *, undone: bool = False) -> None:
+        """Bring the lines to the disk; if what was done is lost, those that do not say so."""
+        told = [one for one in self.waiting if not (undone and one[1] == "done")]
+        self.waiting.clear()
+        if told:
+            self.note_all(told)
+
+
+def _line(last: bytes, act: str, outcome: Outcome, what: Mapping[str, Any]) -> bytes:
+    """Return the line after the last one."""
     content = {
         "number": (_place(last)[0] if last else 0) + 1,
         "time": now(),
@@ -109,13 +135,12 @@ def _append(handle: int, last: bytes, act: str, outcome: Outcome, what: dict[str
         "what": {name: _bounded(value) for name, value in what.items() if value is not None},
         "previous": _digest(last),
     }
-    line = _sealed(json.dumps(content, separators=(",", ":")).encode())
-    _write(handle, line + b"\n")
-    return line
+    return _sealed(json.dumps(content, separators=(",", ":")).encode())
 
 
 def _write(handle: int, content: bytes) -> None:
-    os.write(handle, content)
+    while content:
+        content = content[os.write(handle, content) :]  # of much perhaps a part at a time
     os.fsync(handle)
 
 

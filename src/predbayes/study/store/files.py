@@ -1,16 +1,18 @@
-"""Copies of bounded size, and a lock that one process holds at a time."""
+"""Copies of bounded size, files that reach the disk together, and a lock for one process."""
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from predbayes.errors import StudyError
-from predbayes.files import open_regular
+from predbayes.files import open_regular, sync_file, sync_folder
 
 try:
     import fcntl
@@ -19,11 +21,13 @@ except ImportError:  # on Windows
 
 LOCK = ".lock"  # of one step
 RUN_LOCK = ".lock-run"  # of a run over a network, which takes many steps
+SMALL = 1 << 22  # bytes of a file that is looked at in memory
 _CHUNK = 1 << 20
+_MANY_FILES = 32
 
 
 def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
-    """Copy a file and bring it to the disk; one with more than ``max_bytes`` is refused."""
+    """Copy a file; one with more than ``max_bytes`` is refused."""
     try:
         with open_regular(source) as reader, target.open("wb") as writer:
             _require_size(os.fstat(reader.fileno()).st_size, max_bytes)
@@ -32,13 +36,51 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
                 copied += len(chunk)
                 _require_size(copied, max_bytes)  # it may have grown meanwhile
                 writer.write(chunk)
-            writer.flush()
-            os.fsync(writer.fileno())
     except OSError as error:
         raise StudyError(f"it cannot be copied: {error.strerror}") from error
     except ValueError as error:
         raise StudyError("no file has such a name") from error
     return copied
+
+
+def read_bounded(source: Path, max_bytes: int) -> bytes | None:
+    """Read a small file; None if it is large, and one above ``max_bytes`` is refused."""
+    try:
+        with open_regular(source) as reader:
+            size = os.fstat(reader.fileno()).st_size
+            _require_size(size, max_bytes)
+            content = reader.read(SMALL + 1) if size <= SMALL else b""
+    except OSError as error:
+        raise StudyError(f"it cannot be copied: {error.strerror}") from error
+    except ValueError as error:
+        raise StudyError("no file has such a name") from error
+    _require_size(len(content), max_bytes)  # it may have grown meanwhile
+    return None if size > SMALL or len(content) > SMALL else content
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Bring files of one folder, and their names, to the disk.
+
+    Many are brought there by one call for the whole file system, where there is such a call.
+    """
+    if not paths:
+        return
+    if len(paths) < _MANY_FILES or not _synced_at_once(paths[0].parent):
+        for path in paths:
+            sync_file(path)
+        sync_folder(paths[0].parent)
+
+
+def _synced_at_once(folder: Path) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        return bool(ctypes.CDLL(None).syncfs(handle) == 0)
+    except (AttributeError, OSError):  # a C library without it
+        return False
+    finally:
+        os.close(handle)
 
 
 def _require_size(num_bytes: int, max_bytes: int) -> None:

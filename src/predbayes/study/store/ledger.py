@@ -8,27 +8,39 @@ so that no entry can be changed, dropped from the middle or put in another order
 the last digest, which stands in every report. What the study is, is read from the ledger alone:
 a file that no entry names does not count.
 
+A command that takes many steps writes them as one entry of the step `batch`. Its data is the number
+of steps and a root over them (`predbayes.exchange.merkle`), and the steps themselves stand beside
+it in the same line, as `leaves`: one write, one signature, and there whole or not at all.
+
+    digest_n covers the root, the root every leaf
+
+So a site is shown that its step is in entry n by some digests, without the steps of other sites.
+
 If the coordinator has a key, each line also carries his signature of the entry's digest. The digest
 covers all entries before, so the last signature is enough to know that the whole ledger is his.
 
 A process may die while it writes. An entry counts when all of it is there, if need be without the
 end of its line, and the files that it names are in place before it is written; a line cut short is
 removed by the next step that writes, as the step that wrote it never ended.
+
+A ledger may be read on from a `Mark`, by whoever knows that what is before it is unaltered.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from predbayes.errors import StudyError
+from predbayes.exchange.merkle import merkle_root
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import Strict
 
@@ -37,10 +49,38 @@ R = TypeVar("R", bound=Strict)
 FIRST = "0" * 64
 """What stands for the digest of an entry before the first."""
 
+_CHUNK = 1 << 20
+_TAIL = 1 << 16  # bytes that are looked at first for the last line
+
+
+BATCH = "batch"
+"""The step of an entry that is several."""
+
+_encoded = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
+
+
+class Leaf(NamedTuple):
+    """One step of a batch."""
+
+    step: str
+    data: Mapping[str, Any]
+
+    def record(self) -> str:
+        """The step as it stands in the line, and under the root."""
+        return _encoded({"data": self.data, "step": self.step})
+
+
+class Mark(NamedTuple):
+    """A place between two entries."""
+
+    size: int = 0  # bytes before it
+    number: int = 0  # of the entry before it
+    digest: str = FIRST  # likewise
+
 
 @dataclass(frozen=True)  # without slots, where the digest is kept
 class Entry:
-    """One step: what was done, when, and what it was done with."""
+    """One step, or a batch of them: what was done, when, and what it was done with."""
 
     number: int
     at: str  # ISO 8601, UTC
@@ -48,16 +88,32 @@ class Entry:
     data: Mapping[str, Any]
     previous: str
     signature: str = ""  # of the digest
+    leaves: tuple[Leaf, ...] = ()  # of a batch
+
+    @classmethod
+    def of(cls, steps: Sequence[Leaf], at: str, after: tuple[int, str]) -> Entry:
+        """Return the entry of some steps that comes after one of this number and digest."""
+        place = after[0] + 1, at
+        if len(steps) == 1:
+            return cls(*place, *steps[0], after[1])
+        return cls(*place, BATCH, _bound(steps), after[1], leaves=tuple(steps))
+
+    @property
+    def steps(self) -> tuple[Leaf, ...]:
+        """What was done: one step, or those of a batch."""
+        return self.leaves or (Leaf(self.step, self.data),)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it, the chain up to here included."""
-        return hashlib.sha256(self._content().encode()).hexdigest()
+        return hashlib.sha256(self.content().encode()).hexdigest()
 
     def line(self) -> bytes:
         """The entry as it stands in the file."""
-        signed = f',"signature":"{self.signature}"' if self.signature else ""
-        return f'{{"digest":"{self.digest}","entry":{self._content()}{signed}}}\n'.encode()
+        leaves = ",".join(leaf.record() for leaf in self.leaves)
+        beside = f',"leaves":[{leaves}]' if leaves else ""
+        beside += f',"signature":"{self.signature}"' if self.signature else ""
+        return f'{{"digest":"{self.digest}","entry":{self.content()}{beside}}}\n'.encode()
 
     def signed(self, key: SigningKey | None) -> Entry:
         """Return the same entry with a signature, if there is a key."""
@@ -75,10 +131,14 @@ class Entry:
             return not self.signature
         return PublicKey(key).verifies("ledger head", self.digest.encode(), self.signature)
 
-    def _content(self) -> str:
-        names = (field.name for field in fields(self) if field.name != "signature")
-        content = {name: getattr(self, name) for name in names}
-        return json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    def binds_its_leaves(self) -> bool:
+        """Return whether it is a batch of these steps, or has none beside it."""
+        return self.data == _bound(self.leaves) if self.step == BATCH else not self.leaves
+
+    def content(self) -> str:
+        """What the digest is of."""
+        names = ("number", "at", "step", "data", "previous")
+        return _encoded({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +152,39 @@ class Ledger:
 
         A last line that was cut short is left out: see `mend`.
         """
-        whole, cut = self._read()
-        entries = self._parsed(whole)
-        last = _last(cut, entries)
-        return entries if last is None else [*entries, last]
+        return list(self.read())
+
+    def read(self, after: Mark | None = None) -> Iterator[Entry]:
+        """Yield entries, as `entries` does; those after a mark, if one is given."""
+        mark = after or Mark()
+        last = mark.number, mark.digest
+        for line in self._lines(mark.size):
+            entry = _entry(line if line.endswith(b"\n") else line + b"\n", last)
+            if entry is not None:
+                yield entry
+                last = entry.number, entry.digest
+            elif line.endswith(b"\n"):
+                raise StudyError(f"entry {last[0] + 1} of {self.path.name} was altered")
+
+    def entry(self, number: int) -> Entry:
+        """Read one entry by its number, without what is around it."""
+        line = next(itertools.islice(self._lines(), number - 1, None), b"")
+        entry = _parsed(line)
+        if entry is None or entry.number != number:
+            raise StudyError(f"entry {number} of {self.path.name} was altered")
+        return entry
+
+    def digest(self, size: int) -> str:
+        """Return the SHA-256 of its first bytes."""
+        found, left = hashlib.sha256(), size
+        try:
+            with self.path.open("rb") as file:
+                while left and (chunk := file.read(min(left, _CHUNK))):
+                    found.update(chunk)
+                    left -= len(chunk)
+        except OSError as error:
+            raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
+        return "" if left else found.hexdigest()
 
     def records(self, forms: Mapping[str, type[R]]) -> Iterator[tuple[str, R]]:
         """Yield the steps of a file that may be there, with their data in the form of each step.
@@ -115,26 +204,30 @@ class Ledger:
 
     def problems(self) -> list[str]:
         """List what is wrong with the file, one line each."""
-        whole, cut = self._read()
         try:
-            self._parsed(whole)
+            for _ in self.read():
+                pass
         except StudyError as error:
             return [str(error)]
-        return [f"{self.path.name} ends in the middle of an entry"] if cut else []
+        return [f"{self.path.name} ends in the middle of an entry"] if self._ends()[1] else []
 
     def mend(self) -> None:
-        """Remove a last line that was cut short, as after a crash; any other damage is refused."""
-        whole, cut = self._read()
-        entries = self._parsed(whole)
+        """Remove a last line that was cut short, as after a crash.
+
+        Any other end is refused. What is before it is looked at by whoever reads it.
+        """
+        last, cut = self._ends()
         if not cut:
             return
-        if _last(cut, entries) is not None:
+        before = _parsed(last)
+        after = (0, FIRST) if before is None else (before.number, before.digest)
+        if _entry(cut + b"\n", after) is not None:
             # Complete but for the end of the line: the step was done, so it stays.
             with self.path.open("ab") as file:
                 _write(file, b"\n")
         elif _starts_an_entry(cut):
             with self.path.open("r+b") as file:
-                file.truncate(len(whole))
+                file.truncate(os.fstat(file.fileno()).st_size - len(cut))
                 os.fsync(file.fileno())
         else:
             name = self.path.name
@@ -160,34 +253,39 @@ class Ledger:
             key: Signs the entry.
         """
         if after is None:
-            number, previous = _next(self.entries() if self.path.exists() else [])
-        else:
-            number, previous = after[0] + 1, after[1]
-        entry = Entry(number, at or now(), step, data, previous).signed(key)
+            last = self.entries()[-1:] if self.path.exists() else []
+            after = (last[0].number, last[0].digest) if last else (0, FIRST)
+        return self.write(Entry.of([Leaf(step, data)], at or now(), after).signed(key))
+
+    def write(self, entry: Entry) -> Entry:
+        """Add an entry that was made for this place, on the disk when this returns."""
         with self.path.open("ab") as file:
             _write(file, entry.line())
         return entry
 
-    def _read(self) -> tuple[bytes, bytes]:
-        """Whole lines, and what comes after the last of them."""
+    def _lines(self, start: int = 0) -> Iterator[bytes]:
         try:
-            content = self.path.read_bytes()
+            with self.path.open("rb") as file:
+                file.seek(start)
+                yield from file
         except OSError as error:
             raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
-        end = content.rfind(b"\n") + 1
-        return content[:end], content[end:]
 
-    def _parsed(self, content: bytes) -> list[Entry]:
-        global _known
-        before, known = _known if content.startswith(_known[0]) else (b"", ())
-        entries = list(known)
-        for line in content[len(before) :].splitlines(keepends=True):
-            entry = _entry(line, entries)
-            if entry is None:
-                raise StudyError(f"entry {len(entries) + 1} of {self.path.name} was altered")
-            entries.append(entry)
-        _known = (content, tuple(entries))
-        return entries
+    def _ends(self) -> tuple[bytes, bytes]:
+        """The last whole line, and what comes after it."""
+        try:
+            with self.path.open("rb") as file:
+                length, size = _TAIL, os.fstat(file.fileno()).st_size
+                while True:
+                    file.seek(max(0, size - length))
+                    content = file.read(length)
+                    end = content.rfind(b"\n") + 1
+                    start = content.rfind(b"\n", 0, max(end - 1, 0)) + 1
+                    if start or length >= size:
+                        return content[start:end], content[end:]
+                    length *= 4
+        except OSError as error:
+            raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
 
 
 def now() -> str:
@@ -195,29 +293,31 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-_known: tuple[bytes, tuple[Entry, ...]] = (b"", ())
-"""The ledger that was read last: one that only grew since is read on from there."""
+def _entry(line: bytes, after: tuple[int, str]) -> Entry | None:
+    """Read a line; None if it is not the entry after the one of this number and digest."""
+    entry = _parsed(line)
+    return entry if entry and (entry.number - 1, entry.previous) == after else None
 
 
-def _entry(line: bytes, before: list[Entry]) -> Entry | None:
-    """Read a line; None if it is no entry, or not the one after those before it."""
+def _parsed(line: bytes) -> Entry | None:
+    """Read a line; None if it is no entry."""
     try:
         found = json.loads(line)
-        entry = Entry(**found["entry"], signature=found.get("signature", ""))
+        leaves = tuple(Leaf(**leaf) for leaf in found.get("leaves", ()))
+        entry = Entry(**found["entry"], signature=found.get("signature", ""), leaves=leaves)
         # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
-        same = entry.line() == line and isinstance(entry.data, dict)
+        same = entry.line() == line and isinstance(entry.data, dict) and type(entry.number) is int
+        return entry if same and entry.binds_its_leaves() else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return entry if same and (entry.number, entry.previous) == _next(before) else None
 
 
-def _last(cut: bytes, before: list[Entry]) -> Entry | None:
-    """Return the entry of a last line that lacks no more than its end."""
-    return _entry(cut + b"\n", before) if cut else None
-
-
-def _next(entries: list[Entry]) -> tuple[int, str]:
-    return (len(entries) + 1, entries[-1].digest) if entries else (1, FIRST)
+def _bound(leaves: Sequence[Leaf]) -> dict[str, Any]:
+    """The data of a batch; raises for no steps at all, which are none."""
+    if not leaves:
+        raise ValueError("a batch has steps")
+    records = [leaf.record().encode() for leaf in leaves]
+    return {"count": len(leaves), "root": merkle_root(records)}
 
 
 def _starts_an_entry(cut: bytes) -> bool:
