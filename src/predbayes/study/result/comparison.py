@@ -50,8 +50,8 @@ from torch import Tensor
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.selection import MIN_LABELS
+from predbayes.study.result.copies import hellinger
 from predbayes.study.result.schema import Finding
-from predbayes.study.result.screening import hellinger
 
 ALPHA = 0.01  # false alarms, for all sites together
 LEAST_EFFECT = 0.4  # standard deviations: with many rows a smaller one is still no lie

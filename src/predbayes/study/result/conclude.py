@@ -22,7 +22,7 @@ import platform
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -149,6 +149,11 @@ class _Site:
     compared: Contribution  # on the rows of `Run.compared_rows`
     covered: float | None  # share of its rows that lie where reference rows do, by its gate
 
+    def __post_init__(self) -> None:
+        """Keep nothing but these rows: a slice would keep all that its site sent in memory."""
+        for name in ("labelled", "scored", "compared"):
+            object.__setattr__(self, name, compact(getattr(self, name)))
+
 
 def conclude(
     kit: Kit,
@@ -226,6 +231,16 @@ def _extreme_rows(predictive: Predictive, gate: Tensor | None) -> Tensor:
 
 def _all_finite(values: Iterable[Tensor]) -> bool:
     return bool(torch.cat([value.flatten().double() for value in values]).isfinite().all())
+
+
+def compact(kept: Any) -> Any:
+    """Return a predictive or a contribution whose tensors have memory of their own."""
+    if isinstance(kept, Tensor):
+        whole = kept.untyped_storage().nbytes() == kept.numel() * kept.element_size()
+        return kept if whole else kept.clone(memory_format=torch.contiguous_format)
+    if not is_dataclass(kept) or isinstance(kept, type):
+        return kept
+    return replace(kept, **{f.name: compact(getattr(kept, f.name)) for f in fields(kept)})
 
 
 @contextmanager
@@ -521,6 +536,7 @@ class _Sums:
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
             suspects=self.compared.findings,
+            total=self.total[rows] if len(rows) else None,
         )
         return Screened.of(found, self.compared, self.leave_out, run.limits)
 
