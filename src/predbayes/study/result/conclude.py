@@ -105,6 +105,12 @@ from predbayes.summand import fold
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
 """A quarter of the steps, from a student that is nearly there."""
 
+MOST_SCORED_WHOLE = 200
+"""Sites of which each has measures of all rows at once, as the AUROC; of more means over rows."""
+
+MOST_EVEN = 100
+"""Sites up to which the curve of beta has even steps."""
+
 _NUM_PARTS = 5
 _NUM_CURVE = 21
 
@@ -584,7 +590,12 @@ class _Report:
         accepted, info = site.accepted, site.info
         screened = self.screened.sites.get(accepted.site)
         with naming(accepted.site):
-            alone = self._score(site.scored)
+            alone = score(
+                self.run.plan,
+                site.scored,
+                self.run.scored_targets,
+                whole=len(self.sites) <= MOST_SCORED_WHOLE,
+            )
         return SiteResult(
             site=accepted.site,
             digest=accepted.digest,
@@ -646,12 +657,19 @@ class _Report:
             return ()
         labelled = self.total[reference.labelled]
         points = []
-        for beta in np.linspace(0, 1, _NUM_CURVE).tolist():
+        for beta in _betas(self.total.num_clients):
             try:
                 points.append((beta, nll(labelled.pool(beta), reference.targets)))
             except PoolError:
                 break  # improper from here on
         return tuple(points)
+
+
+def _betas(num_sites: int) -> list[float]:
+    """From 0 to 1; of many sites the best is about 6 / n: steps are even in the logarithm."""
+    if num_sites <= MOST_EVEN:
+        return list(map(float, np.linspace(0, 1, _NUM_CURVE)))
+    return [0.0, *np.geomspace(0.1 / num_sites, 1, 2 * _NUM_CURVE).tolist()]
 
 
 def versions() -> dict[str, str]:
