@@ -126,8 +126,9 @@ def distributions(columns: Mapping[str, Sequence[float]]) -> str:
                 linewidth=0.4,
             )
             off = sum(not low <= value <= high for value in values)
-            words = f"{axis}; at the edges {off:,} that lie farther out" if off else axis
+            words = f"{axis}\n({off:,} farther out, at the edges)" if off else axis
             part.set(xlabel=words, ylabel="sites")
+            part.locator_params(axis="x", nbins=5)
             _plain(part, "y")
         return _svg(figure, "spread", "How figures of single sites are distributed over all sites")
 
