@@ -21,6 +21,7 @@ NAMES = (
     "hospitals",
     "images",
     "intake",
+    "manysites",
     "membership",
     "mixed",
     "nothing",

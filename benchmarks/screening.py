@@ -41,7 +41,8 @@ from predbayes.pools.prior import prior_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.selection import candidates, select
 from predbayes.seeding import generator
-from predbayes.study.result.screening import Screening, pool_losses, screen, sum_of
+from predbayes.study.result.influence import PoolLosses
+from predbayes.study.result.screening import Screening, screen
 
 SEEDS = range(3)
 NUM_LABELS = (200, 1000)
@@ -164,7 +165,7 @@ def _remembered(study: Study) -> Any:
     """The losses of pools, each computed once: poisons share the pools without them."""
     targets = study.targets[: study.num_labels]
     own = study.own[: study.num_labels]
-    fresh = pool_losses(targets, seed=study.seed, own=own, prior=study.prior, floor=FLOOR)
+    fresh = PoolLosses(targets, seed=study.seed, own=own, prior=study.prior, floor=FLOOR)
     known: dict[tuple[Any, ...], Tensor] = {}
 
     def losses(sites: Sequence[Contribution]) -> Tensor:
@@ -183,7 +184,8 @@ def _kept(sites: Sequence[Contribution], found: Mapping[str, Screening]) -> list
 def pool_nll(study: Study, sites: Sequence[Contribution]) -> float:
     """Of the pool chosen on the labelled rows, on the test rows."""
     num, targets = study.num_labels, study.targets
-    total = sum_of(sites, targets[:num], own=study.own, prior=study.prior, floor=FLOOR)
+    losses = PoolLosses(targets[:num], seed=0, own=study.own, prior=study.prior, floor=FLOOR)
+    total = losses.tuned(sites).total
     labelled = total[:num]
     rng = generator(study.seed, "pool")
     choice = select(labelled, targets[:num], candidates(labelled), rng=rng)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import scipy  # whose parts load when they are used
 import torch
@@ -284,6 +284,7 @@ def auroc_ends(area: float, num_events: int, num_others: int) -> tuple[float, fl
     return low, high
 
 
+@cache  # of thousands of sites, all with as many rows
 def t_quantile(num_rows: int) -> float:
     """Return the 97.5 % quantile of Student's distribution for the mean of so many rows."""
     return float(scipy.stats.t.ppf(0.975, num_rows - 1)) if num_rows > 1 else 0.0

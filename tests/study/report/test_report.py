@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import os
 import re
 import subprocess
@@ -16,6 +18,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.clinical import risk_words, useful_range
+from predbayes.study.report.outstanding import MOST_LISTED, outstanding, site_files
 from predbayes.study.report.report import (
     MOST_SITES,
     column_groups,
@@ -651,3 +654,53 @@ def test_a_missing_package_is_named_with_its_extra(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match=rf"{package}.*predbayes\[study\]"):
         render_report(*classification(), public=True)
+
+
+class TestManySites:
+    """Above `MOST_LISTED` a report has the outstanding sites, and a file has them all."""
+
+    @staticmethod
+    def result(num):
+        names = tuple(f"University Hospital {k:04d} of an Association"[:64] for k in range(num))
+        plan = classification_plan()
+        found = classification_result(plan, names)
+        finding = Finding(kind="contradicts", text=HARMFUL)
+        sites = [
+            site if k % 20 else site.model_copy(update={"findings": (finding,), "left_out": True})
+            for k, site in enumerate(found.sites)
+        ]
+        return plan, found.model_copy(update={"sites": tuple(sites)})
+
+    def test_the_page_has_a_bound_and_names_who_stands_out(self):
+        sizes = {}
+        for num in (200, 1000):
+            plan, result = self.result(num)
+            html = render_report(plan, result, public=False)
+            sizes[num] = len(html.encode())
+            words = " ".join(Page(html).words)
+            assert "University Hospital 0020" in words
+            assert f"found against {num // 20} sites" in words
+            assert "sites.csv" in words
+        assert max(sizes.values()) < 1_000_000
+        assert sizes[1000] < 1.1 * sizes[200]
+
+    def test_the_file_has_a_line_for_each_and_no_formula(self):
+        _, result = self.result(MOST_LISTED + 1)
+        first = result.sites[0].model_copy(update={"site": "=1+1"})
+        result = result.model_copy(update={"sites": (first, *result.sites[1:])})
+        (text,) = site_files(result).values()
+        lines = list(csv.DictReader(io.StringIO(text)))
+        assert [line["site"] for line in lines[1:]] == [site.site for site in result.sites[1:]]
+        assert lines[0]["site"] == "'=1+1"
+        assert float(lines[3]["nll"]) == pytest.approx(
+            result.sites[3].alone.metrics["nll"].value, rel=1e-5
+        )
+
+    def test_few_sites_are_all_in_the_page(self):
+        _, result = self.result(MOST_LISTED)
+        assert outstanding(result) is result
+        assert site_files(result) == {}
+
+    def test_the_public_page_names_nobody(self):
+        plan, result = self.result(300)
+        assert "University Hospital" not in render_report(plan, result, public=True)

@@ -16,17 +16,10 @@ from predbayes.predictive.metrics import nll
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN, PoolSpec, candidates, select
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result import screening
-from predbayes.study.result.screening import (
-    agreement,
-    copies_among,
-    hellinger,
-    pool_losses,
-    screen,
-    screen_sites,
-    spread,
-    sum_of,
-)
+from predbayes.study.result import copies, screening
+from predbayes.study.result.copies import copies_among, hellinger, spread
+from predbayes.study.result.influence import PoolLosses
+from predbayes.study.result.screening import agreement, screen, screen_sites
 from tests.oracles import assert_variance
 
 NUM_ROWS, NUM_CLASSES, NUM_SITES = 200, 4, 5
@@ -105,7 +98,7 @@ POISONS = {
 
 
 def screened(family, sites, targets, **options):
-    losses = pool_losses(targets, seed=0, prior=PRIOR[family], specs=QUICK)
+    losses = PoolLosses(targets, seed=0, prior=PRIOR[family], specs=QUICK)
     return screen(sites, targets, losses=losses, **options)
 
 
@@ -226,8 +219,8 @@ class TestDistance:
     def test_constant_predictions_have_no_spread(self, family):
         predictive = study(family, 0)[0][0].predictive
         assert spread(always_the_same(predictive)) == pytest.approx(0, abs=1e-15)
-        assert spread(predictive) > 1000 * screening.CONSTANT
-        assert spread(predictive[:0]) > screening.CONSTANT
+        assert spread(predictive) > 1000 * copies.CONSTANT
+        assert spread(predictive[:0]) > copies.CONSTANT
 
 
 class TestCopies:
@@ -260,7 +253,7 @@ class TestCopies:
         sites = [
             honest(Categorical, signal, rng, site=f"site {k}", error=1.0) for k in range(NUM_SITES)
         ]
-        distances = screening._distances([site.predictive for site in sites])
+        distances = copies._distances([site.predictive for site in sites])
         assert float(distances.max()) < 1e-6
         assert copies_among(sites) == {}
 
@@ -531,7 +524,7 @@ class TestInfluence:
     def test_it_is_of_the_pool_without_those_left_out(self):
         sites, targets = study(Categorical, 0)
         sites[2] = replaced(sites[2], wrong_and_sure(sites[2].predictive))
-        losses = pool_losses(targets, seed=0, specs=QUICK)
+        losses = PoolLosses(targets, seed=0, specs=QUICK)
         found = judged_by(losses, sites, targets)
         kept = [site for site in sites if site.site != "site 2"]
         for site in kept:
@@ -547,8 +540,8 @@ class TestPool:
     def test_losses_are_those_of_the_selection(self, family, rng):
         sites, targets = study(family, 0)
         own = honest(family, truth(family, rng)[1], rng).predictive
-        losses = pool_losses(targets, seed=3, own=own, prior=PRIOR[family])(sites)
-        total = sum_of(sites, targets, own=own, prior=PRIOR[family])
+        losses = PoolLosses(targets, seed=3, own=own, prior=PRIOR[family])(sites)
+        total = PoolLosses(targets, seed=3, own=own, prior=PRIOR[family]).tuned(sites).total
         assert {OWN} <= set(total.components)
         assert (MARGINAL in total.components) is (family is Gaussian)
         assert total.num_clients == NUM_SITES + 1
@@ -557,15 +550,15 @@ class TestPool:
 
     def test_folds_are_the_same_each_time(self):
         sites, targets = study(Categorical, 0)
-        losses = pool_losses(targets, seed=0, specs=QUICK)
+        losses = PoolLosses(targets, seed=0, specs=QUICK)
         assert losses(sites).tolist() == losses(sites).tolist()
-        assert losses(sites).tolist() != pool_losses(targets, seed=1, specs=QUICK)(sites).tolist()
+        assert losses(sites).tolist() != PoolLosses(targets, seed=1, specs=QUICK)(sites).tolist()
 
     def test_candidates_that_the_sum_cannot_carry_are_left_out(self):
         sites, targets = study(Categorical, 0)
         own = PoolSpec("own model, tempered", base=OWN, free=(OWN,))
         with_own, without = (
-            pool_losses(targets, seed=0, specs=specs)(sites) for specs in ((*QUICK, own), QUICK)
+            PoolLosses(targets, seed=0, specs=specs)(sites) for specs in ((*QUICK, own), QUICK)
         )
         assert with_own.tolist() == without.tolist()
 

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -32,6 +32,7 @@ P = ParamSpec("P")
 _NEED = "study"
 _INK, _QUIET, _GRID, _BAND, _LINE = "#1A1A1A", "#767676", "#DEDEDE", "#D6D6D6", "#0B4F7D"
 _SIZE = 8.5  # points
+_EVEN = 0.02  # a curve that begins with a smaller step is drawn on a logarithmic axis
 _MOST_KEPT = 16  # drawings of one kind
 _LONGEST = 30  # letters of a label
 _FENCE = 6.0  # spreads from the median beyond which a point lies far off
@@ -110,6 +111,37 @@ def whiskers(
 
 
 @_once
+def distributions(columns: Mapping[str, Sequence[float]]) -> str:
+    """Draw how many sites have how much of each; what lies far off is counted at the edge."""
+    known = {axis: values for axis, values in columns.items() if values}
+    with _drawing(4.6, 1.5 * len(known), [1.0] * len(known)) as (figure, axes):
+        for part, (axis, values) in zip(axes, known.items(), strict=True):
+            low, high = _middle(values)
+            part.hist(
+                np.clip(values, low, high),
+                40,
+                range=(low, high),
+                color="#C9D8E3",
+                edgecolor=_INK,
+                linewidth=0.4,
+            )
+            off = sum(not low <= value <= high for value in values)
+            words = f"{axis}\n({off:,} farther out, at the edges)" if off else axis
+            part.set(xlabel=words, ylabel="sites")
+            part.locator_params(axis="x", nbins=5)
+            _plain(part, "y")
+        return _svg(figure, "spread", "How figures of single sites are distributed over all sites")
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float]:
+    """Where nearly all values lie."""
+    first, median, third = np.quantile(values, (0.25, 0.5, 0.75))
+    reach = _FENCE * max(third - median, median - first)
+    low, high = max(min(values), median - reach), min(max(values), median + reach)
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+@_once
 def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
     """Draw NLL against beta, from the mixture to the product, its lowest point marked."""
     with _drawing(4.6, 2.5) as (figure, (axes,)):
@@ -117,23 +149,43 @@ def pool_curve(curve: Sequence[tuple[float, float]]) -> str:
         betas, nlls = zip(*finite, strict=True)
         axes.plot(betas, nlls, color=_LINE, linewidth=1.6)
         best = min(finite, key=lambda point: point[1])
+        least = min((beta for beta in betas if beta > 0), default=1.0)
+        place = best[0]
+        if least < _EVEN and place > 0:
+            place = 1 - math.log(place) / math.log(least)
         axes.plot(*best, marker="o", markersize=6, color=_LINE, clip_on=False, zorder=3)
         axes.annotate(
-            f"lowest at beta = {best[0]:.2f}",
+            f"lowest at beta = {_beta(best[0])}",
             best,
             xytext=(0, -15),
             textcoords="offset points",
-            ha="left" if best[0] < 0.3 else "right" if best[0] > 0.7 else "center",
+            ha=_beside(place),
         )
         if min(nlls) > 0 and max(nlls) / min(nlls) > _WIDE:
             _logarithmic(axes)
-        axes.set(xlim=(0, 1), xlabel="beta", ylabel="NLL (nats per row)")
-        named = ("0\nmixture", "0.25", "0.5", "0.75", "1\nproduct")
-        axes.set_xticks((0, 0.25, 0.5, 0.75, 1), named)
+        axes.set(xlabel="beta", ylabel="NLL (nats per row)")
+        if least < _EVEN:
+            axes.set_xscale("symlog", linthresh=least, linscale=0.3)
+            places = [10.0**power for power in range(math.ceil(math.log10(least)), 0)]
+            axes.set_xticks((0, *places, 1), ("0\nmixture", *map(_beta, places), "1\nproduct"))
+            axes.minorticks_off()
+        else:
+            named = ("0\nmixture", "0.25", "0.5", "0.75", "1\nproduct")
+            axes.set_xticks((0, 0.25, 0.5, 0.75, 1), named)
+        axes.set_xlim(0, 1)
         axes.margins(y=0.22)
         _plain(axes, "both")
-        description = f"NLL of the pool against beta; lowest at beta {best[0]:.2f}"
+        description = f"NLL of the pool against beta; lowest at beta {_beta(best[0])}"
         return _svg(figure, "curve", description)
+
+
+def _beta(value: float) -> str:
+    return f"{value:.2f}" if value == 0 or value >= 0.095 else f"{value:.2g}"
+
+
+def _beside(place: float) -> str:
+    """On which side of a point at this part of the axis words have room."""
+    return "left" if place < 0.3 else "right" if place > 0.7 else "center"
 
 
 @_once

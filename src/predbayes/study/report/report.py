@@ -5,7 +5,7 @@ its figures included; it has no script, and a policy that forbids the browser an
 have the words, `report.figures` has the pictures, and this module the numbers: which, in which
 order, with how many digits.
 
-    report.html          for members: every site by name
+    report.html          for members: every site by name, or of many the outstanding ones
     report-public.html   without site names and without figures of single sites
     card.html            about the model: what it is for, what goes in and out, how good it is
 
@@ -15,7 +15,7 @@ What the public may not see is taken out of the data before a template gets them
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from predbayes.study.report.clinical import (
     threshold_measures,
 )
 from predbayes.study.report.figures import Role, Whisker
+from predbayes.study.report.outstanding import SITES_FILE, is_listed, outstanding
 from predbayes.study.report.pages import render_page
 from predbayes.study.report.promises import promised
 from predbayes.study.report.tableone import MOST_LINES, table_blocks
@@ -58,6 +59,7 @@ from predbayes.study.wording import counted, decimals, plain
 
 MOST_SITES = 20  # in one figure
 _MOST_CLASSES = 12  # side by side in a table
+_MOST_LINES = 5  # of one kind, that a reader must see first, where sites are many
 _MOST_NAMES = 8  # in one cell
 _SHOWN_NAMES = 3  # at the begin of a longer list
 _AT_SITES = ("auroc", "slope", "observed_expected")
@@ -116,24 +118,30 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
     """Render the report of a result as an HTML page; in public without what single sites have."""
     require_same_plan(plan, result)
     tally = tally_of(result, public=public)
-    shown = without_sites(result) if public else result
+    shown = without_sites(result) if public else outstanding(result)
+    numbers = {site.site: number for number, site in enumerate(result.sites, 1)}
     drawn = _drawn_sites(shown.sites)
-    contenders = compared(shown)
+    contenders = compared(shown, numbers)
     return _render(
         "report.html.j2",
         plan,
         shown,
         public=public,
         tally=tally,
-        numbers={site.site: number for number, site in enumerate(shown.sites, 1)},
+        numbers=numbers,
+        num_all=len(result.sites),
+        is_listed=is_listed(result),
+        num_found=sum(bool(site.findings) for site in result.sites),
+        sites_file=SITES_FILE,
         contenders=contenders,
         paid=paid_words(result.paid),
-        figures=_figures(shown, contenders, drawn, plan.target.unit),
+        figures=_figures(shown, contenders, drawn, plan.target.unit, numbers)
+        | ({} if public or is_listed(result) else {"spread": _spread(result)}),
         num_drawn=len(drawn),
         num_most=MOST_SITES,
         class_table=plan.num_outputs <= _MOST_CLASSES,
         num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
-        sites_table=_sites_table(shown),
+        sites_table=_sites_table(shown, numbers),
         table_one=shown.table_one,
         fewest_sites=FEWEST_TO_POOL,
         most_lines=MOST_LINES,
@@ -220,11 +228,21 @@ def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
         if limited:
             lines.append(f"Limited in weight: {counted(len(limited), 'site')}.")
     else:
-        lines += [_found_line(site) for site in found]
-        lines += [_limited_line(site) for site in limited]
+        lines += _by_name(result, found, _found_line, "Screening found against")
+        lines += _by_name(result, limited, _limited_line, "Limited in weight:")
     if plan.rules.max_weight is None:
         lines.append("The plan puts no limit on what a site weighs: it counts for its stated rows.")
     return lines
+
+
+def _by_name(
+    result: Result, sites: Sequence[SiteResult], line: Callable[[SiteResult], str], what: str
+) -> list[str]:
+    """A line for each site, or where they are many one for all."""
+    if is_listed(result) or len(sites) <= _MOST_LINES:
+        return [line(site) for site in sites]
+    num_out = sum(site.left_out for site in sites)
+    return [f"{what} {counted(len(sites), 'site')}, {num_out:,} of which are left out; see below."]
 
 
 def _found_line(site: SiteResult) -> str:
@@ -248,7 +266,7 @@ def tally_of(result: Result, *, public: bool) -> Tally:
     return Tally(len(counted), len(result.sites) - len(counted), num_rows)
 
 
-def compared(result: Result) -> list[Contender]:
+def compared(result: Result, numbers: Mapping[str, int] | None = None) -> list[Contender]:
     """List the student, what it was made from, and what there would be without the study."""
     scored: list[tuple[str, Role, Scores | None]] = [
         ("The model", "student", result.student.scores),
@@ -256,25 +274,27 @@ def compared(result: Result) -> list[Contender]:
         ("Plain average of the sites", "mixture", result.mixture),
         ("Coordinator’s labels alone", "server", result.server_only),
     ]
-    labels = _labels(result)
+    labels = _labels(result, numbers)
     scored += [(labels[site.site], _role(site), site.alone) for site in result.sites]
     return [Contender(label, role, s) for label, role, s in scored if s is not None]
 
 
-def _labels(result: Result) -> dict[str, str]:
+def _labels(result: Result, numbers: Mapping[str, int] | None) -> dict[str, str]:
     """A site's number and name, as tables and figures have them."""
-    return {site.site: f"{number} {site.site}" for number, site in enumerate(result.sites, 1)}
+    if numbers is None:
+        numbers = {site.site: number for number, site in enumerate(result.sites, 1)}
+    return {site.site: f"{numbers[site.site]} {site.site}" for site in result.sites}
 
 
 def _role(site: SiteResult) -> Role:
     return "left out" if site.left_out else "site"
 
 
-def _sites_table(result: Result) -> ScoreTable | None:
+def _sites_table(result: Result, numbers: Mapping[str, int]) -> ScoreTable | None:
     """What sites found with the model on rows of their own, all of them first."""
     if result.at_sites is None:
         return None
-    labels = _labels(result)
+    labels = _labels(result, numbers)
     found = result.at_sites
     alone = [
         Contender(labels.get(site.site, site.site), "site", _with_risk(site.scores, site.risks))
@@ -335,14 +355,18 @@ def _described(column: Column) -> tuple[str, str, str, str]:
 
 
 def _figures(
-    result: Result, contenders: Sequence[Contender], drawn: Sequence[SiteResult], unit: str
+    result: Result,
+    contenders: Sequence[Contender],
+    drawn: Sequence[SiteResult],
+    unit: str,
+    numbers: Mapping[str, int],
 ) -> dict[str, str]:
     """The figures that there are data for, by name."""
     drawings: dict[str, str] = {}
     if contenders:
         drawings["comparison"] = _comparison(contenders)
     if drawn:
-        drawings["influence"] = _influence(result, drawn)
+        drawings["influence"] = _influence(result, drawn, numbers)
     if any(math.isfinite(nll) for _, nll in result.pool.curve):
         drawings["curve"] = figures.pool_curve(result.pool.curve)
     event = event_of(result)
@@ -388,8 +412,8 @@ def _importance(result: Result) -> str:
     return figures.whiskers("importance", entries, axis, description)
 
 
-def _influence(result: Result, drawn: Sequence[SiteResult]) -> str:
-    labels = _labels(result)
+def _influence(result: Result, drawn: Sequence[SiteResult], numbers: Mapping[str, int]) -> str:
+    labels = _labels(result, numbers)
     entries = [
         Whisker(labels[site.site], site.influence, _role(site))
         for site in drawn
@@ -398,6 +422,20 @@ def _influence(result: Result, drawn: Sequence[SiteResult]) -> str:
     description = "NLL without each site minus NLL with it; the table has the numbers"
     axis = "NLL without the site minus NLL with it"
     return figures.whiskers("influence", entries, axis, description, zero=True)
+
+
+def _spread(result: Result) -> str:
+    """Distributions over all sites: influence, NLL alone and rows."""
+    influences = [site.influence.value for site in result.sites if site.influence is not None]
+    alone = [site.alone.metrics["nll"].value for site in result.sites if site.alone is not None]
+    rows = [float(site.num_rows) for site in result.sites]
+    return figures.distributions(
+        {
+            "NLL without the site minus NLL with it": influences,
+            "NLL of the site’s own model, alone (nats per row)": alone,
+            "rows, as stated": rows,
+        }
+    )
 
 
 def _drawn_sites(sites: Sequence[SiteResult]) -> list[SiteResult]:

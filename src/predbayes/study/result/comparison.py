@@ -21,7 +21,9 @@ permuted, so that `ALPHA` is the rate of false alarms for all sites together.
 
 Who lies moves the mean of the others, so that honest sites seem to differ, too. Named is the
 smallest set of sites, a minority, without which the others agree on both kinds of rows. If there is
-none, as of two sites, it cannot be told who lies, and nobody is named.
+none, as of two sites, it cannot be told who lies, and nobody is named. Of more than `ALL_PAIRS`
+sites this is done in rounds: named are all that differ at least half as much as who differs most,
+until the others agree, or nobody if that takes half of the sites or `_MOST_ROUNDS` rounds.
 
 Without labels sites can still be held against each other where both have rows, by their gates r. Of
 two sites j and k, with a what a site says (log-probabilities less their mean over classes, or the
@@ -50,14 +52,15 @@ from torch import Tensor
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.selection import MIN_LABELS
+from predbayes.study.result.copies import ALL_PAIRS, hellinger
 from predbayes.study.result.schema import Finding
-from predbayes.study.result.screening import hellinger
 
 ALPHA = 0.01  # false alarms, for all sites together
 LEAST_EFFECT = 0.4  # standard deviations: with many rows a smaller one is still no lie
 LEAST_OVERLAP = 0.2  # of the variance of roles, that inputs do not tell
 MOST_NAMED = 3  # sites at once
 _MOST_SUSPECTS = 8
+_MOST_ROUNDS = 5
 _ROWS_PER_FEATURE = 3  # at least, of either kind
 _NUM_DRAWS = 999
 _CHUNK = 100  # draws at a time
@@ -139,6 +142,11 @@ class _Scores:
         """The sites with the largest scores, the largest first."""
         by_site = self.scores.reshape(len(self.names), -1).amax(1)
         return [self.names[k] for k in by_site.argsort(descending=True)[:_MOST_SUSPECTS]]
+
+    def above(self, limit: float) -> set[str]:
+        """The sites with a score above a limit."""
+        by_site = self.scores.reshape(len(self.names), -1).amax(1)
+        return {self.names[k] for k in (by_site > limit).nonzero()[:, 0].tolist()}
 
     def limit(self, alpha: float, rng: torch.Generator) -> float:
         """What the largest exceeds at this rate if roles mean nothing."""
@@ -269,7 +277,10 @@ def compare(
     limit, effect = found.limit(alpha, rng), found.effect
     if found.largest <= limit or effect < LEAST_EFFECT:
         return Verdict()
-    named = _minority(sites, rows, found.suspects(), limit)
+    if len(sites) > ALL_PAIRS:
+        named = _all_that_differ(sites, rows, found, limit)
+    else:
+        named = _minority(sites, rows, found.suspects(), limit)
     return Verdict(named, not named, effect)
 
 
@@ -299,9 +310,11 @@ def isolated(sites: Sites, gates: Gates) -> dict[str, tuple[float, float]]:
     spreads = torch.stack([_spread(said[name], ratios[name]) for name in sites])
     least = _LEAST_SPREAD * float(spreads.median())
     varied = [n for n, spread in zip(sites, spreads.tolist(), strict=True) if spread > least]
+    # Of many sites some stand for all, evenly spread over the names.
+    some = varied[:: max(1, math.ceil(len(varied) / ALL_PAIRS))]
     best: dict[str, float] = {}
     for one in varied:
-        found = [_agreed(said, ratios, one, other) for other in varied if other != one]
+        found = [_agreed(said, ratios, one, other) for other in some if other != one]
         known = [value for value in found if value is not None]
         if len(known) >= _LEAST_OTHERS:
             best[one] = max(known)
@@ -378,6 +391,20 @@ def _minority(sites: Sites, rows: _Roles, suspects: Sequence[str], limit: float)
         best = min(combinations(suspects, num), key=left)
         if left(best) <= limit:
             return tuple(sorted(best))
+    return ()
+
+
+def _all_that_differ(sites: Sites, rows: _Roles, found: _Scores, limit: float) -> tuple[str, ...]:
+    """Of many sites those without which the others agree; empty if they are no minority."""
+    named: set[str] = set()
+    for _ in range(_MOST_ROUNDS):
+        # Who lies moves the mean of the others, so honest sites differ, too, but less.
+        named |= found.above(max(limit, found.largest / 2))
+        if 2 * len(named) >= len(sites):
+            return ()
+        found = _Scores.of({n: p for n, p in sites.items() if n not in named}, rows)
+        if found.largest <= limit or found.effect < LEAST_EFFECT:
+            return tuple(sorted(named))
     return ()
 
 

@@ -22,7 +22,7 @@ import platform
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -105,6 +105,12 @@ from predbayes.summand import fold
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
 """A quarter of the steps, from a student that is nearly there."""
 
+MOST_SCORED_WHOLE = 200
+"""Sites of which each has measures of all rows at once, as the AUROC; of more means over rows."""
+
+MOST_EVEN = 100
+"""Sites up to which the curve of beta has even steps."""
+
 _NUM_PARTS = 5
 _NUM_CURVE = 21
 
@@ -148,6 +154,11 @@ class _Site:
     scored: Predictive
     compared: Contribution  # on the rows of `Run.compared_rows`
     covered: float | None  # share of its rows that lie where reference rows do, by its gate
+
+    def __post_init__(self) -> None:
+        """Keep nothing but these rows: a slice would keep all that its site sent in memory."""
+        for name in ("labelled", "scored", "compared"):
+            object.__setattr__(self, name, compact(getattr(self, name)))
 
 
 def conclude(
@@ -226,6 +237,16 @@ def _extreme_rows(predictive: Predictive, gate: Tensor | None) -> Tensor:
 
 def _all_finite(values: Iterable[Tensor]) -> bool:
     return bool(torch.cat([value.flatten().double() for value in values]).isfinite().all())
+
+
+def compact(kept: Any) -> Any:
+    """Return a predictive or a contribution whose tensors have memory of their own."""
+    if isinstance(kept, Tensor):
+        whole = kept.untyped_storage().nbytes() == kept.numel() * kept.element_size()
+        return kept if whole else kept.clone(memory_format=torch.contiguous_format)
+    if not is_dataclass(kept) or isinstance(kept, type):
+        return kept
+    return replace(kept, **{f.name: compact(getattr(kept, f.name)) for f in fields(kept)})
 
 
 @contextmanager
@@ -521,6 +542,7 @@ class _Sums:
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
             suspects=self.compared.findings,
+            total=self.total[rows] if len(rows) else None,
         )
         return Screened.of(found, self.compared, self.leave_out, run.limits)
 
@@ -568,7 +590,12 @@ class _Report:
         accepted, info = site.accepted, site.info
         screened = self.screened.sites.get(accepted.site)
         with naming(accepted.site):
-            alone = self._score(site.scored)
+            alone = score(
+                self.run.plan,
+                site.scored,
+                self.run.scored_targets,
+                whole=len(self.sites) <= MOST_SCORED_WHOLE,
+            )
         return SiteResult(
             site=accepted.site,
             digest=accepted.digest,
@@ -630,12 +657,19 @@ class _Report:
             return ()
         labelled = self.total[reference.labelled]
         points = []
-        for beta in np.linspace(0, 1, _NUM_CURVE).tolist():
+        for beta in _betas(self.total.num_clients):
             try:
                 points.append((beta, nll(labelled.pool(beta), reference.targets)))
             except PoolError:
                 break  # improper from here on
         return tuple(points)
+
+
+def _betas(num_sites: int) -> list[float]:
+    """From 0 to 1; of many sites the best is about 6 / n: steps are even in the logarithm."""
+    if num_sites <= MOST_EVEN:
+        return list(map(float, np.linspace(0, 1, _NUM_CURVE)))
+    return [0.0, *np.geomspace(0.1 / num_sites, 1, 2 * _NUM_CURVE).tolist()]
 
 
 def versions() -> dict[str, str]:

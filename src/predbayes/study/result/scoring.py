@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import scipy  # whose parts load when they are used
 import torch
@@ -102,16 +103,22 @@ def worst_targets(predictive: Predictive) -> Tensor:
     return torch.where(predictive.mean > 0, -MAX_STANDARD, MAX_STANDARD)
 
 
-def score(plan: Plan, predictive: Predictive, targets: Tensor) -> Scores | None:
-    """Return the measures of the plan's task; None where there is no row to score."""
+def score(
+    plan: Plan, predictive: Predictive, targets: Tensor, *, whole: bool = True
+) -> Scores | None:
+    """Return the measures of the plan's task; None where there is no row to score.
+
+    Without the ``whole`` only means over rows: an AUROC takes nine tenths of the time.
+    """
     if not len(targets):
         return None
     estimates = {}
     for name, rows in row_values(plan, predictive, targets).items():
         measure = MEASURES[name]
         estimates[name] = _share(rows) if measure.is_share else _estimate(rows, measure)
-    whole = measures.whole_values(predictive, targets, target_unit(plan), compared=True)
-    estimates |= {name: estimate_of(figure) for name, figure in whole.items()}
+    if whole:
+        found = measures.whole_values(predictive, targets, target_unit(plan), compared=True)
+        estimates |= {name: estimate_of(figure) for name, figure in found.items()}
     return Scores(num_rows=len(targets), metrics=estimates)
 
 
@@ -272,6 +279,7 @@ def mean_estimate(rows: Tensor) -> Estimate:
     return _estimate(rows, _DIFFERENCE)
 
 
+@cache  # of thousands of sites, all with as many rows
 def wilson(num_hits: int, num_rows: int) -> Estimate:
     """Return a share of rows with Wilson's interval."""
     interval = scipy.stats.binomtest(num_hits, num_rows).proportion_ci(method="wilson")

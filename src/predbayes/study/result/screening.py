@@ -21,8 +21,7 @@ its own base rates: a site that has seen two classes of ten, and scores terribly
 large Z. The agreement Z / sqrt(N (C - 1)) is a correlation, from -1 to 1. For a regression it is
 that of means and targets, where a row counts the less the less certain the site is there.
 
-*Nearly those of another site* is by Hellinger distance, against what is usual between these two and
-other sites. Models of many rows are near each other by right: distances fall with 1 / rows.
+*Nearly those of another site* is told in `predbayes.study.result.copies`.
 
 *Harmful* is paired, row by row, with a threshold for as many sites as there are. Sites that were
 found out by the other tests have to prove their worth:
@@ -35,11 +34,20 @@ Of two copies, screening drops the one that the pool does better without; nobody
 copied whom. Sites are left out one after the other, the worst first. After each, all others are
 tested again, because one poisoned site may hide another. Two sites always stay. With too few
 labels to judge by, only copies are left out.
+
+Of more than `ALL_PAIRS` sites the same is done in time and memory that are linear in sites. What
+becomes of the pool without a site is found by subtracting it, at the weights of the pool
+(`predbayes.study.result.influence`). Sites that tests found out are set aside together, unless they
+are more than half: so they cannot vouch for each other. Of copies one stays, and of those that are
+uninformative, and nothing worse, who helps the pool of the rest. Who does harm is left out in at
+most `MOST_ROUNDS` rounds, in each the worse half of those that have to go. At the end the doubtful,
+at most `MOST_CLOSELY`, are looked at closely: their pool is selected and tuned anew.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -51,29 +59,15 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.pools.pool import Contribution
-from predbayes.predictive.families import (
-    LOG_PROB_FLOOR,
-    Categorical,
-    Gaussian,
-    Predictive,
-    Survival,
-    at_risk,
-)
+from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.selection import (
-    MIN_LABELS,
-    TERMS,
-    PoolSpec,
-    candidates,
-    select,
-    with_coordinator,
-)
-from predbayes.seeding import generator
+from predbayes.predictive.selection import MIN_LABELS, PoolSpec
 from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_among, spread, surplus
+from predbayes.study.result.influence import Effect, PoolLosses, Tuned
 from predbayes.study.result.schema import Estimate, Finding
 from predbayes.study.result.scoring import mean_estimate
-from predbayes.summand import fold
 
 Kind = Literal[
     "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
@@ -82,10 +76,10 @@ Losses = Callable[[Sequence["Contribution"]], Tensor]
 """Of a pool of some sites, row by row, each row under weights tuned without it."""
 
 MAX_JUDGED = 50  # sites whose influence is measured, beside those that were found out
-CONSTANT = 1e-5  # squared Hellinger distance of predictions from their mean
-COPY_DISTANCE = 0.01  # squared Hellinger distance, at most, of copies
-COPY_RATIO = 0.1  # of that to what is usual
-SAME = 1e-3  # relative difference of log-probabilities: half precision rounds by as much
+MOST_ROUNDS = 16  # in which sites are left out, where they are many
+MOST_CLOSELY = 5  # sites whose pool is then tuned anew
+_DOUBT = 1.0  # standard errors from having to go
+_SLIGHT = 0.02  # share of sites that may go without the others being looked at again
 CONTRADICTS = -3.0  # Z
 UNINFORMATIVE = 2.5  # Z
 WEAK = 0.25  # of the median Z: beyond chance, and yet next to nothing
@@ -103,6 +97,7 @@ _BETA = PoolSpec("beta", interpolates=True)
 _LEAST_SITES = 2  # that always stay
 _LOG_PROB_BOUND = math.log(0.01)  # one overconfident row must not own the variance
 _MEAN_BOUND = 3.0  # standard deviations of the targets, likewise
+_MOST_NAMES = 8  # of copies in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,30 +137,40 @@ def screen(
     rule: Literal["report", "leave-out"] = "leave-out",
     min_labels: int = MIN_LABELS,
     suspects: Mapping[str, Finding] = MappingProxyType({}),
+    total: PredictiveSum[Any] | None = None,
 ) -> dict[str, Screening]:
     """Judge every site, in the order of their names; a function of the set of contributions.
 
     Args:
         contributions: What the sites sent, on the labelled rows only.
         targets: The labels.
-        losses: The pool's, for some of the sites; see `pool_losses`.
+        losses: The pool's, for some of the sites; for many they are `PoolLosses`.
         rule: As in the plan; to ``"report"`` is to look once, and to leave nobody out.
         min_labels: With fewer nothing is judged by labels.
         suspects: What was found by comparing sites on all rows.
+        total: The sum of the contributions, if it is known: of many sites it is a good part of the
+            time.
     """
     sites = _in_order(contributions)
     by_labels = len(targets) >= min_labels
     agreements = {name: agreement(c.predictive, targets) for name, c in sites.items() if by_labels}
-    copies = copies_among(list(sites.values()))
+    spreads = {name: spread(c.predictive) for name, c in sites.items()}
+    copies = copies_among(list(sites.values()), spreads)
+    usual = tuple(_median(column) for column in zip(*agreements.values(), strict=True))
     found = {
-        name: _cheap_findings(c, copies.get(name, ()), agreements, len(targets))
+        name: _cheap_findings(
+            c, spreads[name], copies.get(name, ()), agreements.get(name), usual, len(targets)
+        )
         for name, c in sites.items()
     }
     for name, finding in suspects.items():
         found[name][finding.kind] = finding
     if not by_labels or len(sites) < 2:
-        gone = _surplus_copies(copies, len(sites) - _LEAST_SITES) if rule == "leave-out" else set()
+        gone = surplus(copies, len(sites) - _LEAST_SITES) if rule == "leave-out" else set()
         return {n: Screening(tuple(found[n].values()), None, n in gone) for n in sites}
+    if len(sites) > ALL_PAIRS and isinstance(losses, PoolLosses):
+        pool = losses.tuned(list(sites.values()), total)
+        return _in_rounds(sites, pool, found, copies, leave_out=rule == "leave-out")
     judged = _judged(found, agreements)
     last = _leave_one_out(sites, judged, losses)
     left_out: dict[str, _LeaveOneOut] = {}
@@ -185,15 +190,17 @@ def screen_sites(
     plan: Plan,
     own: Predictive | None = None,
     suspects: Mapping[str, Finding] = MappingProxyType({}),
+    total: PredictiveSum[Any] | None = None,
 ) -> dict[str, Screening]:
     """Judge every site by the plan's rule, in its pool or, if that has nothing to tune, in `beta`.
 
     An untuned product is too sure of itself, and would be better without anybody.
 
-    Contributions, targets and the coordinator's own model, cross-fitted, are on the labelled rows.
+    Contributions, their sum in the plan's pool, targets and the coordinator's own model,
+    cross-fitted, are on the labelled rows.
     """
     auto = plan.pool.method == "auto"
-    losses = pool_losses(
+    losses = PoolLosses(
         targets,
         seed=plan.seed,
         own=own if auto else None,
@@ -201,58 +208,14 @@ def screen_sites(
         specs=None if auto else (_BETA,),
         floor=plan.pool.floor,
     )
-    rule = plan.rules.screening
-    return screen(contributions, targets, losses=losses, rule=rule, suspects=suspects)
-
-
-def pool_losses(
-    targets: Tensor,
-    *,
-    seed: int,
-    own: Predictive | None = None,
-    prior: Predictive | None = None,
-    specs: Sequence[PoolSpec] | None = None,
-    floor: float = LOG_PROB_FLOOR,
-    num_folds: int = 5,
-    min_labels: int = MIN_LABELS,
-) -> Losses:
-    """The losses of the pool that `predbayes.pools.auto` would choose for some sites.
-
-    Args:
-        targets: The labels.
-        seed: Of the folds, which are the same for whatever sites.
-        own: The coordinator's own model, cross-fitted, on the labelled rows.
-        prior: The prior predictive that the product divides out.
-        specs: What to choose from; all that the sum can carry by default.
-        floor: Least log-probability with which a site enters the pool.
-        num_folds: Parts of the labelled rows in cross-validation.
-        min_labels: With fewer labels the pool is the mixture.
-    """
-
-    def losses(contributions: Sequence[Contribution]) -> Tensor:
-        total = sum_of(contributions, targets, own=own, prior=prior, floor=floor)
-        carried = [r for r in specs or candidates(total) if r.components <= set(total.components)]
-        rng = generator(seed, "screening")
-        return select(
-            total, targets, carried, num_folds=num_folds, min_labels=min_labels, rng=rng
-        ).losses
-
-    return losses
-
-
-def sum_of(
-    contributions: Sequence[Contribution],
-    targets: Tensor,
-    *,
-    own: Predictive | None = None,
-    prior: Predictive | None = None,
-    floor: float = LOG_PROB_FLOOR,
-) -> PredictiveSum[Any]:
-    """Sites in every term of the candidates, with the coordinator's own model as one more site."""
-    total: PredictiveSum[Any] = fold(
-        c.summand(prior=prior, terms=TERMS[type(c.predictive)], floor=floor) for c in contributions
+    return screen(
+        contributions,
+        targets,
+        losses=losses,
+        rule=plan.rules.screening,
+        suspects=suspects,
+        total=total,
     )
-    return with_coordinator(total, own, targets, marginal=prior, floor=floor)
 
 
 def agreement(predictive: Predictive, targets: Tensor) -> tuple[float, float]:
@@ -322,138 +285,45 @@ def _gaussian_scores(predictive: Gaussian, targets: Tensor) -> tuple[Tensor, Ten
     return centred * residuals, centred.square() * target_var, 1
 
 
-def copies_among(contributions: Sequence[Contribution]) -> dict[str, tuple[str, ...]]:
-    """For each site that has some, the sites whose predictions are nearly its own."""
-    sites = [c for c in contributions if spread(c.predictive) > CONSTANT]
-    distances = _distances([c.predictive for c in sites])
-    found: dict[str, list[str]] = {}
-    near = (distances < COPY_DISTANCE).triu(1).nonzero().tolist()
-    for one, other in near:
-        same = _same(sites[one].predictive, sites[other].predictive)
-        if same or float(distances[one, other]) < COPY_RATIO * _usual(distances, sites, one, other):
-            found.setdefault(sites[one].site, []).append(sites[other].site)
-            found.setdefault(sites[other].site, []).append(sites[one].site)
-    return {name: tuple(sorted(others)) for name, others in found.items()}
-
-
-def _distances(predictives: Sequence[Predictive]) -> Tensor:
-    """Squared Hellinger distances between sites, mean over rows."""
-    if not predictives:
-        return torch.zeros(0, 0, dtype=torch.float64)
-    if not isinstance(predictives[0], Gaussian):
-        roots = torch.stack([_log_shares(p).mul(0.5).exp().flatten() for p in predictives])
-        # Numerics: differences, not products of which equal ones would leave their rounding.
-        exact = "donot_use_mm_for_euclid_dist"
-        apart = torch.cdist(roots, roots, compute_mode=exact)
-        return apart.square() / (2 * len(predictives[0]))
-    mean, var = (
-        torch.stack([getattr(p, name).double() for p in predictives]) for name in ("mean", "var")
-    )
-    everybody = Gaussian(mean, var)
-    return torch.stack([hellinger(one, everybody).mean(-1) for one in predictives])
-
-
-def _usual(distances: Tensor, sites: Sequence[Contribution], one: int, other: int) -> float:
-    """The median distance of two sites to the others, less where they have more rows; else zero."""
-    noise = _noise(sites[one], sites[other])
-    values = [
-        float(distances[a, b]) * min(1.0, noise / _noise(sites[a], sites[b]))
-        for a in (one, other)
-        for b in range(len(sites))
-        if b not in (one, other)
-    ]
-    return float(torch.tensor(values).median()) if values else 0.0
-
-
-def _noise(one: Contribution, other: Contribution) -> float:
-    """The variance of a difference between two models, but for a factor."""
-    return 1 / one.num_rows + 1 / other.num_rows
-
-
-def hellinger(one: Predictive, other: Predictive) -> Tensor:
-    """Squared Hellinger distance per row, from 0 to 1."""
-    if not isinstance(one, Gaussian):
-        # Numerics: 1 - sum_c sqrt(p_c q_c) would be rounding where both are certain.
-        roots = (0.5 * _log_shares(one)).exp(), (0.5 * _log_shares(other)).exp()
-        return 0.5 * (roots[0] - roots[1]).square().sum(-1)
-    assert isinstance(other, Gaussian)
-    var, other_var = one.var.double(), other.var.double()
-    both = var + other_var
-    shift = (one.mean.double() - other.mean.double()).square()
-    overlap = (2 * (var * other_var).sqrt() / both).sqrt() * (-0.25 * shift / both).exp()
-    return (1 - overlap).clamp_min(0)
-
-
-def spread(predictive: Predictive) -> float:
-    """Mean squared Hellinger distance of a site's predictions from their mean."""
-    if not len(predictive):
-        return 1.0
-    if isinstance(predictive, Gaussian):
-        mean: Predictive = Gaussian(
-            predictive.mean.double().mean()[None], predictive.var.double().mean()[None]
-        )
-    else:
-        mean = type(predictive).from_moments(predictive.moments().double().mean(0)[None])
-    return float(hellinger(predictive, mean).mean())
-
-
-def _same(one: Predictive, other: Predictive) -> bool:
-    """Whether predictions were copied without change, or after rounding."""
-    if not isinstance(one, Gaussian):
-        logs = [_log_shares(p).clamp_min(LOG_PROB_FLOOR) for p in (one, other)]
-        return bool(((logs[0] - logs[1]).abs() < SAME * (1 - logs[0])).all())
-    assert isinstance(other, Gaussian)
-    shift = (one.mean - other.mean).abs() < SAME * one.var.sqrt()
-    return bool(shift.all()) and bool(((one.var / other.var).log().abs() < SAME).all())
-
-
-def _log_shares(predictive: Predictive) -> Tensor:
-    """Logarithms of the probabilities of classes, or of intervals."""
-    if isinstance(predictive, Categorical):
-        return predictive.log_probs.double()
-    assert isinstance(predictive, Survival)
-    return Survival(predictive.log_odds.double()).log_moments()
-
-
-def _surplus_copies(copies: Mapping[str, Sequence[str]], at_most: int) -> set[str]:
-    """Of sites that are copies of each other, all but the first by name, the last ones first."""
-    gone: set[str] = set()
-    for name in sorted(copies):
-        if name not in gone:
-            gone.update(other for other in copies[name] if other > name)
-    return set(sorted(gone, reverse=True)[: max(0, at_most)])
-
-
 def _cheap_findings(
     contribution: Contribution,
+    varied: float,
     copies: Sequence[str],
-    agreements: Mapping[str, tuple[float, float]],
+    agreed: tuple[float, float] | None,
+    usual: Sequence[float],
     num_labels: int,
 ) -> dict[Kind, Finding]:
     """What a site's predictions show by themselves; without agreements nothing about labels."""
     found: dict[Kind, str] = {}
-    if spread(contribution.predictive) <= CONSTANT:
+    if varied <= CONSTANT:
         found["constant"] = _constant_text(contribution.predictive)
-    elif agreements:
-        score, correlation = agreements[contribution.site]
-        usual = _median([z for z, _ in agreements.values()])
+    elif agreed is not None:
+        score, correlation = agreed
         figures = (
             f"correlation {correlation:+.2f} on {num_labels} rows, where the median site has "
-            f"{_median([r for _, r in agreements.values()]):+.2f}"
+            f"{usual[1]:+.2f}"
         )
         if score <= CONTRADICTS:
             found["contradicts"] = f"Its predictions go against the labels: {figures}."
-        elif score < max(UNINFORMATIVE, WEAK * usual):
+        elif score < max(UNINFORMATIVE, WEAK * usual[0]):
             found["uninformative"] = (
                 f"Its predictions say next to nothing about the labels: {figures}."
             )
     if copies:
         found["copy"] = (
-            f"Its predictions are almost those of {' and '.join(copies)}, much nearer than two "
-            "sites of this study usually are; who copied, or whether they hold the same rows, "
-            "cannot be told."
+            f"Its predictions are almost those of {_named(contribution.site, copies)}, much nearer "
+            "than two sites of this study usually are; who copied, or whether they hold the same "
+            "rows, cannot be told."
         )
     return {kind: Finding(kind=kind, text=text) for kind, text in found.items()}
+
+
+def _named(site: str, copies: Sequence[str]) -> str:
+    """Its copies by name, or of many the first, and how many more there are."""
+    others = [name for name in copies[: _MOST_NAMES + 2] if name != site]
+    if len(others) <= _MOST_NAMES:
+        return " and ".join(others)
+    return f"{', '.join(others[:3])} and {len(copies) - (site in copies) - 3:,} more"
 
 
 def _constant_text(predictive: Predictive) -> str:
@@ -517,13 +387,126 @@ def _screening(
         return Screening(tuple(findings), None, leave_out)
     influence = mean_estimate(pool.gaps[name])
     if pool.score(name) <= -pool.clearly:
-        text = (
-            f"Without it the pool is better: NLL {pool.nll + influence.value:.3f} instead of "
-            f"{pool.nll:.3f} on {len(pool.gaps[name])} labelled rows, cross-validated, by "
-            f"{-pool.score(name):.1f} standard errors."
-        )
-        findings.append(Finding(kind="harmful", text=text))
+        num = len(pool.gaps[name])
+        findings.append(_harmful(pool.nll, influence.value, num, pool.score(name)))
     return Screening(tuple(findings), influence, leave_out)
+
+
+def _harmful(nll: float, gap: float, num_rows: int, score: float) -> Finding:
+    text = (
+        f"Without it the pool is better: NLL {nll + gap:.3f} instead of {nll:.3f} on {num_rows} "
+        f"labelled rows, cross-validated, by {-score:.1f} standard errors."
+    )
+    return Finding(kind="harmful", text=text)
+
+
+# Many sites
+
+
+def _in_rounds(
+    sites: Mapping[str, Contribution],
+    pool: Tuned,
+    found: Mapping[str, Mapping[Kind, Finding]],
+    copies: Copies,
+    *,
+    leave_out: bool,
+) -> dict[str, Screening]:
+    """As one after the other, in rounds: see the module."""
+    there, gone = dict(sites), dict[str, Effect]()
+    rule = _Rule(found, copies, NormalDist().inv_cdf(1 - HARMFUL / len(sites)))
+    if leave_out:
+        pool, gone = _set_aside(sites, pool, rule)
+        there = {name: site for name, site in sites.items() if name not in gone}
+    effects, num_there = pool.effects(there.values()), len(there)
+    for _ in range(MOST_ROUNDS if leave_out else 0):
+        out = rule.to_leave_out(effects, there)
+        if not out:
+            break
+        out = out[: (len(out) + 1) // 2]
+        gone |= {name: effects[name] for name in out}
+        pool = pool.without([there.pop(name) for name in out])
+        least = sorted(there, key=lambda name: (effects[name].score, name))[: 2 * MAX_JUDGED]
+        effects |= pool.effects(there[name] for name in least)
+    if len(there) < (1 - _SLIGHT) * num_there:
+        effects = pool.effects(there.values())
+    close = {name: pool.closely(there[name]) for name in rule.doubtful(effects, there)}
+    effects |= close
+    if leave_out:
+        gone |= {name: effects[name] for name in rule.to_leave_out(close, there)}
+    effects |= gone
+    return {
+        name: _judgement(effects[name], found[name], rule.clearly, name in gone) for name in sites
+    }
+
+
+def _set_aside(
+    sites: Mapping[str, Contribution], pool: Tuned, rule: _Rule
+) -> tuple[Tuned, dict[str, Effect]]:
+    """The pool without those that were found out, but for who helps it, and what the others do."""
+    aside = [name for name in sites if rule.is_suspect(name)]
+    if not aside or 2 * len(aside) > len(sites):
+        return pool, {}
+    pool = pool.without([sites[name] for name in aside])
+    effects = pool.effects([sites[name] for name in aside], inside=False)
+    back = [name for name in aside if rule.may_return(name) and effects[name].score > 0]
+    if back:
+        pool = pool.with_sites([sites[name] for name in back])
+    return pool, {name: effects[name] for name in aside if name not in back}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Who has to go, of many sites."""
+
+    found: Mapping[str, Mapping[Kind, Finding]]
+    copies: Copies
+    clearly: float  # standard errors that are no accident with so many sites
+
+    def is_suspect(self, name: str) -> bool:
+        """Whether a test found it out; of copies not the first, if that is all."""
+        return bool(set(self.found[name]) - ({"copy"} if self._group(name) == name else set()))
+
+    def may_return(self, name: str) -> bool:
+        """Whether there is nothing against it but that it says little."""
+        return self.found[name].keys() <= {"uninformative"}
+
+    def burden(self, name: str, *, copied: bool) -> float:
+        """Standard errors by which it must help to stay; copied is who has a copy in the pool."""
+        kinds = set(self.found[name]) - (set() if copied else {"copy"})
+        return max((_BURDEN[kind] for kind in kinds), default=-self.clearly)
+
+    def to_leave_out(self, effects: Mapping[str, Effect], there: Mapping[str, Any]) -> list[str]:
+        """All that do not carry their burden, the worst first; of copies one stays."""
+        left = Counter(map(self._group, there))
+        out: list[str] = []
+        # Of equals, such as copies, the last by name first.
+        ranked = sorted(effects.keys() & there.keys(), reverse=True)
+        for name in sorted(ranked, key=lambda name: round(effects[name].value, 9)):
+            if len(there) - len(out) <= _LEAST_SITES:
+                break
+            copied = left[self._group(name)] > 1
+            if effects[name].score <= self.burden(name, copied=copied):
+                out.append(name)
+                left[self._group(name)] -= 1
+        return out
+
+    def doubtful(self, effects: Mapping[str, Effect], there: Mapping[str, Any]) -> list[str]:
+        """Those that were nearest to having to go."""
+        above = {n: effects[n].score - self.burden(n, copied=False) for n in there}
+        near = sorted((name for name in there if above[name] < _DOUBT), key=above.__getitem__)
+        return near[:MOST_CLOSELY]
+
+    def _group(self, name: str) -> str:
+        return self.copies[name][0] if name in self.copies else name
+
+
+def _judgement(
+    effect: Effect, cheap: Mapping[Kind, Finding], clearly: float, leave_out: bool
+) -> Screening:
+    findings = list(cheap.values())
+    if effect.score <= -clearly:
+        findings.append(_harmful(effect.nll, effect.value, effect.num_rows, effect.score))
+    return Screening(tuple(findings), effect.estimate(), leave_out)
 
 
 def _in_order(contributions: Sequence[Contribution]) -> dict[str, Contribution]:

@@ -1,0 +1,172 @@
+"""Many sites: copies by sketches, influence by subtraction, rounds, and what is kept of a site."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.pools.pool import Contribution
+from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.seeding import generator
+from predbayes.study.result import copies, screening
+from predbayes.study.result.conclude import compact
+from predbayes.study.result.copies import copies_among
+from predbayes.study.result.influence import PoolLosses
+from predbayes.study.result.screening import screen
+from tests.study.result.test_screening import (
+    FAMILIES,
+    PRIOR,
+    QUICK,
+    always_the_same,
+    honest,
+    kinds,
+    left_out,
+    replaced,
+    truth,
+    with_noise,
+    wrong,
+    wrong_and_sure,
+)
+
+MANY = copies.ALL_PAIRS + 60
+
+
+def many(family, rng, num=MANY, num_rows=120, error=0.7):
+    targets, signal = truth(family, rng, num_rows)
+    sites = [honest(family, signal, rng, error, f"site {k:03d}") for k in range(num)]
+    return sites, targets
+
+
+class TestSketches:
+    @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.parametrize("noisy", [False, True])
+    @pytest.mark.parametrize("error", [0.1, 0.7])
+    def test_all_planted_copies_are_found_and_none_is_invented(self, family, noisy, error, rng):
+        """With a small error all sites are near each other, and copies nearer still."""
+        sites, _ = many(family, rng, 400, error=error)
+        expected = {}
+        for k in range(0, 40, 2):
+            copied, first = sites[k + 1].predictive, sites[k]
+            if noisy and error > 0.5:
+                copied = with_noise(copied, rng)
+            sites[k] = replaced(first, copied)
+            group = (f"site {k:03d}", f"site {k + 1:03d}")
+            expected |= dict.fromkeys(group, group)
+        assert copies_among(sites) == expected
+        assert copies_among(sites[::-1]) == expected
+
+    def test_sketches_find_what_all_pairs_find(self, rng, monkeypatch):
+        sites, _ = many(Categorical, rng, 150)
+        for k in range(5):
+            sites[k] = replaced(sites[k], with_noise(sites[k + 20].predictive, rng))
+        sketched = copies_among(sites)
+        monkeypatch.setattr(copies, "ALL_PAIRS", 1000)
+        exactly = copies_among(sites)
+        assert sketched.keys() == exactly.keys()
+        for name, others in exactly.items():
+            assert {*others, name} == set(sketched[name])
+
+    def test_a_thousand_copies_are_one_group(self, rng):
+        """Each has the same tuple, not one of its own: memory is linear."""
+        sites, _ = many(Categorical, rng, 1000, num_rows=30)
+        same = [replaced(site, sites[0].predictive) for site in sites]
+        found = copies_among(same)
+        assert len(found) == 1000
+        assert len({id(group) for group in found.values()}) == 1
+        text = screening._named("site 005", found["site 005"])
+        assert text == "site 000, site 001, site 002 and 996 more"
+
+
+class TestSubtraction:
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_taking_away_is_folding_without(self, family, rng):
+        sites, targets = many(family, rng, 12)
+        losses = PoolLosses(targets, seed=0, prior=PRIOR[family])
+        whole = losses.tuned(sites).total
+        less = losses.tuned(sites).without(sites[3:5]).total
+        rest = losses.tuned([*sites[:3], *sites[5:]]).total
+        assert less.num_clients == rest.num_clients
+        assert less.components == rest.components
+        for name in rest.components:
+            torch.testing.assert_close(less.component(name), rest.component(name))
+        back = losses.tuned(sites).without(sites[3:5]).with_sites(sites[3:5]).total
+        torch.testing.assert_close(back.component("mixture"), whole.component("mixture"))
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_effects_are_differences_of_losses_at_the_same_weights(self, family, rng):
+        sites, targets = many(family, rng, 12)
+        losses = PoolLosses(targets, seed=0, prior=PRIOR[family])
+        pool = losses.tuned(sites)
+        weights = pool.choice.tuned.weights
+        before = -pool.total.pool(weights).log_prob(targets).double()
+        found = pool.effects(sites)
+        assert list(found) == [site.site for site in sites]
+        for k in (0, 7):
+            rest = losses.tuned([site for site in sites if site is not sites[k]]).total
+            gaps = -rest.pool(weights).log_prob(targets).double() - before
+            assert found[sites[k].site].value == pytest.approx(float(gaps.mean()), abs=1e-9)
+            assert found[sites[k].site].error == pytest.approx(
+                float(gaps.std()) / len(gaps) ** 0.5, rel=1e-6
+            )
+
+    def test_who_is_outside_has_the_effect_of_coming_in(self, rng):
+        sites, targets = many(Categorical, rng, 12)
+        losses = PoolLosses(targets, seed=0)
+        pool = losses.tuned(sites[1:])
+        weights = pool.choice.tuned.weights
+        with_it = losses.tuned(sites).total.pool(weights)
+        gain = with_it.log_prob(targets) - pool.total.pool(weights).log_prob(targets)
+        found = pool.effects(sites[:1], inside=False)["site 000"]
+        assert found.value == pytest.approx(float(gain.mean()), abs=1e-9)
+
+
+class TestRounds:
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_the_same_are_left_out_as_one_by_one(self, family, rng, monkeypatch):
+        sites, targets = many(family, rng, 12)
+        for k, poison in enumerate((wrong, wrong_and_sure, always_the_same)):
+            sites[3 * k] = replaced(sites[3 * k], poison(sites[3 * k].predictive))
+        losses = PoolLosses(targets, seed=0, prior=PRIOR[family], specs=QUICK)
+        one_by_one = screen(sites, targets, losses=losses)
+        monkeypatch.setattr(screening, "ALL_PAIRS", 10)
+        in_rounds = screen(sites, targets, losses=losses)
+        assert left_out(one_by_one) == left_out(in_rounds) == {"site 000", "site 003", "site 006"}
+        for name, one in one_by_one.items():
+            assert kinds(one) - {"harmful"} == kinds(in_rounds[name]) - {"harmful"}
+
+    def test_of_many_sites_the_bad_go_and_the_order_is_irrelevant(self, rng):
+        sites, targets = many(Categorical, rng)
+        bad = {site.site for site in sites[::10]}
+        sites[::10] = [replaced(site, wrong(site.predictive)) for site in sites[::10]]
+        losses = PoolLosses(targets, seed=0, specs=QUICK)
+        found = screen(sites, targets, losses=losses)
+        assert left_out(found) == bad
+        assert {name for name, one in found.items() if one.findings} == bad
+        assert all(one.influence is not None for one in found.values())
+        assert left_out(screen(sites[::-1], targets, losses=losses)) == bad
+
+    def test_of_copies_one_stays(self, rng):
+        sites, targets = many(Categorical, rng)
+        same = [replaced(site, sites[0].predictive) for site in sites[:20]]
+        found = screen([*same, *sites[20:]], targets, losses=PoolLosses(targets, 0, specs=QUICK))
+        assert left_out(found) == {f"site {k:03d}" for k in range(1, 20)}
+
+    def test_to_report_is_to_leave_nobody_out(self, rng):
+        sites, targets = many(Categorical, rng)
+        sites[3] = replaced(sites[3], wrong(sites[3].predictive))
+        losses = PoolLosses(targets, seed=0, specs=QUICK)
+        found = screen(sites, targets, losses=losses, rule="report")
+        assert left_out(found) == set()
+        assert "contradicts" in kinds(found["site 003"])
+
+
+@pytest.mark.parametrize("family", [Categorical, Gaussian])
+def test_a_site_keeps_the_memory_of_its_rows_and_no_more(family):
+    rng = generator(0, "memory")
+    whole = honest(family, truth(family, rng, 2000)[1], rng).predictive
+    kept = compact(Contribution("a", whole[:50], 100.0, None, torch.zeros(2000)[:50]))
+    tensors = [kept.predictive.natural(), kept.gate]
+    assert torch.equal(tensors[0], whole[:50].natural())
+    held = kept.predictive.mean if family is Gaussian else kept.predictive.log_probs
+    for tensor in (held, kept.gate):
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
