@@ -90,6 +90,11 @@ class ExactSum:
         """Add up tensors (K, ...)."""
         return cls.zero(grid, summands.shape[1:], summands.device).add_many_(summands)
 
+    @classmethod
+    def shown(cls, value: Tensor) -> ExactSum:
+        """Return what has this value and no digits: it can be looked at, and not added."""
+        return cls(Grid(0, -1), torch.zeros(0, *value.shape, dtype=torch.int64), 0, value)
+
     def add_many_(self, summands: Tensor, factors: Tensor | None = None) -> Self:
         """Add tensors (K, ...), each multiplied by factors that broadcast, or not."""
         sums: dict[int, Tensor] = {}

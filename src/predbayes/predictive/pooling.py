@@ -246,6 +246,16 @@ def _by_row(shifts: Sequence[Tensor]) -> Tensor:
     return stacked if stacked.ndim == 3 else stacked.unsqueeze(1)
 
 
+def _lifted(term: Term, client: Client[Any]) -> tuple[Tensor, Tensor]:
+    """One client's value (B, D) and weight in a term."""
+    differs = term is NATURAL and client.expert is not client.predictive
+    values = _coordinates("expert" if differs else term.coordinates, client).double()
+    if term.shift is not None:
+        values = values + term.shift(client)
+    weight = torch.as_tensor(term.weigh(client), dtype=torch.float64)
+    return values * weight, weight
+
+
 @dataclass(slots=True)
 class _Total:
     """One term over the clients that contribute to it."""
@@ -402,6 +412,47 @@ class PredictiveSum(Generic[P]):
     def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
         copies = {name: total.clone() for name, total in self._settled().items()}
         return replace(self, _totals=copies, _lacking=self._lacking.copy(), _waiting=[]).add_(other)
+
+    def combined(self, part: PredictiveSum[P], *, sign: int) -> PredictiveSum[P]:
+        """Return the sum with a part more, or with a negative sign without it, apart from this one.
+
+        Components that are no sums stay.
+        """
+        copies = {name: total.clone() for name, total in self._settled().items()}
+        copy = replace(self, _totals=copies, _lacking=self._lacking.copy(), _fixed={}, _waiting=[])
+        changed = copy.add_(part) if sign > 0 else copy.take_away_(part)
+        return replace(changed, _fixed=self._fixed)
+
+    def floats(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Each term's value and weight in float64; of one client not rounded to the grid."""
+        if self._totals or len(self._waiting) > 1:
+            totals = self._settled().items()
+            found = {name: (total.value.value(), total.weight.value()) for name, total in totals}
+        else:
+            client = self._waiting[0]
+            found = {n: _lifted(t, client) for n, t in self._terms.items() if t.available(client)}
+        return {name: pair for name, pair in found.items() if not self._lacking[name]}
+
+    def with_floats(
+        self, terms: Mapping[str, tuple[Tensor, Tensor]], num_clients: int, prior: P | None
+    ) -> PredictiveSum[P]:
+        """Return a sum of such values and weights, to be looked at: it adds no more."""
+        totals = {
+            name: _Total(ExactSum.shown(v), ExactSum.shown(w)) for name, (v, w) in terms.items()
+        }
+        shape = tuple(terms["natural"][0].shape)
+        times = shape[0] // len(self)
+        fixed = {name: value.repeat(times, 1) for name, value in self._fixed.items()}
+        return replace(
+            self,
+            prior=prior,
+            num_clients=num_clients,
+            _totals=totals,
+            _shape=shape,
+            _lacking=Counter(),
+            _fixed=fixed,
+            _waiting=[],
+        )
 
     def _settled(self) -> dict[str, _Total]:
         """Every term over all clients, those that waited included."""

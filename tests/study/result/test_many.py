@@ -122,8 +122,9 @@ class TestSubtraction:
 
 class TestRounds:
     @pytest.mark.parametrize("family", FAMILIES)
-    def test_the_same_are_left_out_as_one_by_one(self, family, rng, monkeypatch):
-        sites, targets = many(family, rng, 12)
+    def test_the_same_are_left_out_as_one_by_one(self, family, monkeypatch):
+        # A draw in which all three are found out; whatever the draw, both ways find the same.
+        sites, targets = many(family, torch.Generator().manual_seed(0), 12)
         for k, poison in enumerate((wrong, wrong_and_sure, always_the_same)):
             sites[3 * k] = replaced(sites[3 * k], poison(sites[3 * k].predictive))
         losses = PoolLosses(targets, seed=0, prior=PRIOR[family], specs=QUICK)

@@ -44,6 +44,7 @@ _ABOUT = {
     "plan.toml": "the plan, frozen",
     "result.json": "a result’s figures, for programs",
     "report.html": "the members’ report",
+    "sites.csv": "a line for each site, where they are many",
     "report-public.html": "the public report",
     "model-card.html": "the model card",
     "model-card.json": "the model card by the items of TRIPOD+AI",

@@ -23,6 +23,7 @@ from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, Stat
 from predbayes.study.coordinator.step import Step
 from predbayes.study.kit.kit import Labels
 from predbayes.study.plan.schema import Plan
+from predbayes.study.report.outstanding import site_files
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.report.tripod import CARD_FILE, render_card_data
 from predbayes.study.result.accepted import RESULT_FILE, AcceptedUpload
@@ -230,6 +231,7 @@ def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
         "report-public.html": render_report(plan, result, public=True),
         "model-card.html": render_card(plan, result),
         CARD_FILE: render_card_data(plan, result),
+        **site_files(result),
     }
     for name, text in texts.items():
         (folder / name).write_bytes(text.encode())

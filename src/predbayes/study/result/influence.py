@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.pools.pool import Contribution
-from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.risk import t_quantile
 from predbayes.predictive.selection import (
@@ -143,11 +143,13 @@ class Tuned:
 
     def without(self, sites: Iterable[Contribution]) -> Tuned:
         """Return the pool without some sites that are in it."""
-        return Tuned(self.losses, plus(self.total, fold(map(self.losses.summand, sites)), -1))
+        part = fold(map(self.losses.summand, sites))
+        return Tuned(self.losses, self.total.combined(part, sign=-1))
 
     def with_sites(self, sites: Iterable[Contribution]) -> Tuned:
         """Return the pool with some sites that are not in it."""
-        return Tuned(self.losses, plus(self.total, fold(map(self.losses.summand, sites)), 1))
+        part = fold(map(self.losses.summand, sites))
+        return Tuned(self.losses, self.total.combined(part, sign=1))
 
     def closely(self, site: Contribution) -> Effect:
         """What becomes of it without a site if it is chosen and tuned anew."""
@@ -169,11 +171,10 @@ class Tuned:
         return found
 
     @cached_property
-    def _weighed(self) -> PredictiveSum[Any]:
-        """The sum with nothing but what has a weight."""
+    def _floats(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """The terms that have a weight, and the two that every sum has."""
         names = {"natural", "moments", *self.choice.tuned.weights}
-        kept = {name: value for name, value in self.total._values.items() if name in names}
-        return replace(self.total, _values=kept)
+        return {name: pair for name, pair in self.total.floats().items() if name in names}
 
     @cached_property
     def _fixed_losses(self) -> Tensor:
@@ -183,13 +184,27 @@ class Tuned:
         """Losses with each summand added or taken away less those of the pool, (K, N)."""
         num = len(self.total)
         try:
-            totals = repeated(self._weighed, len(summands))
-            losses = self._losses_of(plus(totals, side_by_side(summands), sign))
+            losses = self._losses_of(self._each(summands, sign))
         except PoolError:  # improper with one of these: what that one does cannot be told
             if len(summands) == 1:
                 return torch.zeros(1, num, dtype=torch.float64)
             return torch.cat([self._gaps([one], sign) for one in summands])
         return losses.reshape(-1, num) - self._fixed_losses
+
+    def _each(self, summands: Sequence[PredictiveSum[Any]], sign: int) -> PredictiveSum[Any]:
+        """The sum with each of some sites, or without it, one below the other."""
+        num, found = len(self.total), [summand.floats() for summand in summands]
+        terms = {}
+        for name, (value, weight) in self._floats.items():
+            if not all(name in site for site in found):
+                continue
+            values = value + sign * torch.stack([site[name][0] for site in found])
+            weights = [_by_row(weight + sign * site[name][1], num) for site in found]
+            terms[name] = values.flatten(0, 1), torch.cat(weights)
+        prior = self.total.prior
+        if prior is not None and len(prior) > 1:
+            prior = prior[torch.arange(num).repeat(len(found))]
+        return self.total.with_floats(terms, self.total.num_clients + sign, prior)
 
     def _losses_of(self, total: PredictiveSum[Any]) -> Tensor:
         targets = self.losses.targets.repeat(len(total) // len(self.losses.targets))
@@ -198,47 +213,12 @@ class Tuned:
         return losses
 
 
-def plus(total: PredictiveSum[Any], part: PredictiveSum[Any], sign: int) -> PredictiveSum[Any]:
-    """A sum and a part of another, or without a part of it if the sign is negative.
-
-    What is no sum stays; a term that the part lacks goes.
-    """
-    kept = [name for name in total._values if name in part._values or total._kinds[name] == "fixed"]
-    values, weights = dict[str, Tensor](), dict[str, float | Tensor]()
-    for name in kept:
-        values[name], weights[name] = total._values[name], total._weights[name]
-        if name in part._values:
-            weights[name] = weights[name] + sign * part._weights[name]
-            values[name] = values[name].double().add(part._values[name], alpha=sign)
-            if total._kinds[name] == "moments" and total.family is not Gaussian:
-                # Numerics: what rounding leaves of nothing must not be negative.
-                values[name].clamp_min_(math.exp(LOG_PROB_FLOOR))
-    num = total.num_clients + sign * part.num_clients
-    return replace(total, num_clients=num, _values=values, _weights=weights)
-
-
-def repeated(total: PredictiveSum[Any], times: int) -> PredictiveSum[Any]:
-    """The sum on its rows, so many times over."""
-    return total[torch.arange(len(total)).repeat(times)]
-
-
-def side_by_side(summands: Sequence[PredictiveSum[Any]]) -> PredictiveSum[Any]:
-    """Single sites, one below the other, as one site on as many more rows."""
-    first, num = summands[0], len(summands[0])
-
-    def by_row(weight: float | Tensor) -> Tensor:
-        one = torch.as_tensor(weight, dtype=torch.float64)
-        return one if one.ndim == 2 else one.reshape(1, -1).expand(num, -1)
-
-    names = [name for name in first._values if all(name in s._values for s in summands)]
-    return replace(
-        first,
-        _values={name: torch.cat([s._values[name] for s in summands]) for name in names},
-        _weights={name: torch.cat([by_row(s._weights[name]) for s in summands]) for name in names},
-    )
-
-
 def _blocks(sites: Iterable[Contribution], size: int) -> Iterator[list[Contribution]]:
     stream = iter(sites)
     while block := list(islice(stream, size)):
         yield block
+
+
+def _by_row(weight: Tensor, num: int) -> Tensor:
+    """A weight, one number or one for each class, for each of so many rows."""
+    return weight if weight.ndim == 2 else weight.reshape(1, -1).expand(num, -1)
