@@ -218,6 +218,8 @@ class TestCheckpoint:
         step_module.save_checkpoint(study.ledger, forged, None)
         if world.coordinator is not None:
             assert plain(study.state()) == before
+            told = ".checkpoint cannot be used (it is not the coordinator's): delete it"
+            assert study.verify() == [told]
             return
         # Without a key he could write a ledger as well; but a replay finds it.
         assert study.verify() == [".checkpoint is not what the ledger says: delete it"]
@@ -365,7 +367,7 @@ def test_a_command_costs_the_same_with_many_sites(study):
     few = seconds()
     study.admit_all({f"site {n}": public(n) for n in range(10_000)})
     assert study.state().resumed
-    # A replay of 10,000 sites takes 30 times as long; reading the bytes takes some of this.
+    # A replay of 10,000 sites takes far longer; reading the bytes takes some of this.
     assert seconds() < 5 * few + 0.05
 
 

@@ -26,7 +26,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from predbayes import __version__
-from predbayes.errors import PredbayesError, StudyError
+from predbayes.errors import StudyError
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.statement import Digest
 from predbayes.exchange.strict import Strict
@@ -142,7 +142,32 @@ def save_checkpoint(ledger: Ledger, state: State, key: SigningKey | None) -> Non
 
 
 def load_checkpoint(ledger: Ledger) -> tuple[State, Mark] | None:
-    """Return the state of a checkpoint and its place in the ledger; None if there is none."""
+    """Return the state of a checkpoint and its place in the ledger; None if there is none.
+
+    One that cannot be used is as if it were not there: `verify` says that it should not be.
+    """
+    try:
+        return _load(ledger)
+    except StudyError:
+        return None
+
+
+def checkpoint_problems(ledger: Ledger, state: State) -> list[str]:
+    """List what is wrong with a checkpoint, given the state that a replay has found."""
+    try:
+        found = _load(ledger)
+    except StudyError as error:
+        return [f"{CHECKPOINT} cannot be used ({error}): delete it"]
+    if found is None:
+        return []
+    resumed = found[0].replay(ledger.read(found[1]))
+    names = (*_TABLES, *_VALUES, "results")
+    same = all(_plain(getattr(state, n)) == _plain(getattr(resumed, n)) for n in names)
+    return [] if same else [f"{CHECKPOINT} is not what the ledger says: delete it"]
+
+
+def _load(ledger: Ledger) -> tuple[State, Mark] | None:
+    """The checkpoint, if there is one of this version; refuse one that is not the study's."""
     path = ledger.path.with_name(CHECKPOINT)
     try:
         told, signature, image = path.read_bytes().split(b"\n", 2)
@@ -154,21 +179,8 @@ def load_checkpoint(ledger: Ledger) -> tuple[State, Mark] | None:
         return _state(image), Mark(head.size, head.number, head.digest)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, ValidationError, PredbayesError):
-        return None  # as if it were not there: `verify` says that it should not be
-
-
-def checkpoint_problems(ledger: Ledger, state: State) -> list[str]:
-    """List what is wrong with a checkpoint, given the state that a replay has found."""
-    if not (ledger.path.with_name(CHECKPOINT)).exists():
-        return []
-    found = load_checkpoint(ledger)
-    if found is None:
-        return []
-    resumed = found[0].replay(ledger.read(found[1]))
-    names = (*_TABLES, *_VALUES, "results")
-    same = all(_plain(getattr(state, n)) == _plain(getattr(resumed, n)) for n in names)
-    return [] if same else [f"{CHECKPOINT} is not what the ledger says: delete it"]
+    except (OSError, ValueError, ValidationError) as error:
+        raise StudyError("it is not what predbayes writes") from error
 
 
 def _plain(value: Any) -> Any:
