@@ -125,7 +125,7 @@ def add(
     ],
     study: Folder = _DEFAULT,
 ) -> None:
-    """Check files of sites and add them; a refused one changes nothing."""
+    """Check files of sites and add them; refused ones change nothing."""
     files = [file for path in files for file in _files_in(path, _KINDS)]
     refused, answers = 0, predbayes.study.Study(study).add_all(files)
     for path, accepted in zip(files, answers, strict=True):
@@ -158,7 +158,7 @@ def receipt(
         Path | None, typer.Option(metavar="FILE", help="The file. Default: NAME.receipt.")
     ] = None,
 ) -> None:
-    """Write a signed receipt: the site's key, upload, the ledger's head."""
+    """Write a signed receipt: a site's key and upload, the head."""
     from predbayes.files import write_bytes
 
     content = predbayes.study.Study(study).receipt(name)
