@@ -72,7 +72,7 @@ def test_a_hundred_thousand_break_nothing(grounds):
 
 class TestTheHarnessCanFail:
     def test_a_traceback_is_found(self, grounds, monkeypatch):
-        monkeypatch.setattr(status, "status_of", lambda study: {}["missing"])
+        monkeypatch.setattr(status, "status_of", lambda *_, **__: {}["missing"])
         with pytest.raises(harness.Broken, match="KeyError"):
             attacked(grounds, 60, "fail")
 
