@@ -689,3 +689,37 @@ class TestErrors:
     def test_no_clients_no_pool(self):
         with pytest.raises(PoolError, match="nothing to pool"):
             fold([])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_client_in_floats_is_the_same_client(family, rng):
+    """As it is looked at where nothing is added: not rounded to a grid, and else the same."""
+    prior, client = prior_for(family), RANDOM[family](rng)
+    gate, counts = torch.zeros(len(client)), torch.full((4,), 5.0)
+
+    def lifted():
+        return PredictiveSum.of(
+            client, 20, class_rows=counts, gate=gate, prior=prior, terms=TERMS[family]
+        )
+
+    seen = lifted().with_floats(lifted().floats(), 1, prior)
+    whole = lifted()
+    assert set(seen.components) == set(whole.components)
+    for name in whole.components:
+        torch.testing.assert_close(seen.component(name), whole.component(name), **TIGHT)
+    settled = whole.floats()
+    for name, (value, weight) in lifted().floats().items():
+        torch.testing.assert_close(settled[name][0], value, **TIGHT)
+        torch.testing.assert_close(settled[name][1], weight, **TIGHT)
+
+
+def test_a_sum_with_a_fixed_component_is_combined_apart_from_itself(rng):
+    one, other, own = (random_categorical(rng) for _ in range(3))
+    both = (PredictiveSum.of(one) + PredictiveSum.of(other)).with_component("own", own)
+    before = both.component("mixture").clone()
+    alone = both.combined(PredictiveSum.of(other), sign=-1)
+    assert torch.equal(alone.component("mixture"), PredictiveSum.of(one).component("mixture"))
+    assert torch.equal(alone.component("own"), both.component("own"))
+    back = alone.combined(PredictiveSum.of(other), sign=1)
+    assert torch.equal(back.component("mixture"), before)
+    assert torch.equal(both.component("mixture"), before)
