@@ -206,7 +206,7 @@ _RESERVED = {"natural", "moments", "mixture", "product"}
 
 
 _BATCH = 32  # clients that are added at once
-_BATCH_NUMBERS = 2**23  # that they have together, at most
+_BATCH_NUMBERS = 2**21  # that they have together, at most
 
 _LOGARITHMS = Grid(1, 2)  # from -80 to 80, rounded by 4e-12 at the most
 _PROBABILITIES = Grid(1, 2), Grid(1, 3)  # likewise, and where the floor is low by 9e-19
