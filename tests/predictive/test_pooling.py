@@ -723,3 +723,16 @@ def test_a_sum_with_a_fixed_component_is_combined_apart_from_itself(rng):
     back = alone.combined(PredictiveSum.of(other), sign=1)
     assert torch.equal(back.component("mixture"), before)
     assert torch.equal(both.component("mixture"), before)
+
+
+def test_a_weight_may_be_a_tensor_of_one_number(rng):
+    """A term of one's own may compute its weight; it is that of a number."""
+    clients = [random_categorical(rng) for _ in range(3)]
+
+    def total(weigh):
+        term = Term("mine", "natural", weigh)
+        return fold(PredictiveSum.of(c, 10.0 + k, terms=[term]) for k, c in enumerate(clients))
+
+    by_number = total(lambda client: client.rows)
+    by_tensor = total(lambda client: torch.tensor(client.rows))
+    assert torch.equal(by_number.component("mine"), by_tensor.component("mine"))

@@ -226,12 +226,15 @@ def _grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
 def _by_source(terms: Iterable[Term], client: Client[Any]) -> dict[_Source, list[Term]]:
     """Terms by what of a client they sum up."""
     found: dict[_Source, list[Term]] = {}
-    differs = client.expert is not client.predictive
     for term in terms:
-        # Only the paper's product counts a client that knows nothing as the prior.
-        source: _Source = "expert" if differs and term is NATURAL else term.coordinates
-        found.setdefault(source, []).append(term)
+        found.setdefault(_source(term, client), []).append(term)
     return found
+
+
+def _source(term: Term, client: Client[Any]) -> _Source:
+    # Only the paper's product counts a client that knows nothing as the prior.
+    differs = term is NATURAL and client.expert is not client.predictive
+    return "expert" if differs else term.coordinates
 
 
 def _coordinates(source: _Source, client: Client[Any]) -> Tensor:
@@ -248,8 +251,7 @@ def _by_row(shifts: Sequence[Tensor]) -> Tensor:
 
 def _lifted(term: Term, client: Client[Any]) -> tuple[Tensor, Tensor]:
     """One client's value (B, D) and weight in a term."""
-    differs = term is NATURAL and client.expert is not client.predictive
-    values = _coordinates("expert" if differs else term.coordinates, client).double()
+    values = _coordinates(_source(term, client), client).double()
     if term.shift is not None:
         values = values + term.shift(client)
     weight = torch.as_tensor(term.weigh(client), dtype=torch.float64)
@@ -410,16 +412,18 @@ class PredictiveSum(Generic[P]):
         return self
 
     def __add__(self, other: PredictiveSum[P]) -> PredictiveSum[P]:
+        return self._copy().add_(other)
+
+    def _copy(self) -> PredictiveSum[P]:
         copies = {name: total.clone() for name, total in self._settled().items()}
-        return replace(self, _totals=copies, _lacking=self._lacking.copy(), _waiting=[]).add_(other)
+        return replace(self, _totals=copies, _lacking=self._lacking.copy(), _waiting=[])
 
     def combined(self, part: PredictiveSum[P], *, sign: int) -> PredictiveSum[P]:
         """Return the sum with a part more, or with a negative sign without it, apart from this one.
 
         Components that are no sums stay.
         """
-        copies = {name: total.clone() for name, total in self._settled().items()}
-        copy = replace(self, _totals=copies, _lacking=self._lacking.copy(), _fixed={}, _waiting=[])
+        copy = replace(self._copy(), _fixed={})
         changed = copy.add_(part) if sign > 0 else copy.take_away_(part)
         return replace(changed, _fixed=self._fixed)
 
@@ -480,7 +484,7 @@ class PredictiveSum(Generic[P]):
         for term in terms:
             given = [term.weigh(client) for client in clients]
             shifts = [] if term.shift is None else [term.shift(client) for client in clients]
-            if isinstance(given[0], Tensor):
+            if isinstance(given[0], Tensor) and given[0].ndim:
                 weights = torch.stack(given).double()  # type: ignore[arg-type]
                 each = weights if weights.ndim == 3 else weights.unsqueeze(1)
                 shifted = values + _by_row(shifts) if shifts else values
