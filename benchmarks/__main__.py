@@ -28,6 +28,7 @@ NAMES = (
     "regression",
     "resnet",
     "sampler",
+    "scale",
     "screening",
     "streaming",
     "survival",

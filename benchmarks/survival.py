@@ -251,9 +251,9 @@ def untuned(plan: Plan, labels: Labels, uploads: Sequence[Upload]) -> Table:
     """Pools of what sites sent in which nothing is tuned."""
     total = fold(
         contribution(sent, sent.predictive()).summand(terms=SURVIVAL_TERMS, floor=plan.pool.floor)
-        for sent in (upload.reordered(labels.order) for upload in uploads)
+        for sent in uploads
     )
-    tested = total[labels.reference.evaluate]
+    tested = total[labels.order[labels.reference.evaluate]]
     return {
         name: scored(plan, tested.pool({component: 1.0}), labels)
         for name, component in UNTUNED.items()

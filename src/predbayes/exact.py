@@ -1,19 +1,21 @@
 """Sums of tensors that are exact: the same bits in any order and grouping, and back again.
 
-A number is written in digits of base 2^22, on one grid for all sums:
+A number is written in digits of base 2^15 on a grid that its sum has:
 
-    x = sum_l d_l u_l + rest,    u_l = 2^(7 - 22 l),    |d_l| <= 2^21 but for the first
+    x = sum_l d_l u_l + rest,      u_l = 2^(z - 15 l)
 
 What is below half of the last unit is rounded away, for each summand alone. From then on digits are
 added as integers, so nothing depends on who was added when, and what was added can be taken away
 again. A product with a weight is exact too, because weights have digits on the same base:
 
-    (d_l u_l) (e_j 2^(22 j)) = d_l e_j u_(l - j)
+    (d_l u_l) (e_j 2^(15 j)) = d_l e_j u_(l - j)
 
-is a whole number of units of the same grid. Float64 adds up 2^8 such products without rounding,
-so a weighted sum of many summands is a product of matrices.
+is a whole number of units of the same grid. Float64 adds up 2^5 products of 30 and 18 bits without
+rounding, so that a weighted sum of many summands is a product of matrices; or 2^8 numbers of 45
+bits. So digits of two or three places are split off at a time, and carried over later. How numbers
+are split does not matter: what they were rounded to does.
 
-Digits are *canonical* when they are carried over: each but the first from -2^21 to 2^21. Equal sums
+Digits are *canonical* when they are carried over: each but the first from -2^14 to 2^14. Equal sums
 have equal canonical digits.
 """
 
@@ -28,39 +30,50 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 
-_BITS = 22  # of a digit
-_ZEROTH = 7  # exponent of the unit of digit 0
-_WEIGHT_DIGITS = (1, 0, -1, -2)  # of units 2^22 to 2^-44
+_BITS = 15  # of a digit
+_WEIGHTS = (3, 2, 1, 0, -1, -2)  # digits of a weight, of units 2^45 to 2^-30
+_WEIGHT_BITS = 18  # of a digit of a weight; the first may take more than its place
+_MOST_WEIGHT = 2.0**62
+_ALONE, _WEIGHTED = 3, 2  # places of a digit that is split off, to be added alone or with weights
 _ROUNDING = 1.5 * 2.0**52  # added and taken away again, it leaves a whole number
-_MOST_WEIGHT, _LEAST_WEIGHT = 2.0**42, 2.0**-34  # which has an error of one in a thousand
-_MOST_UNITS = 2.0**44  # of a summand, in the first digit
-_FEW_DIGITS = 3  # which take less time than to find out which of them are zero
-_BLOCK = 2**16  # numbers that are split at a time: few enough to stay in a processor's cache
+_BLOCK = 2**15  # numbers that are split at a time: few enough to stay in a processor's cache
 
-MOST_AT_ONCE = 2**8
-"""Summands whose digits, of 44 bits with weights, add up exactly in float64."""
+MOST_AT_ONCE, MOST_WEIGHTED = 2**8, 2**5
+"""Summands that add up exactly in float64, alone and with weights."""
 
-_CARRY_AFTER = 2**9  # additions of 52 bits each
+_CARRY_AFTER = 2**9  # additions of 53 bits each
 _MOST_DIGIT = 2**61  # that stays below 2^63 until it is looked at again
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The digits that a sum has: from the first, which is the largest, to the last."""
+    """The places that a sum has: from the first, which is the largest, to the last."""
 
+    zeroth: int  # exponent of the unit of place 0
     first: int
     last: int
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.last + 1))
+    def unit(self, place: int) -> float:
+        """What one of a digit is worth."""
+        return 2.0 ** (self.zeroth - _BITS * place)
 
     @property
     def weighted(self) -> Grid:
         """The grid of sums of such numbers with weights."""
-        return Grid(self.first - max(_WEIGHT_DIGITS), self.last - min(_WEIGHT_DIGITS))
+        return Grid(self.zeroth, self.first, self.last - min(_WEIGHTS))
+
+    def places(self, largest: float, width: int, last: int) -> list[int]:
+        """Return where digits of so many places are split off numbers no larger than this."""
+        found = [last]
+        # A digit of the greatest width may be half as large again: rounding, and p just above 1.
+        while not largest <= 0.75 * 2.0 ** (_BITS * width) * self.unit(found[0]):
+            found.insert(0, found[0] - width)
+            if found[0] < self.first:
+                raise PoolError(f"a number of {largest:.3g} is too large to be added, or none")
+        return found
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -69,39 +82,39 @@ class ExactSum:
 
     Examples:
         >>> tenths = torch.full((10, 1), 0.1, dtype=torch.float64)
-        >>> grid = Grid(0, 3)
+        >>> grid = Grid(7, -1, 4)
         >>> one, other = (ExactSum.of(some, grid) for some in tenths.split(7))
         >>> bool((one.add_(other).digits == ExactSum.of(tenths, grid).digits).all())
         True
     """
 
     grid: Grid
-    _digits: Tensor  # (digits, ...), int64
+    _digits: Tensor  # (places, ...), int64
     _num_added: int = 0  # since digits were canonical
     _value: Tensor | None = None
 
     @classmethod
-    def zero(cls, grid: Grid, shape: Sequence[int], device: torch.device | None = None) -> ExactSum:
+    def zero(cls, grid: Grid, shape: Sequence[int]) -> ExactSum:
         """Return the sum of nothing."""
-        return cls(grid, torch.zeros(len(grid), *shape, dtype=torch.int64, device=device))
+        return cls(grid, torch.zeros(len(grid), *shape, dtype=torch.int64))
 
     @classmethod
     def of(cls, summands: Tensor, grid: Grid) -> ExactSum:
         """Add up tensors (K, ...)."""
-        return cls.zero(grid, summands.shape[1:], summands.device).add_many_(summands)
+        return cls.zero(grid, summands.shape[1:]).add_many_(summands)
 
     @classmethod
     def shown(cls, value: Tensor) -> ExactSum:
         """Return what has this value and no digits: it can be looked at, and not added."""
-        return cls(Grid(0, -1), torch.zeros(0, *value.shape, dtype=torch.int64), 0, value)
+        return cls(Grid(0, 0, -1), torch.zeros(0, *value.shape, dtype=torch.int64), 0, value)
 
     def add_many_(self, summands: Tensor, factors: Tensor | None = None) -> Self:
         """Add tensors (K, ...), each multiplied by factors that broadcast, or not."""
         sums: dict[int, Tensor] = {}
-        for rows, digit, multiples in _split(summands, self.grid, factors):
-            _at(sums, digit, self.shape)[rows] = multiples.sum(0)
-        for digit, found in sums.items():
-            self._add_digit(digit, found.view(self.shape))
+        for rows, place, multiples in _split(summands, self.grid, _ALONE, self.grid.last, factors):
+            _at(sums, place, self.shape)[rows] = multiples.sum(0)
+        for place, found in sums.items():
+            self._add_at(place, found.view(self.shape))
         return self._changed()
 
     def add_(self, other: ExactSum) -> Self:
@@ -132,7 +145,7 @@ class ExactSum:
 
     @property
     def digits(self) -> Tensor:
-        """Canonical digits, (digits, ...): equal for equal sums."""
+        """Canonical digits, (places, ...): equal for equal sums."""
         self._carry()
         return self._digits
 
@@ -140,8 +153,8 @@ class ExactSum:
         """Return the sum in float64."""
         if self._value is None:
             value = torch.zeros_like(self._digits[0], dtype=torch.float64)
-            for digit, whole in reversed(list(zip(self.grid, self.digits, strict=True))):
-                value.add_(whole, alpha=_unit(digit))
+            for index in range(len(self.grid) - 1, -1, -1):
+                value.add_(self.digits[index], alpha=self.grid.unit(self.grid.first + index))
             self._value = value
         return self._value
 
@@ -151,9 +164,10 @@ class ExactSum:
         self._digits.add_(other.digits, alpha=sign)
         return self._changed()
 
-    def _add_digit(self, digit: int, multiples: Tensor) -> None:
-        """Add multiples of a digit's unit, in float64."""
-        self._digits[digit - self.grid.first] += (multiples * (1 / _unit(digit))).to(torch.int64)
+    def _add_at(self, place: int, multiples: Tensor) -> None:
+        """Add multiples of a place's unit, in float64."""
+        whole = (multiples * (1 / self.grid.unit(place))).to(torch.int64)
+        self._digits[place - self.grid.first] += whole
 
     def _changed(self) -> Self:
         self._value = None
@@ -175,39 +189,61 @@ class ExactSum:
             raise PoolError("the sum is larger than can be added exactly: check the row counts")
 
 
-def add_weighted_(totals: Sequence[ExactSum], summands: Tensor, weights: Tensor) -> None:
-    """Add tensors (K, ...) to several sums, to each with weights of its own, (J, K)."""
-    inner = Grid(
-        totals[0].grid.first + max(_WEIGHT_DIGITS), totals[0].grid.last + min(_WEIGHT_DIGITS)
-    )
-    weight_digits, shape = _split_weights(weights), totals[0].shape
-    sums: dict[tuple[int, int], Tensor] = {}
-    for rows, digit, multiples in _split(summands, inner, None):
-        flat = multiples.view(len(multiples), -1)
-        for shift, factors in weight_digits.items():
-            products = (factors @ flat).view(len(weights), *multiples.shape[1:])
-            _at(sums, (digit, shift), shape, len(weights))[:, rows] = products
-    for (digit, shift), found in sums.items():
-        for total, product in zip(totals, found, strict=True):
-            total._add_digit(digit - shift, product.view(shape))
-    for total in totals:
-        total._changed()
+def add_weighted_(groups: Sequence[tuple[Sequence[ExactSum], Weights]], summands: Tensor) -> None:
+    """Add tensors (K, ...) to groups of sums, to each with weights of its own.
+
+    The sums are on a grid that is `weighted`: the tensors are rounded to that without weights, and
+    split once for all groups, which takes longer than to add them.
+
+    Args:
+        groups: Sums with weights (J, K), or one sum with weights (1, K, ...) that broadcast against
+            the tensors.
+        summands: The tensors.
+    """
+    if len(summands) > MOST_WEIGHTED:
+        raise PoolError(f"at most {MOST_WEIGHTED} summands are added at once with weights")
+    grid, shape = groups[0][0][0].grid, groups[0][0][0].shape
+    sums: dict[tuple[int, int, int], Tensor] = {}
+    product = torch.empty(0, dtype=torch.float64)
+    for rows, place, multiples in _split(summands, grid, _WEIGHTED, grid.last + min(_WEIGHTS)):
+        product = product if product.shape == multiples.shape else torch.empty_like(multiples)
+        for index, (totals, weights) in enumerate(groups):
+            for shift, factors in weights.digits.items():
+                found = _at(sums, (index, place, shift), (len(totals), *(shape or (1,))))
+                found[:, rows] = _weighted(multiples, factors, rows, product)
+    for (index, place, shift), found in sums.items():
+        if place - shift < grid.first:
+            raise PoolError("a product is too large to be added: check the row counts")
+        for total, of_total in zip(groups[index][0], found, strict=True):
+            total._add_at(place - shift, of_total.view(shape))
+    for totals, _ in groups:
+        for total in totals:
+            total._changed()
+
+
+def _weighted(multiples: Tensor, factors: Tensor, rows: slice, product: Tensor) -> Tensor:
+    """The sums over tensors (K, ...), each with its factors."""
+    if factors.ndim == 2:
+        return (factors @ multiples.view(len(multiples), -1)).view(-1, *multiples.shape[1:])
+    some = factors[0]
+    torch.mul(multiples, some[:, rows] if some.shape[1] > 1 else some, out=product)
+    return product.sum(0, keepdim=True)
 
 
 K = TypeVar("K")
 
 
-def _at(sums: dict[K, Tensor], key: K, shape: Sequence[int], *leading: int) -> Tensor:
-    """The sums of one digit, which begin at zero; a number has one row."""
+def _at(sums: dict[K, Tensor], key: K, shape: Sequence[int]) -> Tensor:
+    """The sums of one place, all of whose rows are going to be written; a number has one row."""
     if key not in sums:
-        sums[key] = torch.zeros(*leading, *(shape or (1,)), dtype=torch.float64)
+        sums[key] = torch.zeros(shape or (1,), dtype=torch.float64)
     return sums[key]
 
 
 def _split(
-    summands: Tensor, grid: Grid, factors: Tensor | None
+    summands: Tensor, grid: Grid, width: int, last: int, factors: Tensor | None = None
 ) -> Iterator[tuple[slice, int, Tensor]]:
-    """Yield multiples of each unit that add up to the summands (K, ...), some rows at a time.
+    """Yield multiples of units that add up to the summands (K, ...), some rows at a time.
 
     Each is overwritten by the next: memory that is used again is much the quicker.
     """
@@ -226,18 +262,13 @@ def _split(
             rest.copy_(some)
         else:
             torch.mul(some, factors[:, rows] if factors.shape[1] > 1 else factors, out=rest)
-        largest = _largest(rest)
-        if not largest < _MOST_UNITS * _unit(grid.first):
-            raise PoolError(f"a number of {largest:.3g} is too large, or none, and cannot be added")
-        for digit in grid:
-            unit = _unit(digit)
-            if 2 * largest < unit or not largest:
-                continue
-            torch.add(rest, _ROUNDING * unit, out=wholes)
-            wholes.sub_(_ROUNDING * unit)
-            rest.sub_(wholes)
-            yield rows, digit, wholes
-            largest = _largest(rest) if len(grid) > _FEW_DIGITS else unit
+        for place in grid.places(_largest(rest), width, last):
+            shift = _ROUNDING * grid.unit(place)
+            torch.add(rest, shift, out=wholes)
+            wholes.sub_(shift)
+            yield rows, place, wholes
+            if place < last:
+                rest.sub_(wholes)
 
 
 def _largest(values: Tensor) -> float:
@@ -247,22 +278,44 @@ def _largest(values: Tensor) -> float:
     return max(-float(low), float(high))  # not a number, if one is
 
 
-def _unit(digit: int) -> float:
-    return 2.0 ** (_ZEROTH - _BITS * digit)
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights as a sum of multiples of 2^(15 j), by j; those that are all zero lack."""
+
+    digits: dict[int, Tensor]  # (J, K), or (1, K, ...)
+
+    @classmethod
+    def of(cls, weights: Tensor, least: float = 0.0) -> Weights:
+        """Round weights, and split them; refuse those below the least."""
+        largest = _largest(weights)
+        if not largest <= _MOST_WEIGHT or not bool((weights >= least).all()):
+            raise PoolError(
+                f"a site's weight is not from {least:.2g} to {_MOST_WEIGHT:.2g}; weights are "
+                "numbers of rows, or densities"
+            )
+        rest, found = weights, {}
+        for shift in _WEIGHTS:
+            unit = 2.0 ** (_BITS * shift)
+            if shift > min(_WEIGHTS) and largest <= 2.0 ** (_WEIGHT_BITS - _BITS) * unit:
+                continue  # the next digit holds all of it
+            found[shift] = (rest / unit).round() * unit
+            rest = rest - found[shift]
+            largest = _largest(rest)
+            if not largest:
+                break
+        return cls(found)
+
+    def add_to_(self, totals: Sequence[ExactSum]) -> None:
+        """Add them to sums of weights, on the grid `WEIGHTS`."""
+        for shift, part in self.digits.items():
+            for total, some in zip(totals, part, strict=True):
+                total._add_at(-shift, some.sum(0).view(total.shape))
+        for total in totals:
+            total._changed()
 
 
-def _split_weights(weights: Tensor) -> dict[int, Tensor]:
-    """Return weights as a sum of multiples of units, by the power of 2^22; those of none lack."""
-    if not bool(((weights >= _LEAST_WEIGHT) & (weights < _MOST_WEIGHT)).all()):
-        raise PoolError(
-            f"a site's weight is not from {_LEAST_WEIGHT:.2g} to {_MOST_WEIGHT:.2g}; weights are "
-            "numbers of rows"
-        )
-    rest, found = weights, {}
-    for shift in _WEIGHT_DIGITS:
-        unit = 2.0 ** (_BITS * shift)
-        part = (rest / unit).round() * unit
-        rest = rest - part
-        if bool(part.any()):
-            found[shift] = part
-    return found
+WEIGHTS = Grid(0, -max(_WEIGHTS), -min(_WEIGHTS))
+"""The grid of sums of weights."""
+
+LEAST_WEIGHT = 2.0**-20
+"""A weight that is rounded by less than a thousandth."""

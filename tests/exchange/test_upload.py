@@ -224,19 +224,6 @@ class TestWords:
                 uploads["weights"].for_plan(plan, learner)
 
 
-class TestReordered:
-    def test_rows_of_predictions_follow_the_order(self, uploads):
-        order = torch.tensor([2, 0, 1])
-        upload = uploads["numbers"].reordered(order)
-        assert torch.equal(
-            upload.arrays["noise_var"], uploads["numbers"].arrays["noise_var"][order]
-        )
-        assert upload.reordered(order.argsort()).digest() == uploads["numbers"].digest()
-
-    def test_weights_have_no_rows(self, uploads):
-        assert uploads["weights"].reordered(torch.tensor([0])) is uploads["weights"]
-
-
 def test_both_parts_of_a_variance_are_positive():
     arrays = {"mean": torch.zeros(1), "epistemic_var": torch.ones(1)}
     info = UploadInfo(kind="predictions", num_rows=1)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,6 +63,8 @@ from predbayes.text import printable
 GATE = "gate"
 """Name of the array that is the site's gate."""
 
+_SMALL = 2**20  # bytes of a file
+
 
 @dataclass(frozen=True)  # without slots, where the digest is kept
 class Upload:
@@ -72,7 +75,7 @@ class Upload:
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
-            if array.is_floating_point() and not bool(array.isfinite().all()):
+            if array.is_floating_point() and not _is_finite(array):
                 what = f"array {printable(name)!r} of site {self.info.site!r}"
                 raise UploadError(f"{what} is not finite")
             let_go()
@@ -124,14 +127,6 @@ class Upload:
         """The same upload of a site that has seen this head of the study's ledger; "" if none."""
         return self._told(seen=head) if head else self
 
-    def reordered(self, order: Tensor) -> Upload:
-        """Predictions and gate with their rows in another order; weights have no rows."""
-        if self.info.kind == "predictions":
-            return dataclasses.replace(self, arrays={n: a[order] for n, a in self.arrays.items()})
-        if GATE not in self.arrays:
-            return self
-        return dataclasses.replace(self, arrays={**self.arrays, GATE: self.arrays[GATE][order]})
-
     def samples(self, kind: str = "weights") -> WeightSamples:
         """Return the weight samples of an upload of this kind; a ``delta`` is one sample."""
         self._require(kind)
@@ -180,7 +175,11 @@ class Upload:
             header: Its header, if the caller has read it.
         """
         path = Path(path)
-        return cls._read(header or Header.read(path), printable(path.name), path)
+        shown = printable(path.name)
+        if _is_small(path):  # to map it would take longer than to read it
+            content = path.read_bytes()
+            return cls._read(header or Header.of(content, shown), shown, content)
+        return cls._read(header or Header.read(path), shown, path)
 
     @classmethod
     def of_bytes(cls, content: bytes, header: Header) -> Upload:
@@ -227,6 +226,18 @@ def digest_of(text: str, arrays: Mapping[str, Tensor]) -> str:
     return content.hexdigest()
 
 
+def _is_small(path: Path) -> bool:
+    try:
+        return path.stat().st_size <= _SMALL
+    except OSError:
+        return False  # reading its header will say why
+
+
+def _is_finite(array: Tensor) -> bool:
+    # Numerics: one pass; the least and the largest are no numbers if one is none.
+    return not array.numel() or all(math.isfinite(bound.item()) for bound in array.aminmax())
+
+
 def _gate_array(gate: Tensor | None, dtype: torch.dtype) -> dict[str, Tensor]:
     return {} if gate is None else {GATE: gate.to(dtype)}
 
@@ -268,12 +279,14 @@ def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
             log_probs = arrays["log_probs"]
             if not len(log_probs):
                 return Categorical(log_probs)  # of a site that held no row out
-            if not LOG_PROB_FLOOR <= log_probs.min() <= log_probs.max() <= LOG_PROB_CEILING:
+            least, most = map(float, log_probs.aminmax())
+            if not LOG_PROB_FLOOR <= least <= most <= LOG_PROB_CEILING:
                 raise UploadError(
                     "log_probs are not logarithms of probabilities, which are from "
                     f"{LOG_PROB_FLOOR:g} to 0"
                 )
-            excess = float(log_probs.logsumexp(-1).abs().max())
+            # Numerics: of numbers so small no maximum need be taken out.
+            excess = float(log_probs.exp().sum(-1).log().abs().max())
             if not excess <= 0.05:  # half precision is within .01; NaN is not
                 raise UploadError("log_probs are not normalised: probabilities must sum to one")
             return Categorical(log_probs)

@@ -180,7 +180,8 @@ class Categorical:
     def entropy(self) -> Tensor:
         """Shannon entropy in nats per row, (B,)."""
         # Numerics: 0 log 0 = 0, also where log p is -inf.
-        return -(self.moments() * self.log_probs.clamp_min(_LEAST_LOG)).sum(-1)
+        expected: Tensor = torch.linalg.vecdot(self.moments(), self.log_probs.clamp_min(_LEAST_LOG))
+        return -expected
 
     def bounded(self, floor: float) -> Categorical:
         """Log-probabilities no lower than ``floor``."""

@@ -49,7 +49,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import ImproperPoolError, PoolError
-from predbayes.exact import ExactSum, Grid, add_weighted_
+from predbayes.exact import LEAST_WEIGHT, WEIGHTS, ExactSum, Grid, Weights, add_weighted_
 from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
 
 P = TypeVar("P", bound=Predictive)
@@ -98,6 +98,9 @@ class Term:
     adds: bool = False
 
 
+_LEAST = 2.0**-30  # weight of one that knows nothing
+
+
 def _information(client: Client[Any]) -> Tensor:
     """What the client knows about each input, (B, 1)."""
     known: Tensor = client.predictive.information(client.prior).unsqueeze(-1)
@@ -114,7 +117,7 @@ ENTROPY = Term(
     "entropy",
     "natural",
     # Numerics: not all weights at an input may be zero.
-    lambda client: _information(client).clamp_min(1e-9),
+    lambda client: _information(client).clamp_min(_LEAST),
     available=_can_inform,
 )
 """A log pool that listens, at each input, to the clients that know something there."""
@@ -143,7 +146,7 @@ def _log_base_rates(client: Client[Any]) -> Tensor:
 CLASS_MIXTURE = Term(
     "class_mixture",
     "moments",
-    lambda client: _class_rows(client).clamp_min(1e-9),  # a class that nobody has seen
+    lambda client: _class_rows(client).clamp_min(_LEAST),  # a class that nobody has seen
     available=_has_class_rows,
 )
 CORRECTED = Term(
@@ -208,10 +211,14 @@ _RESERVED = {"natural", "moments", "mixture", "product"}
 _BATCH = 32  # clients that are added at once
 _BATCH_NUMBERS = 2**21  # that they have together, at most
 
-_LOGARITHMS = Grid(1, 2)  # from -80 to 80, rounded by 4e-12 at the most
-_PROBABILITIES = Grid(1, 2), Grid(1, 3)  # likewise, and where the floor is low by 9e-19
 _LOW_FLOOR = -14.0  # of log p
-_UNBOUNDED = Grid(-7, 4)  # means, variances, precisions and their powers: 2^-82 to 2^200
+_BOUNDED: dict[Coordinates, Grid] = {"natural": Grid(5, -2, 2), "moments": Grid(1, -2, 2)}
+"""Log p to 1.5e-8, p to 1e-9: beyond what an upload in half precision tells."""
+
+_LOW: dict[Coordinates, Grid] = {"natural": Grid(8, -2, 4), "moments": Grid(1, -2, 4)}
+"""Likewise to 1e-16 and 9e-19, where the floor is low."""
+
+_UNBOUNDED = Grid(7, -13, 6)  # means, variances, precisions and their powers: 2^-84 to 2^230
 _LEAST_MOMENT = 2.0**-60  # below which a sum of probabilities is rounding
 _Source = Coordinates | Literal["expert"]
 
@@ -220,7 +227,7 @@ def _grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
     """The digits in which coordinates are added."""
     if issubclass(family, Gaussian):
         return {"natural": _UNBOUNDED, "moments": _UNBOUNDED}
-    return {"natural": _LOGARITHMS, "moments": _PROBABILITIES[floor < _LOW_FLOOR]}
+    return _LOW if floor < _LOW_FLOOR else _BOUNDED
 
 
 def _by_source(terms: Iterable[Term], client: Client[Any]) -> dict[_Source, list[Term]]:
@@ -247,6 +254,10 @@ def _by_row(shifts: Sequence[Tensor]) -> Tensor:
     """Shifts of clients, of each class or of each row too, as (K, 1 or B, D)."""
     stacked = torch.stack(list(shifts))
     return stacked if stacked.ndim == 3 else stacked.unsqueeze(1)
+
+
+def _of_numbers(weights: list[list[float]]) -> Weights:
+    return Weights.of(torch.tensor(weights, dtype=torch.float64), LEAST_WEIGHT)
 
 
 def _lifted(term: Term, client: Client[Any]) -> tuple[Tensor, Tensor]:
@@ -480,39 +491,57 @@ class PredictiveSum(Generic[P]):
 
     def _add_terms(self, source: _Source, terms: list[Term], clients: list[Client[P]]) -> None:
         values = torch.stack([_coordinates(source, client) for client in clients])
-        by_number: dict[str, list[float]] = {}
+        numbers: dict[str, list[float]] = {}
+        groups: list[tuple[list[ExactSum], Weights]] = []
         for term in terms:
             given = [term.weigh(client) for client in clients]
             shifts = [] if term.shift is None else [term.shift(client) for client in clients]
-            if isinstance(given[0], Tensor) and given[0].ndim:
-                weights = torch.stack(given).double()  # type: ignore[arg-type]
-                each = weights if weights.ndim == 3 else weights.unsqueeze(1)
-                shifted = values + _by_row(shifts) if shifts else values
-                total = self._total(term, values.shape[1:], weights.shape[1:])
-                total.value.add_many_(shifted, each)
-                total.weight.add_many_(weights)
+            if not (isinstance(given[0], Tensor) and given[0].ndim):
+                numbers[term.name] = [float(weight) for weight in given]
+                total = self._total(term, values.shape[1:], ())
+                if shifts:
+                    self._add_shifts(total.value, shifts, numbers[term.name])
                 continue
-            by_number[term.name] = [float(weight) for weight in given]
-            total = self._total(term, values.shape[1:], ())
-            weight = torch.tensor([by_number[term.name]], dtype=torch.float64)
-            add_weighted_([total.weight], torch.ones_like(weight[0]), weight)
-            if shifts:
-                stacked = torch.stack(shifts)
-                sums = ExactSum.zero(total.value.grid, stacked.shape[1:])
-                add_weighted_([sums], stacked, weight)
-                total.value.add_(sums.expand(total.value.shape))
-        if by_number:
-            totals = [self._totals[name].value for name in by_number]
-            matrix = torch.tensor(list(by_number.values()), dtype=torch.float64)
-            add_weighted_(totals, values, matrix)
+            each = torch.stack(given).double()  # type: ignore[arg-type]
+            total = self._total(term, values.shape[1:], each.shape[1:])
+            wide = each if each.ndim == 3 else each.unsqueeze(1)
+            if self._unbounded or shifts:
+                total.value.add_many_(values + _by_row(shifts) if shifts else values, wide)
+                total.weight.add_many_(each)
+                continue
+            weights = Weights.of(wide.unsqueeze(0))
+            weights.add_to_([total.weight])
+            groups.append(([total.value], weights))
+        if numbers:
+            totals = [self._totals[name] for name in numbers]
+            weights = Weights.of(
+                torch.tensor(list(numbers.values()), dtype=torch.float64), LEAST_WEIGHT
+            )
+            weights.add_to_([total.weight for total in totals])
+            groups.append(([total.value for total in totals], weights))
+        if groups:
+            add_weighted_(groups, values)
+
+    def _add_shifts(self, total: ExactSum, shifts: list[Tensor], weights: list[float]) -> None:
+        """Add what is the same at every row, (D,), or not."""
+        stacked = torch.stack(shifts)
+        sums = ExactSum.zero(total.grid, stacked.shape[1:])
+        add_weighted_([([sums], _of_numbers([weights]))], stacked)
+        total.add_(sums.expand(total.shape))
 
     def _total(self, term: Term, shape: Sequence[int], weight_shape: Sequence[int]) -> _Total:
         """The total of a term, which begins at zero."""
         if term.name not in self._totals:
             grid = self._grids[term.coordinates].weighted
-            zeros = ExactSum.zero(grid, shape), ExactSum.zero(grid, weight_shape)
+            of_weights = grid if self._unbounded and weight_shape else WEIGHTS
+            zeros = ExactSum.zero(grid, shape), ExactSum.zero(of_weights, weight_shape)
             self._totals[term.name] = _Total(*zeros)
         return self._totals[term.name]
+
+    @property
+    def _unbounded(self) -> bool:
+        """Whether weights may be so large or small that only their products are rounded."""
+        return issubclass(self.family, Gaussian)
 
     def _add_total(self, name: str, total: _Total) -> None:
         if name in self._totals:

@@ -214,7 +214,9 @@ def rehearse(plan: Plan, upload: Upload, predictive: Predictive) -> None:
     sent = contribution(upload, predictive).at(rows)
     sent = replace(sent, predictive=sent.predictive.bounded(LOG_PROB_FLOOR))
     terms = TERMS[type(sent.predictive)]
-    lifted = sent.summand(prior=standard_prior(plan), terms=terms, floor=plan.pool.floor)
+    prior = standard_prior(plan)
+    summand = sent.summand(prior=prior, terms=terms, floor=plan.pool.floor)
+    lifted = summand.with_floats(summand.floats(), 1, prior)
     pools = [lifted.mixture(), lifted.product()]
     if GATED in lifted.components:
         pools.append(lifted.pool({GATED: 1.0}))
@@ -310,40 +312,44 @@ class Run:
         leave_out: frozenset[str],
         compared: Tensor,
     ) -> tuple[list[_Site], PredictiveSum[Any]]:
-        """Every site, and the sum of those that are not left out."""
+        """Every site, and the sum of those that are not left out, labelled rows first."""
         sites: list[_Site] = []
+        order = self.labels.order
 
         def summands() -> Iterator[PredictiveSum[Any]]:
             for accepted in uploads:
                 with naming(accepted.site):
                     info, sent = self._contribution(accepted, read)
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
-                labelled, others = sent.at(self.reference.labelled), sent.at(compared)
-                scored = sent.predictive[self.scored_rows]
+                labelled, others = sent.at(order[self.reference.labelled]), sent.at(order[compared])
+                scored = sent.predictive[order[self.scored_rows]]
                 covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
                 sites.append(_Site(accepted, info, labelled, scored, others, covered))
                 if lifted is not None:
                     yield lifted
 
-        return sites, fold(summands())
+        return sites, fold(summands())[order]
 
     def fold_again(
         self, uploads: Sequence[AcceptedUpload], read: Read, found: Screened
     ) -> PredictiveSum[Any]:
         """The sum without the sites that are left out, each for as many rows as it counts for."""
+        counted = (accepted for accepted in uploads if accepted.site not in found.dropped)
 
         def lifted(accepted: AcceptedUpload) -> PredictiveSum[Any]:
             info, sent = self._contribution(accepted, read)
             return self._lift(info, sent.limited(found.most(accepted.site)))
 
-        return fold(lifted(accepted) for accepted in uploads if accepted.site not in found.dropped)
+        return fold(map(lifted, counted))[self.labels.order]
 
     def _contribution(
         self, accepted: AcceptedUpload, read: Read
     ) -> tuple[UploadInfo, Contribution]:
-        """What a site predicts on the reference rows, labelled ones first."""
-        upload = read(accepted).reordered(self.labels.order)
+        """What a site predicts on the reference rows, in the kit's order: the sum is reordered."""
+        upload = read(accepted)
         predictive = self._reader.read(upload, self.reference.inputs)
+        if upload.info.kind == "weights":
+            predictive = predictive[self.labels.order.argsort()]
         sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
         return upload.info, sent.limited(self.limits.most)
 
