@@ -220,14 +220,15 @@ class TestIntake:
         upload = world.upload("Alpha", gate=torch.full((150,), 0.2))
         assert "mean ratio of 1.221" in self.refused(world, upload, tmp_path)
 
-    def test_half_precision_rounds_an_honest_gate_within_what_is_allowed(self, tmp_path):
+    @pytest.mark.parametrize("precision", ["float16", "uint8"])
+    def test_half_precision_rounds_an_honest_gate_within_what_is_allowed(self, precision, tmp_path):
         world = make_world(
-            tmp_path / "half", gate="[gate]\nfloor = -7.3\n", upload='precision = "float16"'
+            tmp_path / "half", gate="[gate]\nfloor = -7.3\n", upload=f'precision = "{precision}"'
         )
         gate = torch.full((150,), -7.3)
         gate[:8] = torch.tensor(150 / 8).log()
         made = Upload.of_predictions(
-            world.predictions("Alpha"), num_rows=100, gate=gate, dtype=torch.float16
+            world.predictions("Alpha"), num_rows=100, gate=gate, dtype=getattr(torch, precision)
         )
         made.named("Alpha").for_plan(world.kit.digest).save(
             tmp_path / "half.safetensors", world.key("Alpha")

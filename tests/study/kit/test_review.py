@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 
 from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
@@ -219,11 +220,16 @@ class TestSizes:
         assert any("there are no reference rows" in t for t in said("error", reference=counts))
 
     def test_predictions_are_as_large_as_their_upload(self):
-        for precision, dtype in (("float32", torch.float32), ("float16", torch.float16)):
+        for dtype in (torch.float32, torch.float16, torch.uint8):
+            precision = str(dtype).removeprefix("torch.")
             plan = Plan.model_validate(tables(upload={"precision": precision}))
             probs = Categorical(torch.full((NUM_ROWS, 2), 0.5).log())
             upload = Upload.of_predictions(probs, num_rows=9, dtype=dtype)
             assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
+
+    def test_only_classes_travel_in_bytes(self):
+        with pytest.raises(ValidationError, match="only predictions of a class travel in bytes"):
+            Plan.model_validate(tables(target=regression(), upload={"precision": "uint8"}))
 
     def test_predictions_of_numbers_too(self):
         plan = Plan.model_validate(tables(target=regression()))

@@ -53,7 +53,8 @@ class Expected:
             shape = (len(plan.moments.scales), size * (size + 1) // 2)
             return cls({"moments": Spec("int64", shape)}, 0)
         if plan.upload.kind == "predictions":
-            gate = None if plan.gate is None else Spec(dtype, (rows,))
+            of_gate = "float16" if dtype == "uint8" else dtype
+            gate = None if plan.gate is None else Spec(of_gate, (rows,))
             if plan.classification:
                 return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
             if plan.survival:

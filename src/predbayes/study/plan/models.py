@@ -115,7 +115,8 @@ def sampler_settings(plan: Plan) -> SamplerSettings:
 
 def upload_dtype(plan: Plan) -> torch.dtype:
     """Return the type in which predictions travel."""
-    return torch.float16 if plan.upload.precision == "float16" else torch.float32
+    found: torch.dtype = getattr(torch, plan.upload.precision)
+    return found
 
 
 def standard_prior(plan: Plan) -> Predictive | None:

@@ -356,7 +356,7 @@ class UploadRules(Section):
     """What leaves a site."""
 
     kind: Literal["predictions", "weights", "moments"] = "predictions"
-    precision: Literal["float16", "float32"] = "float32"
+    precision: Literal["uint8", "float16", "float32"] = "float32"
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
     encrypt: bool | None = None  # to the coordinator's key; None: if the plan names one
@@ -550,6 +550,9 @@ class Plan(Section):
             )
         if name != "network" and self.upload.kind == "weights":
             raise ValueError(f"with learner {name!r} sites can only send predictions")
+        predicts = self.classification and self.upload.kind == "predictions"
+        if self.upload.precision == "uint8" and not predicts:
+            raise ValueError("upload.precision: only predictions of a class travel in bytes")
         _require_summable(self)
         if self.measures is not None:
             _require_measurable(self.measures, self.target)

@@ -23,6 +23,7 @@ from predbayes.study.plan.schema import FrozenNetwork, Limits, Plan
 
 _GIGABYTE = 10**9
 _NUMBER_BYTES = 4
+_PRECISION_BYTES = {"uint8": 1, "float16": 2, "float32": _NUMBER_BYTES}
 _PER_PARAMETER = 3  # numbers in memory beside samples: weight, gradient, momentum
 _MATRICES = 3  # of a Gaussian process, in float64
 
@@ -36,9 +37,9 @@ def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
     if plan.upload.kind == "weights":
         num_weights = plan.learner.max_samples * num_parameters(plan, network)
         return _NUMBER_BYTES * (num_weights + num_gates)
-    width = 2 if plan.upload.precision == "float16" else _NUMBER_BYTES
+    width = _PRECISION_BYTES[plan.upload.precision]
     numbers = 3 if plan.regression else plan.num_outputs  # mean and two variances
-    return width * (numbers * plan.reference.num_rows + num_gates)
+    return width * numbers * plan.reference.num_rows + max(width, 2) * num_gates
 
 
 def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
