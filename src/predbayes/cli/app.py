@@ -13,7 +13,7 @@ import typer
 import typer.core
 
 import predbayes
-from predbayes.cli import data, demo, embed, experiment, plan, predict, site, study
+from predbayes.cli import data, demo, doctor, embed, experiment, plan, predict, site, study
 from predbayes.cli.show import ask_passphrase, say
 from predbayes.errors import PredbayesError
 from predbayes.exchange.passphrase import asking
@@ -39,6 +39,7 @@ app.command("embed")(embed.embed_command)
 app.command("predict")(predict.predict_command)
 app.add_typer(data.app, name="data")
 app.add_typer(experiment.app, name="experiment")
+app.command("doctor")(doctor.doctor_command)
 
 
 def _show_version(wanted: bool) -> None:
