@@ -7,6 +7,8 @@ them.
     intake_ratio  as in `benchmarks intake`: an upload taken in, over a bare check and its SHA-256
     fold_ratio    CPU from a file to the sum of all six terms of `auto`, over that of adding the
                   same numbers to float64: the median over blocks of 100, measured in turns
+    against_model CPU of folding 10^2, 10^3, ... uploads, over the number times the median cost of
+                  one among the first thousand, which is the cost model of docs/scale.md
     rss_ratio     peak memory of a process that folds N uploads over that of one that folds 100
     same_bits     whether the sum of all is the sum of two halves in another order, to the bit
 """
@@ -56,6 +58,7 @@ def run(clients: int = 10_000) -> dict[str, Any]:
         "fold_ratio": ratio,
         "fold_microseconds": 1e6 * median(ours),
         "bare_microseconds": 1e6 * median(bare),
+        "against_model": _against_model(ours),
         "intake_ratio": against_bare(),
         "rss_ratio": many / few,
         "same_bits": _equal(whole, halves[0].add_(halves[1])),
@@ -103,6 +106,13 @@ def _fold(files: list[Path], clients: int) -> tuple[list[float], list[float], Pr
             accumulator.add_(array)
         bare.append((time.process_time() - began) / len(block))
     return ours, bare, total
+
+
+def _against_model(seconds: list[float]) -> dict[int, float]:
+    """Measured over predicted time, by the number of uploads."""
+    constant = median(seconds[:10])
+    sizes = [10**power for power in range(2, 6) if 10**power <= BLOCK * len(seconds)]
+    return {size: sum(seconds[: size // BLOCK]) * BLOCK / (size * constant) for size in sizes}
 
 
 def _blocks(files: list[Path], num: int) -> Iterator[list[Path]]:
