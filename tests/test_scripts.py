@@ -1,4 +1,4 @@
-"""`scripts/tests-of` finds the tests of a change."""
+"""`scripts/tests-of` finds the tests of a change, `scripts/messages` every message."""
 
 from __future__ import annotations
 
@@ -34,3 +34,20 @@ def test_tests_of(changed, among):
     found = done.stdout.split()
     assert among in found
     assert all((ROOT / name).is_file() for name in found)
+
+
+def test_the_page_of_messages_is_what_the_code_says():
+    command = [sys.executable, ROOT / "scripts" / "messages", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_messages_of_all_kinds_are_on_the_page():
+    page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    for words in (
+        "a client must have learnt from a positive number of rows",  # a PoolError
+        "description: is empty; say what the model is for",  # a finding of plan check
+        "only predictions of a class travel in bytes",  # a ValueError of the plan's schema
+        "did not sign the upload that stands in its name",  # a StudyError
+    ):
+        assert words in page
