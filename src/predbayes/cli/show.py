@@ -30,6 +30,12 @@ PassphraseOption = Annotated[
 _STOPPED = 130  # the exit code after Ctrl-C
 
 
+StudyOption = Annotated[
+    Path, typer.Option("--study", envvar="PREDBAYES_STUDY", help="The study's folder.")
+]
+DEFAULT_STUDY = Path("study")
+
+
 def say(*lines: str, err: bool = False) -> None:
     """Print lines; what came from a file or over a wire cannot move the cursor or add a line."""
     for line in lines:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import PassphraseOption, new_passphrase, read_out, say, show_table
+from predbayes.cli import study_shard
+from predbayes.cli.show import (
+    DEFAULT_STUDY,
+    PassphraseOption,
+    StudyOption,
+    new_passphrase,
+    read_out,
+    say,
+    show_table,
+)
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted, quoted
 
@@ -25,10 +34,6 @@ app = typer.Typer(
     suggest_commands=False,
 )
 
-Folder = Annotated[
-    Path, typer.Option("--study", envvar="PREDBAYES_STUDY", help="The study's folder.")
-]
-_DEFAULT = Path("study")
 _MOST_SITES = 40  # that are shown one by one
 _KINDS = (".safetensors", ".sealed", ".survey")  # of files that sites send
 
@@ -39,14 +44,24 @@ def make_key(
         Path, typer.Option(metavar="NAME", help="Where the two files go: NAME.key, NAME.pub.")
     ] = Path("coordinator"),
     passphrase: PassphraseOption = False,
+    opens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For a shard: your key, whose uploads it opens, too."),
+    ] = None,
 ) -> None:
     """Make your key, which stays here, and its public half for plans."""
     from predbayes.exchange.coordinator import CoordinatorKey
 
     private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))
     key = CoordinatorKey.generate()
+    if opens is not None:
+        key = CoordinatorKey(key.signing, CoordinatorKey.load(opens).encryption)
     key.save(private, new_passphrase() if passphrase else None)
     key.public.save(public)
+    if opens is not None:
+        say(f"{private}: for a shard; it opens what sites send, and cannot sign as the coordinator")
+        say(f"{public}: for predbayes study admit, where the shard's sum goes")
+        return
     say(f"{private}: keep it here; whoever has it can sign as the coordinator")
     say(f"{public}: for predbayes plan freeze --key")
     say(f"read out with the plan's fingerprint: {key.public.fingerprint}")
@@ -60,7 +75,7 @@ def init(
         Path | None,
         typer.Option(metavar="FILE", help="Your coordinator.key; the study notes its path."),
     ] = None,
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Begin a study of a frozen plan."""
     begun = predbayes.study.Study.init(study, kit, labels, key)
@@ -74,18 +89,18 @@ def init(
 @app.command("admit")
 def admit(
     name: Annotated[str, typer.Argument(help="The site's name.")],
-    key: Annotated[Path, typer.Argument(help="The site's public key, NAME.pub.")],
+    key: Annotated[Path, typer.Argument(help="Its public key, NAME.pub; or a shard's.")],
     rows: Annotated[
         int | None,
         typer.Option(help="Rows that it trains on, as agreed; others in its upload are refused."),
     ] = None,
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Record a site's key and agreed rows; again replaces them."""
+    from predbayes.exchange.coordinator import signing_key
     from predbayes.exchange.keyfiles import owner_of
-    from predbayes.exchange.signing import PublicKey
 
-    public, owner = PublicKey.load(key), owner_of(key)
+    public, owner = signing_key(key), owner_of(key)
     new = predbayes.study.Study(study).admit(name, public, rows)
     agreed = "" if rows is None else f", {rows:,} rows agreed"
     known = "is admitted" if new else "was admitted with this key before"
@@ -101,7 +116,7 @@ def admit(
 @app.command("admit-all")
 def admit_all(
     keys: Annotated[list[Path], typer.Argument(help="Public keys NAME.pub, or folders of them.")],
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Admit many sites, each under the name of its key's file."""
     from predbayes.exchange.keyfiles import owner_of
@@ -123,7 +138,7 @@ def add(
     files: Annotated[
         list[Path], typer.Argument(help="Uploads, evaluations, surveys; or folders of them.")
     ],
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Check files of sites and add them; refused ones change nothing."""
     files = [file for path in files for file in _files_in(path, _KINDS)]
@@ -140,6 +155,11 @@ def add(
         raise StudyError(f"{refused} of {len(files)} files were refused")
 
 
+app.command("shard")(study_shard.shard_command)
+app.command("sum")(study_shard.sum_command)
+app.command("merge")(study_shard.merge_command)
+
+
 def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
     """Return the files of a folder that have one of these endings, by name; or the one file."""
     if not path.is_dir():
@@ -153,7 +173,7 @@ def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
 @app.command("receipt")
 def receipt(
     name: Annotated[str, typer.Argument(help="The site that the receipt is for.")],
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The file. Default: NAME.receipt.")
     ] = None,
@@ -172,7 +192,7 @@ def delete(
     name: Annotated[str | None, typer.Argument(help="The site whose files are deleted.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Those of every site.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the receipts.")] = Path(),
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Delete uploads whose time is over; results stay."""
     from predbayes.exchange.statement import DELETION
@@ -182,7 +202,8 @@ def delete(
     opened = predbayes.study.Study(study)
     if (name is None) != everything:
         raise StudyError("name the site whose files are deleted, or give --all")
-    for site in sorted(opened.state().uploads) if name is None else [name]:
+    state = opened.state()
+    for site in sorted({*state.uploads, *state.sums}) if name is None else [name]:
         receipt = opened.delete(site)
         count = counted(len(opened.state().removed(site)), "file")
         say(f"{site}: the bytes of {count} are deleted; digests and results stay")
@@ -198,7 +219,7 @@ def delete(
 def withdraw(
     name: Annotated[str, typer.Argument(help="The site that withdraws.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Delete a site's upload; only its digest stays in the ledger."""
     opened = predbayes.study.Study(study)
@@ -222,7 +243,7 @@ def _ask(question: str) -> None:
 
 @app.command("status")
 def status(
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Show every site.")] = False,
 ) -> None:
@@ -239,7 +260,7 @@ def status(
 
 @app.command("finish")
 def finish(
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
     leave_out: Annotated[
         list[str] | None, typer.Option(help="A site to leave out; may be repeated.")
     ] = None,
@@ -261,10 +282,7 @@ def finish(
     say("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx, device=device)
     folder = opened.result_folder(recorded.number)
-    say(
-        f"result {recorded.number} of {len(recorded.uploads)} sites, outcome "
-        f"{recorded.outcome[:12]}"
-    )
+    say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")
     for caution in result.cautions:
         say(caution)
     for site in result.sites:
@@ -277,7 +295,7 @@ def finish(
 
 @app.command("verify")
 def verify(
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Also make the last result again and compare.")
     ] = False,
@@ -327,7 +345,7 @@ def verify(
 @app.command("export")
 def export(
     out: Annotated[Path, typer.Option(metavar="PATH", help="A new folder, or a file .zip.")],
-    study: Folder = _DEFAULT,
+    study: StudyOption = DEFAULT_STUDY,
     handed: Annotated[
         list[str] | None,
         typer.Option(

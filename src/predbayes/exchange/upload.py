@@ -8,6 +8,8 @@
     counts        no array: only how many rows the site has
     evaluation    no array: sums over held-out rows of how well a model predicts them
     moments       sums of products of agreed features and targets, as integers
+    sum           a shard's: what is pooled, added up over many uploads of predictions, as digits
+                  (`predbayes.exact`), and which uploads these are
 
 Weights and predictions may come with a `gate` (R,): the logarithm of how much denser the site's
 rows lie at each reference input than the reference rows do (`learning.gate`).

@@ -35,6 +35,7 @@ from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.result.accepted import (
     Accepted,
     AcceptedEvaluation,
+    AcceptedSum,
     AcceptedSurvey,
     AcceptedUpload,
 )
@@ -43,7 +44,7 @@ from predbayes.study.store.table import PLAIN, Form, image_of, tables_of
 
 CHECKPOINT = ".checkpoint"
 MANY = 1000  # steps after the last checkpoint, for which a new one is made
-_FORMAT = 1  # of the database; another one whenever `State` changes
+_FORMAT = 2  # of the database; another one whenever `State` changes
 
 
 class _Head(Strict):
@@ -90,7 +91,7 @@ def _packed_result(result: FinishedResult) -> tuple[str, str]:
     told = {field.name: getattr(result, field.name) for field in fields(result)}
     uploads = told.pop("uploads")
     text = uploads.text if isinstance(uploads, _Uploads) else json.dumps(dict(uploads))
-    return json.dumps(told | {"files": dict(result.files)}), text
+    return json.dumps(told | {n: dict(told[n]) for n in ("files", "sums")}), text
 
 
 def _result(row: tuple[str, str]) -> FinishedResult:
@@ -107,6 +108,7 @@ _TABLES = {
     "names": Form(lambda names: (json.dumps(names),), lambda row: tuple(json.loads(row[0]))),
     "agreed": PLAIN,
     "uploads": _form_of(AcceptedUpload),
+    "sums": _form_of(AcceptedSum),
     "evaluations": _form_of(AcceptedEvaluation),
     "surveys": _form_of(AcceptedSurvey),
     "replaced": PLAIN,
@@ -118,7 +120,7 @@ _TABLES = {
     "heads": PLAIN,
 }
 _RESULT = Form(_packed_result, _result, 2)
-_VALUES = ("plan_digest", "files", "coordinator", "models", "num_entries", "study", "last")
+_VALUES = ("plan_digest", "files", "coordinator", "shard", "models", "num_entries", "study", "last")
 
 
 def save_checkpoint(ledger: Ledger, state: State, key: SigningKey | None) -> None:

@@ -26,7 +26,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.report.outstanding import site_files
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.report.tripod import CARD_FILE, render_card_data
-from predbayes.study.result.accepted import RESULT_FILE, AcceptedUpload
+from predbayes.study.result.accepted import RESULT_FILE
 from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
@@ -54,7 +54,9 @@ def finish(
     current = state.current
     if current is not None and current.serves(leave_out, [_ONNX] if onnx else [], warm=warm):
         return current, study.result(current.number)
-    num_sites, quorum = len(state.uploads) - len(leave_out), study.plan.rules.quorum
+    if state.shard:
+        raise StudyError(f"{state.shard} is a shard without labels: run `predbayes study sum`")
+    num_sites, quorum = state.num_in - len(leave_out), study.plan.rules.quorum
     if num_sites < quorum:
         raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
@@ -72,6 +74,8 @@ def finish(
         "outcome": outcome(found),
         "start": start,
     }
+    if state.sums:
+        data["sums"] = {accepted.site: accepted.digest for accepted in state.sums_in_order}
     if shown := state.evaluations_of(found.model.weights_digest()):
         data["evaluations"] = [accepted.digest for accepted in shown]
     if state.surveys:
@@ -89,14 +93,15 @@ def _found(
     if last is not None and last.serves(leave_out, [], warm=warm):
         # New are evaluations, surveys, or a file that is asked for: the model stays to the bit.
         return evaluated(study, state, _again(study, last, heading)), last.start
-    gone = sorted(site for site, upload in state.uploads.items() if upload.digest in state.deleted)
+    sent = (*state.uploads.values(), *state.sums.values())
+    gone = sorted(accepted.site for accepted in sent if accepted.digest in state.deleted)
     if gone:
         raise StudyError(
             f"the upload of {gone[0]} is deleted, so no new result can be made of it; withdraw "
             f"{gone[0]} to go on without it"
         )
     start = _warm_start(step) if warm else None
-    found = conclude_study(study, state.in_order, heading, leave_out, start, device)
+    found = conclude_study(study, state, heading, leave_out, start, device)
     return evaluated(study, state, found), None if start is None else start.number
 
 
@@ -106,12 +111,12 @@ def _warm_start(step: Step) -> Start:
     if not state.results:
         raise StudyError("there is no result to start from; finish without --warm")
     last = state.results[-1]
-    now_in = {upload.site: upload.digest for upload in state.uploads.values()}
-    gone = sorted(dict(last.uploads).items() - now_in.items())
+    now_in = {(a.site, a.digest) for a in (*state.uploads.values(), *state.sums.values())}
+    gone = sorted({*last.uploads.items(), *last.sums.items()} - now_in)
     if gone:
         raise StudyError(
-            f"{gone[0][0]} has withdrawn since result {last.number}, and the model of that "
-            "result learnt from it; finish without --warm"
+            f"{gone[0][0]} has withdrawn since result {last.number}, or has another sum, and the "
+            "model of that result learnt from it; finish without --warm"
         )
     return start_of(step.study, last.number)
 
@@ -123,14 +128,14 @@ def start_of(study: StudyFolder, number: int) -> Start:
 
 def conclude_study(
     study: StudyFolder,
-    uploads: Sequence[AcceptedUpload],
+    state: State,
     heading: Heading,
     leave_out: frozenset[str],
     start: Start | None,
     device: str = "cpu",
 ) -> Conclusion:
     """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
-    kit = study.kit
+    kit, uploads = study.kit, state.in_order
     labels = Labels.load(study.folder / LABELS, kit)
     with threads(kit.plan.learner.threads):
         if kit.plan.sums_alone:
@@ -144,6 +149,8 @@ def conclude_study(
             leave_out=leave_out,
             start=start,
             device=device,
+            shards=state.sums_in_order,
+            read_sum=study.read_sum,
         )
 
 

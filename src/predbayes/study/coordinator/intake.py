@@ -23,6 +23,7 @@ from predbayes.study.plan.schema import Gate, Plan
 from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
 from predbayes.study.result.scoring import MAX_STANDARD
+from predbayes.study.result.shardsum import ShardSum, check_arrays
 from predbayes.study.result.summed import fitted, summed
 from predbayes.text import printable
 
@@ -145,11 +146,32 @@ class Intake:
             upload = Upload.of_bytes(source, header)
         else:
             upload = Upload.load(source, header)
-        assert header.signature is not None  # as `_check_sender` has seen
-        if not header.signature.verifies(upload.digest()):
-            raise UploadError("the signature is not of this content: it was altered on the way")
+        _require_signed(header, upload)
         self._check_range(upload)
         return upload
+
+    def check_sum(
+        self, path: Path, keys: Mapping[str, str], heads: Container[str] = ()
+    ) -> tuple[Upload, ShardSum]:
+        """The sum in a file, if an admitted shard made it of uploads of this study.
+
+        Args:
+            path: A file that nobody else can change meanwhile.
+            keys: The public key of each admitted site and shard.
+            heads: The digest of every entry of the study's ledger.
+        """
+        header = Header.read(path)
+        self._check_sender(header, keys, "sum")
+        self._check_study(header.info.seen, heads)
+        check_arrays(self.plan, header)
+        upload = Upload.load(path, header)
+        _require_signed(header, upload)
+        assert upload.info.sum is not None  # as `check_arrays` has seen
+        if upload.info.sum.part:
+            raise UploadError("it is a part that a shard keeps; ask for what `study sum` writes")
+        found = ShardSum.from_upload(self.plan, upload)
+        found.rehearse()
+        return upload, found
 
     def rehearse(self, upload: Upload, inputs: Callable[[], Tensor]) -> None:
         """Do with an upload what `finish` will do with it; inputs are read if it holds weights."""
@@ -183,12 +205,15 @@ class Intake:
         except UploadError as error:
             raise UploadError("its networks predict no finite number at a reference row") from error
 
-    def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
+    def _check_sender(self, header: Header, keys: Mapping[str, str], kind: str = "") -> None:
         info = header.info
         if info.plan != self.plan_digest:
             raise UploadError("it was made for another plan, or another version of this one")
-        if info.kind not in (self.plan.upload.kind, "evaluation"):
-            raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.upload.kind}")
+        if info.kind == "sum" and not kind:
+            raise UploadError("it is the sum of a shard; add it with `predbayes study merge`")
+        if info.kind not in ((kind,) if kind else (self.plan.upload.kind, "evaluation")):
+            asked = f"the plan asks for {self.plan.upload.kind}"
+            raise UploadError(f"it holds {info.kind}; {'a sum was asked for' if kind else asked}")
         if info.site not in keys:
             raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
         if header.signature is None:
@@ -228,6 +253,12 @@ class Intake:
             raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
         if upload.gate is not None and self.plan.gate is not None:
             check_gate(self.plan.gate, upload.gate)
+
+
+def _require_signed(header: Header, upload: Upload) -> None:
+    assert header.signature is not None  # as `_check_sender` has seen
+    if not header.signature.verifies(upload.digest()):
+        raise UploadError("the signature is not of this content: it was altered on the way")
 
 
 def check_gate(agreed: Gate, gate: Tensor) -> None:

@@ -11,6 +11,7 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.study.coordinator.record import StudyRecord
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
+from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
 
@@ -83,7 +84,7 @@ def status_of(study: StudyRecord, most: int | None = None) -> Status:
         sites=tuple(_site(state, name) for name in _shown(state, most)),
         num_sites=_num_sites(state),
         num_awaited=len(state.awaited),
-        num_in=len(state.uploads),
+        num_in=state.num_in,
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
@@ -91,7 +92,7 @@ def status_of(study: StudyRecord, most: int | None = None) -> Status:
         run=run,
         results=results,
         ledger_digest=state.last,
-        next=_next(len(state.uploads), plan.rules.quorum, results, run),
+        next=_next(state, plan.rules.quorum, results, run),
     )
 
 
@@ -116,13 +117,13 @@ def _shown(state: State, most: int | None) -> list[str]:
 
 def _site(state: State, site: str) -> SiteStatus:
     key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
-    upload = state.uploads.get(site)
+    upload = state.uploads.get(site) or state.sums.get(site)
     if upload is None:
         agreed = state.agreed.get(site)
         return SiteStatus(site, "admitted" if key else "withdrawn", key, None, agreed, None, None)
     word: Literal["deleted", "in"] = "deleted" if upload.digest in state.deleted else "in"
-    stated = upload.num_rows, upload.agreed_rows
-    return SiteStatus(site, word, key, *stated, upload.num_bytes, upload.at)
+    agreed = upload.agreed_rows if isinstance(upload, AcceptedUpload) else None
+    return SiteStatus(site, word, key, upload.num_rows, agreed, upload.num_bytes, upload.at)
 
 
 def _result(recorded: FinishedResult, found: Result, *, current: bool) -> ResultStatus:
@@ -130,7 +131,7 @@ def _result(recorded: FinishedResult, found: Result, *, current: bool) -> Result
     return ResultStatus(
         number=recorded.number,
         finished=recorded.at,
-        sites=len(recorded.uploads),
+        sites=found.num_sites,
         outcome=recorded.outcome,
         current=current,
         verdict=found.verdict,
@@ -139,8 +140,11 @@ def _result(recorded: FinishedResult, found: Result, *, current: bool) -> Result
 
 
 def _next(
-    num_in: int, quorum: int, results: tuple[ResultStatus, ...], run: RunStatus | None
+    state: State, quorum: int, results: tuple[ResultStatus, ...], run: RunStatus | None
 ) -> str:
+    if state.shard:
+        return "predbayes study sum" if state.num_in else "predbayes study add FILE"
+    num_in = state.num_in
     if run is not None and run.finishing:
         return "wait: the run makes the result"
     if num_in < quorum:

@@ -1,7 +1,7 @@
 """From accepted uploads to a model and what is known about it: one pure function of the set.
 
     read      each upload in the order of digests, folded and dropped; its predictions on the
-              labelled and scored rows are kept
+              labelled and scored rows are kept; then the sums of shards
     compare   sites with each other on all rows (`predbayes.study.result.comparison`)
     screen    each site against the labelled rows (`predbayes.study.result.screening`)
     pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it
@@ -23,8 +23,9 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Literal
+from functools import cached_property
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,9 +52,7 @@ from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
-from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool
-from predbayes.pools.pool import Contribution, Pool, PoolState
+from predbayes.pools.pool import Contribution, PoolState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
@@ -70,11 +69,13 @@ from predbayes.study.plan.models import (
     student_network,
 )
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.accepted import AcceptedSum, AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
 from predbayes.study.result.curves import survival_curves
 from predbayes.study.result.groups import group_scores
 from predbayes.study.result.importance import importances
+from predbayes.study.result.lifting import contributed, lifting, pool_of
+from predbayes.study.result.merged import UNMERGED, Merged
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
@@ -85,6 +86,7 @@ from predbayes.study.result.schema import (
     Reliability,
     Result,
     Scores,
+    ShardResult,
     SiteResult,
     StudentResult,
 )
@@ -99,6 +101,7 @@ from predbayes.study.result.scoring import (
     worst_targets,
 )
 from predbayes.study.result.screening import screen_sites
+from predbayes.study.result.shardsum import ShardSum
 from predbayes.study.result.weighing import UNLIMITED, Limits, Screened
 from predbayes.summand import fold
 
@@ -116,6 +119,9 @@ _NUM_CURVE = 21
 
 Read = Callable[[AcceptedUpload], Upload]
 """How an accepted upload is read; the caller knows where the files are."""
+
+ReadSum = Callable[[AcceptedSum], ShardSum]
+"""How an accepted sum of a shard is read, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,29 +177,27 @@ def conclude(
     leave_out: frozenset[str] = frozenset(),
     start: Start | None = None,
     device: str = "cpu",
+    shards: Sequence[AcceptedSum] = (),
+    read_sum: ReadSum | None = None,
 ) -> Conclusion:
     """Screen, pool, distil and score the uploads that count, in the order of digests.
 
     Sites that are left out by hand are shown all the same. The student begins at random weights of
-    the plan's seed if there is no start; networks are run and trained on the device.
+    the plan's seed if there is no start; networks are run and trained on the device. Sums of shards
+    are pooled with the uploads, and not screened.
     """
     reference = labels.reference
-    limits = Limits.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
-    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits)
+    merged = UNMERGED if read_sum is None else Merged.of(shards, read_sum)
+    stated = [u.num_rows for u in uploads if u.site not in leave_out]
+    limits = Limits.of(kit.plan, [*stated, *merged.rows])
+    merged.require_limit(limits.most)
+    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits, merged)
     rows = run.compared_rows(len(uploads))
     sites, total = run.read(uploads, read, leave_out, rows.index)
     judged = [site for site in sites if site.accepted.site not in leave_out]
     with naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
         own = run.own_model()
-        compared = rows.compare(
-            {site.accepted.site: site.compared.predictive for site in judged},
-            gates={
-                site.accepted.site: site.compared.gate
-                for site in judged
-                if site.compared.gate is not None
-            },
-            rng=run.rng("comparison"),
-        )
+        compared = _compared(run, rows, judged)
         sums = _Sums(run, uploads, read, leave_out, judged, compared, total)
         labelled = torch.arange(len(reference.targets))
         found = sums.screened(labelled, own)
@@ -201,6 +205,15 @@ def conclude(
         state = run.finish(total, reference, own)
         held_out = run.held_out(sums, _Outcome(found, total, state))
         return _Report(run, sites, found, total, own, state, held_out).conclusion(kit, heading)
+
+
+def _compared(run: Run, rows: ComparedRows, judged: Sequence[_Site]) -> Comparison:
+    """Sites with each other; where all are in sums nobody is."""
+    if not judged:
+        return Comparison({}, ())
+    gates = {s.accepted.site: s.compared.gate for s in judged if s.compared.gate is not None}
+    predicted = {site.accepted.site: site.compared.predictive for site in judged}
+    return rows.compare(predicted, gates=gates, rng=run.rng("comparison"))
 
 
 @torch.inference_mode()  # of many small operations the bookkeeping for gradients is a good part
@@ -270,7 +283,7 @@ def _most_extreme(sites: Sequence[_Site]) -> str:
         site.accepted.site: float(site.scored.natural().abs().max()) if len(site.scored) else 0.0
         for site in sites
     }
-    return max(largest, key=largest.__getitem__)
+    return max(largest, key=largest.__getitem__, default="")
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
@@ -283,6 +296,7 @@ class Run:
     start: Start | None
     device: str = "cpu"
     limits: Limits = UNLIMITED
+    merged: Merged = UNMERGED
 
     @property
     def scored_rows(self) -> slice:
@@ -328,7 +342,12 @@ class Run:
                 if lifted is not None:
                     yield lifted
 
-        return sites, fold(summands())[order]
+        return sites, fold(chain(summands(), self._sums))[order]
+
+    @property
+    def _sums(self) -> tuple[PredictiveSum[Any], ...]:
+        """What shards added up, to be added last: the first summand is added to in place."""
+        return () if self.merged.total is None else (self.merged.total,)
 
     def fold_again(
         self, uploads: Sequence[AcceptedUpload], read: Read, found: Screened
@@ -340,7 +359,7 @@ class Run:
             info, sent = self._contribution(accepted, read)
             return self._lift(info, sent.limited(found.most(accepted.site)))
 
-        return fold(map(lifted, counted))[self.labels.order]
+        return fold(chain(map(lifted, counted), self._sums))[self.labels.order]
 
     def _contribution(
         self, accepted: AcceptedUpload, read: Read
@@ -350,8 +369,7 @@ class Run:
         predictive = self._reader.read(upload, self.reference.inputs)
         if upload.info.kind == "weights":
             predictive = predictive[self.labels.order.argsort()]
-        sent = contribution(upload, predictive.bounded(LOG_PROB_FLOOR))
-        return upload.info, sent.limited(self.limits.most)
+        return upload.info, contributed(upload, predictive, self.limits.most)
 
     def _lift(self, info: UploadInfo, sent: Contribution) -> PredictiveSum[Any]:
         if info.kind == "weights":
@@ -365,9 +383,7 @@ class Run:
 
     @cached_property
     def _lifting(self) -> Callable[[Contribution], PredictiveSum[Any]]:
-        """How the plan's pool, without the coordinator's model, lifts a contribution."""
-        pool = _pool(self.plan, None)
-        return partial(pool.lift, pool.init(self.reference))
+        return lifting(self.plan)
 
     def own_model(self) -> Predictive | None:
         """The coordinator's own model on all reference rows, honest on the labelled ones."""
@@ -401,7 +417,7 @@ class Run:
         self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
     ) -> DistilledState[PoolState]:
         """Tune, pool and distil."""
-        pool, rng, start = _pool(self.plan, own), self.rng("pool"), self.start
+        pool, rng, start = pool_of(self.plan, own), self.rng("pool"), self.start
         state = taught_by(
             pool.finish(pool.init(reference), total, reference, rng=rng),
             reference,
@@ -541,6 +557,9 @@ class _Sums:
     def screened(self, rows: Tensor, own: Predictive | None) -> Screened:
         """Judge the sites by some of the labelled rows; the first of the own model are these."""
         run = self.run
+        if not self.judged:
+            return Screened.of({}, self.compared, self.leave_out, run.limits)
+        alone = run.merged.total is None  # or the sum has more than who is looked at
         found = screen_sites(
             # Without a label there are no rows but these to find copies and constants on.
             [s.labelled.at(rows) if len(rows) else s.compared for s in self.judged],
@@ -548,7 +567,7 @@ class _Sums:
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
             suspects=self.compared.findings,
-            total=self.total[rows] if len(rows) else None,
+            total=self.total[rows] if len(rows) and alone else None,
         )
         return Screened.of(found, self.compared, self.leave_out, run.limits)
 
@@ -576,18 +595,23 @@ class _Report:
         predicted = self.held_out.student
         result = Result(
             **run.told(kit, heading, self.state.student),
-            **run.judged(predicted, self.screened.cautions()),
+            **run.judged(predicted, (*run.merged.cautions(), *self.screened.cautions())),
             sites=tuple(sorted(map(self._site, self.sites), key=lambda site: site.site)),
+            shards=run.merged.shards,
             pool=self._pool(),
             pooled=self._score(self.held_out.pooled),
             mixture=self._score(self.held_out.mixture),
             server_only=None if self.own is None else self._score(self.own[run.scored_rows]),
             student=self._student(predicted),
             paid=run.paid(self.own, predicted),
-            bytes_in=sum(site.accepted.num_bytes for site in self.sites),
-            bytes_out=kit.num_bytes * len(self.sites),
+            bytes_in=sum(sent.num_bytes for sent in self._sent),
+            bytes_out=kit.num_bytes * (len(self.sites) + run.merged.num_sites),
         )
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
+
+    @property
+    def _sent(self) -> list[AcceptedUpload | ShardResult]:
+        return [*(site.accepted for site in self.sites), *self.run.merged.shards]
 
     def _score(self, predictive: Predictive) -> Scores | None:
         return score(self.run.plan, predictive, self.run.scored_targets)
@@ -687,18 +711,3 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
-
-
-def _pool(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
-    """The pool that a plan names; `own` is the coordinator's model where it has a part in it."""
-    prior: Predictive | Literal["flat"] = standard_prior(plan) or "flat"
-    floor = plan.pool.floor
-    match plan.pool.method:
-        case "auto":
-            return AutoPool(own, prior=prior, floor=floor)
-        case "beta":
-            return BetaPool(prior=prior, floor=floor)
-        case "mixture":
-            return BetaPool(0.0, prior=prior, floor=floor)
-        case "product":
-            return BetaPool(1.0, prior=prior, floor=floor)

@@ -11,6 +11,7 @@ compare, while RMSE, CRPS and widths are in the target's own unit.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -264,6 +265,23 @@ class AtSites(Section):
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 
+class ShardResult(Section):
+    """The sum of a shard, which has many sites in it."""
+
+    shard: str
+    digest: str
+    root: str  # over its uploads
+    num_sites: int
+    num_rows: int  # that they state
+    most_rows: Finite | None  # that a site counts for in it; None: what it states
+    num_bytes: int
+
+    @property
+    def limit(self) -> float:
+        """The most rows as a number, which may be infinite."""
+        return math.inf if self.most_rows is None else self.most_rows
+
+
 class Result(Section):
     """A numbered result of a study."""
 
@@ -276,6 +294,8 @@ class Result(Section):
     plan_digest: str
     ledger_digest: str  # of the last entry before this result
     sites: tuple[SiteResult, ...]  # in the order of their names
+    # In the order of their digests.
+    shards: Annotated[tuple[ShardResult, ...], Field(exclude_if=lambda shards: not shards)] = ()
     withdrawn: int  # how many sites took their upload back
     scored_on: Literal["evaluate", "cross-fitted", "nothing"]
     num_scored: int
@@ -308,3 +328,8 @@ class Result(Section):
     bytes_in: int  # of all uploads
     bytes_out: int  # of the kit, once for each site
     versions: dict[str, str]
+
+    @property
+    def num_sites(self) -> int:
+        """All that have sent an upload, those in sums of shards included."""
+        return len(self.sites) + sum(shard.num_sites for shard in self.shards)

@@ -1,0 +1,79 @@
+"""`predbayes study shard`, `sum` and `merge`: many sites in parts, and their sums added up."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import predbayes.study
+from predbayes.cli.show import DEFAULT_STUDY, StudyOption, read_out, say
+from predbayes.errors import StudyError, UploadError
+from predbayes.study.wording import counted, quoted
+
+
+def shard_command(
+    name: Annotated[str, typer.Argument(help="The shard's name.")],
+    kit: Annotated[Path, typer.Argument(help="The study's kit, as the sites have it.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The shard's own key.")],
+    study: Annotated[
+        Path | None, typer.Option("--study", help="The shard's folder. Default: its name.")
+    ] = None,
+) -> None:
+    """Make a shard, which takes in a part of the sites."""
+    from predbayes.exchange.signing import PublicKey
+
+    folder = Path(name) if study is None else study
+    begun = predbayes.study.Study.shard(folder, name, kit, key)
+    public = PublicKey(begun.state().coordinator)
+    say(f"{folder}: a shard of plan {begun.plan.name!r}")
+    say(f"next: predbayes study admit and add, each with --study {quoted(folder)}")
+    say(f"the study admits {name} with {key.with_suffix('.pub').name}")
+    say(f"compare by telephone: {public.fingerprint}")
+    read_out(begun.kit)
+
+
+def sum_command(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The sum. Default: NAME.sum.")
+    ] = None,
+    most_rows: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Most rows that a site counts for, if `finish` asks."),
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+) -> None:
+    """Add up what a shard took in, as one signed file."""
+    opened = predbayes.study.Study(study)
+    if most_rows is not None and not 0 < most_rows < math.inf:
+        raise StudyError(f"--most-rows is a positive number, not {most_rows:g}")
+    path = Path(f"{opened.state().shard or study.name}.sum") if out is None else out
+    made = opened.sum(path, most_rows=math.inf if most_rows is None else most_rows)
+    told = made.info.sum
+    assert told is not None  # as it is one
+    rows = counted(made.info.num_rows, "row")
+    say(f"{path}: {counted(told.count, 'site')}, {rows}, root {told.root[:12]}")
+    say(f"next: predbayes study merge {quoted(path)}, where the study is")
+
+
+def merge_command(
+    files: Annotated[list[Path], typer.Argument(help="Sums that shards wrote.")],
+    study: StudyOption = DEFAULT_STUDY,
+) -> None:
+    """Check sums of shards and add them; refused ones change nothing."""
+    opened, refused = predbayes.study.Study(study), 0
+    for path in files:
+        try:
+            accepted = opened.merge(path)
+        except UploadError as error:
+            refused += 1
+            say(f"refused: {error}", err=True)
+            continue
+        if accepted is None:
+            say(f"{path.name}: in already")
+        else:
+            say(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
+    if refused:
+        raise StudyError(f"{refused} of {len(files)} files were refused")
