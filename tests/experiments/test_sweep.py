@@ -15,7 +15,6 @@ import pytest
 
 import predbayes
 from predbayes.errors import ExperimentError, MissingPackageError
-from predbayes.experiments import sweep as sweep_module
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.methods import METHODS
 from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_records
@@ -23,6 +22,7 @@ from predbayes.experiments.rendering import to_markdown
 from predbayes.experiments.sweep import sweep
 from predbayes.experiments.tables import build_table
 from predbayes.learning.local import SGDLearner, SGHMCLearner
+from predbayes.workers import import_ray
 
 LABELS = {"mixture", "beta", "beta student", "fedavg"}
 
@@ -198,7 +198,7 @@ def test_ray_is_silent_unless_the_user_wants_it_otherwise(monkeypatch):
         monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL", raising=False)
         if given is not None:
             monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", given)
-        sweep_module._import_ray()
+        import_ray("experiments")
         assert os.environ["RAY_BACKEND_LOG_LEVEL"] == level
 
 

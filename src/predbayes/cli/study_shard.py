@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ import predbayes.study
 from predbayes.cli.show import DEFAULT_STUDY, StudyOption, read_out, say
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted, quoted
+
+if TYPE_CHECKING:
+    from predbayes.study.coordinator.on_ray import OnRay
 
 
 def shard_command(
@@ -43,19 +46,33 @@ def sum_command(
         float | None,
         typer.Option(metavar="N", help="Most rows that a site counts for, if `finish` asks."),
     ] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="ray[:ADDRESS]", help="Add up on Ray: here, or there.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of Ray, here.")] = 2,
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Add up what a shard took in, as one signed file."""
-    opened = predbayes.study.Study(study)
+    opened, fold = predbayes.study.Study(study), None if on is None else _on_ray(on, workers)
     if most_rows is not None and not 0 < most_rows < math.inf:
         raise StudyError(f"--most-rows is a positive number, not {most_rows:g}")
     path = Path(f"{opened.state().shard or study.name}.sum") if out is None else out
-    made = opened.sum(path, most_rows=math.inf if most_rows is None else most_rows)
+    limit = math.inf if most_rows is None else most_rows
+    made = opened.sum(path, most_rows=limit, fold=fold)
     told = made.info.sum
     assert told is not None  # as it is one
     rows = counted(made.info.num_rows, "row")
     say(f"{path}: {counted(told.count, 'site')}, {rows}, root {told.root[:12]}")
     say(f"next: predbayes study merge {quoted(path)}, where the study is")
+
+
+def _on_ray(on: str, workers: int) -> OnRay:
+    from predbayes.study.coordinator.on_ray import OnRay
+
+    engine, _, address = on.partition(":")
+    if engine != "ray":
+        raise StudyError(f"--on takes ray or ray:ADDRESS, not {on}")
+    return OnRay(workers, address or None)
 
 
 def merge_command(

@@ -10,11 +10,8 @@ row, for paired comparisons:
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +30,7 @@ from predbayes.experiments.records import (
 from predbayes.experiments.run import Run, plan, run_methods
 from predbayes.files import write_whole
 from predbayes.learning.training import resolve_device
-from predbayes.optional import require
-
-_STDERR = 2  # the process's, also where sys.stderr is another
+from predbayes.workers import running_ray
 
 Losses = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Record, int, int], None]
@@ -127,25 +122,18 @@ def _on_ray(
 ) -> Iterator[tuple[Record, Losses | None]]:
     if not jobs:
         return
-    ray = _import_ray()
-    with _stderr_closed():  # it announces its log level there before it obeys it
-        ray.init(
-            address=address,
-            num_cpus=None if address else num_workers,
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            runtime_env={"env_vars": _worker_environment(here=address is None)},
-        )
-    try:
+    with running_ray(
+        "experiments",
+        address=address,
+        num_workers=num_workers,
+        environment={name: os.environ[name] for name in (ROOT_VARIABLE,) if name in os.environ},
+    ) as ray:
         num_gpus = 1 if device.startswith("cuda") else 0
         worker = ray.remote(num_cpus=1, num_gpus=num_gpus, num_returns="streaming", max_retries=2)(
             _here
         )
         streams = [worker.remote(experiment, [runs], device, fits) for runs in jobs]
         yield from _as_they_come(ray, streams)
-    finally:
-        ray.shutdown()
 
 
 def _as_they_come(ray: Any, streams: Sequence[Any]) -> Iterator[tuple[Record, Losses | None]]:
@@ -166,38 +154,6 @@ def _cause(error: Any) -> Exception:
     """Return the worker's error as if it had been raised here."""
     cause = error.cause
     return cause if isinstance(cause, Exception) else ExperimentError(f"a worker failed: {error}")
-
-
-def _worker_environment(*, here: bool) -> dict[str, str]:
-    environment = {"OMP_NUM_THREADS": "1"}
-    if ROOT_VARIABLE in os.environ:
-        environment[ROOT_VARIABLE] = os.environ[ROOT_VARIABLE]
-    if here:  # the user's own methods are found where they are found by this process
-        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    return environment
-
-
-def _import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # What goes wrong reaches us as an exception; beside it, Ray writes to our stderr that it could
-    # not tell a driver that is already leaving, or that nobody collects its metrics.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns on every start
-    return require("ray", "experiments")
-
-
-@contextmanager
-def _stderr_closed() -> Iterator[None]:
-    """Discard what is written to the process's stderr inside the block."""
-    sys.stderr.flush()
-    kept = os.dup(_STDERR)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), _STDERR)
-    try:
-        yield
-    finally:
-        os.dup2(kept, _STDERR)
-        os.close(kept)
 
 
 def _save_losses(folder: Path, key: str, losses: Losses) -> None:
