@@ -23,6 +23,7 @@ def steps() -> list[tuple[list[str], list[str]]]:
     blocks = re.findall(r"(?:^    .*\n)+", text, re.M) + re.findall(
         r"^```\n(.*?)^```", text, re.M | re.S
     )
+    blocks = [block for block in blocks if block.lstrip().startswith("$ ")]
     found: list[tuple[list[str], list[str]]] = []
     for line in (line.removeprefix("    ") for block in blocks for line in block.splitlines()):
         if line.startswith("$ "):

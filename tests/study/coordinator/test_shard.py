@@ -231,11 +231,13 @@ class TestFinish:
         assert "north" not in public
         assert "Sites that came in sums of shards: 5." in public
 
-    def test_it_verifies_rebuilds_and_is_made_once(self, both):
+    def test_it_verifies_rebuilds_and_is_exported(self, both, tmp_path):
         _, _, parted, two = both
         assert parted.verify(rebuild=True) == []
         assert parted.finish()[0].number == two.number == 1
         assert parted.state().current is not None
+        parted.export(tmp_path / "crate")
+        assert Study(tmp_path / "crate").verify() == []
 
     def test_sums_alone_make_a_result(self, world, tmp_path):
         study = world.begin(f"alone {tmp_path.name}", ())
@@ -318,6 +320,12 @@ class TestRefusals:
         study.admit(A, field.world.key(A).public)
         with pytest.raises(UploadError, match="Alpha is in the study already, in the sum of nor"):
             study.add(field.world.file(A))
+
+    def test_a_shard_does_not_speak_for_a_site_that_the_study_knows(self, study, field):
+        path = field.sum("north", [A, B])
+        self.admit(field, "north")
+        study.admit(A, SigningKey.generate().public)
+        self.refuses(study, path, "Alpha is admitted here with another key, or name")
 
     def test_who_has_withdrawn_does_not_come_back_in_a_sum(self, study, field):
         field.fill(study, [A])

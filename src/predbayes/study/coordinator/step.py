@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -226,7 +226,8 @@ class Step:
         self._require_apart(found.members, besides=shard)
         more = {"count": told.count, "root": told.root, "entry": told.entry}
         self._keep("merge", source, upload, before, **more)
-        vars(self).pop("_merged", None)
+        for kept in ("_merged", "_marks"):
+            vars(self).pop(kept, None)
         return self.state.sums[shard]
 
     @cached_property
@@ -234,17 +235,34 @@ class Step:
         """The uploads in each sum that counts."""
         return {shard: self.study.read_sum(a).members for shard, a in self.state.sums.items()}
 
-    def _require_apart(self, members: Sequence[Member], besides: str = "") -> None:
-        """Refuse uploads that are in already, by themselves or in a sum, or that were withdrawn."""
-        singles = map(Member.of, self.state.uploads.values())
-        if double := in_common(singles, members):
-            raise UploadError(f"{double.site} is in the study already, with an upload of its own")
-        for shard, others in self._merged.items():
-            if shard != besides and (double := in_common(others, members)):
-                raise UploadError(f"{double.site} is in the study already, in the sum of {shard}")
+    @cached_property
+    def _marks(self) -> dict[str, str]:
+        """The shard in whose sum an upload, a key or a name is."""
+        merged = self._merged.items()
+        return {mark: shard for shard, found in merged for m in found for mark in m.marks}
+
+    def _require_unmerged(self, members: Iterable[Member], besides: str = "") -> None:
+        """Refuse who is in a sum already."""
         for member in members:
-            if member.digest in self.state.withdrawn or member.key in self.state.retired:
+            shard = next((self._marks[m] for m in member.marks if m in self._marks), besides)
+            if shard != besides:
+                raise UploadError(f"{member.site} is in the study already, in the sum of {shard}")
+
+    def _require_apart(self, members: Sequence[Member], besides: str) -> None:
+        """Refuse who is in already, alone or in a sum; who withdrew; and who is somebody else."""
+        state = self.state
+        if double := in_common(map(Member.of, state.uploads.values()), members):
+            raise UploadError(f"{double.site} is in the study already, with an upload of its own")
+        self._require_unmerged(members, besides)
+        for member in members:
+            if member.digest in state.withdrawn or member.key in state.retired:
                 raise UploadError(f"{member.site} has withdrawn, or has another key since")
+            known = (
+                state.keys.get(member.site, member.key),
+                state.owners.get(member.key, member.site),
+            )
+            if known != (member.key, member.site):
+                raise UploadError(f"{member.site} is admitted here with another key, or name")
 
     def _checked(self, path: Path, scratch: Path) -> tuple[Path | bytes, Upload]:
         """Return an upload, and what is to be kept of it: small files are looked at in memory."""
@@ -317,7 +335,7 @@ class Step:
             )
         if self.state.sums:
             key, rows = self.state.keys[site], upload.info.num_rows
-            self._require_apart([Member(digest, site, key, rows)])
+            self._require_unmerged([Member(digest, site, key, rows)])
         agreed = self.state.agreed.get(site)
         if agreed is not None:
             require_agreed(site, upload.info.num_rows, agreed)
