@@ -276,7 +276,7 @@ class TestRows:
         assert str(refused.value).endswith("--most-rows 315")
         north.sum(field.folder / "north.sum", most_rows=315)
         study.merge(field.folder / "north.sum")
-        merged = Merged.of(study.state().sums_in_order, study.read_sum, torch.arange(150))
+        merged = Merged.of(study.state().sums_in_order, study.read_sum)
         merged.require_limit(315)
         uploads = north.state().uploads.values()
         folded = ShardSum.of(world.kit.plan, uploads, north.read, 315)
@@ -451,11 +451,11 @@ class TestRefusals:
 
 
 def test_digits_are_read_on_their_own_grid_alone():
-    grid = Grid(0, 3)
+    grid = Grid(7, -1, 4)
     total = ExactSum.of(torch.rand(7, 4, 2, dtype=torch.float64), grid)
     again = ExactSum.zero(grid, (4, 2)).read(total.digits, grid.written)
     assert torch.equal(again.add_(total).take_away_(total).digits, total.digits)
-    for other in (Grid(1, 4), Grid(0, 4)):
+    for other in (Grid(7, 0, 5), Grid(7, -1, 5), Grid(6, -1, 4)):
         with pytest.raises(PoolError, match="another grid"):
             ExactSum.zero(grid, (4, 2)).read(total.digits, other.written)
 
