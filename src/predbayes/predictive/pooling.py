@@ -484,6 +484,7 @@ class PredictiveSum(Generic[P]):
         parts = {
             f"{part}/{name}": exact
             for name, total in self._settled().items()
+            if self._lacking[name] < self.num_clients  # or who could contribute was taken away
             for part, exact in (("value", total.value), ("weight", total.weight))
         }
         return WrittenSum(

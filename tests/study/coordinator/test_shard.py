@@ -14,6 +14,8 @@ from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.pooling import CLASS_MIXTURE, PredictiveSum
 from predbayes.study.coordinator import shard as shard_module
 from predbayes.study.coordinator.state import State
 from predbayes.study.coordinator.study import Study
@@ -458,6 +460,17 @@ def test_digits_are_read_on_their_own_grid_alone():
     for other in (Grid(7, 0, 5), Grid(7, -1, 5), Grid(6, -1, 4)):
         with pytest.raises(PoolError, match="another grid"):
             ExactSum.zero(grid, (4, 2)).read(total.digits, other.written)
+
+
+def test_a_term_that_nobody_left_can_contribute_to_is_not_written():
+    predictive = Categorical(torch.tensor([[0.2, 0.8]]).log())
+    counts, terms = torch.tensor([3.0, 4.0]), (CLASS_MIXTURE,)
+    counting = PredictiveSum.of(predictive, 7, class_rows=counts, terms=terms)
+    silent = PredictiveSum.of(predictive, 5, terms=terms)
+    left, alone = (counting + silent).take_away_(counting).written(), silent.written()
+    assert left.arrays.keys() == alone.arrays.keys() == left.grids.keys()
+    assert all(torch.equal(left.arrays[name], alone.arrays[name]) for name in alone.arrays)
+    assert (left.lacking, left.num_clients) == (alone.lacking, 1)
 
 
 class TestReceipts:

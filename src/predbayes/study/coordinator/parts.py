@@ -24,7 +24,7 @@ from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import PARTS, PLAIN
 from predbayes.study.coordinator.state import State
 from predbayes.study.result.accepted import AcceptedUpload
-from predbayes.study.result.shardsum import Member, ShardSum, check_arrays, in_common
+from predbayes.study.result.shardsum import Member, ShardSum, check_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,18 @@ class Parts:
     def usable(self) -> Iterator[tuple[Path, ShardSum]]:
         """Yield parts that count, each with its file; remove what does not."""
         inside = {Member.of(accepted) for accepted in self.state.uploads.values()}
-        seen: list[Member] = []
+        seen: set[str] = set()
         for path in self._paths():
             try:
                 found = self._read(path)
             except PredbayesError:
                 remove(path)
                 continue
-            if not inside.issuperset(found.members) or in_common(seen, found.members):
+            digests = {member.digest for member in found.members}
+            if not inside.issuperset(found.members) or not seen.isdisjoint(digests):
                 remove(path)
                 continue
-            seen += found.members
+            seen |= digests
             yield path, found
 
     def save(self, part: ShardSum) -> Path:

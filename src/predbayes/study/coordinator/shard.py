@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from predbayes.errors import KeyFileError, StudyError
@@ -77,31 +78,40 @@ def sum_up(step: Step, most_rows: float = math.inf, fold: Folding | None = None)
         most_rows: That a site counts for.
         fold: How packs of uploads are added up; one after the other, here.
     """
-    state, parts = step.state, step.parts
     _require_possible(step)
-    total: ShardSum | None = None
-    files: list[Path] = []
-    for path, part in parts.usable():
-        if part.most_rows == most_rows:
-            total, files = _added(total, part), [*files, path]
-        else:
-            remove(path)
-    known = set() if total is None else {member.digest for member in total.members}
-    missing = [accepted for accepted in state.uploads.values() if accepted.digest not in known]
-    packs = [missing[start : start + PACK] for start in range(0, len(missing), PACK)]
-    for part in (fold or fold_here)(step.study, packs, most_rows):
-        files.append(parts.save(part))
-        total = _added(total, part)
+    own = _own_sum(step, most_rows, fold or fold_here)
+    sums = (step.study.read_sum(a).counting(most_rows) for a in step.state.sums_in_order)
+    total = ShardSum.joined(chain([] if own is None else [own], sums))
+    assert total is not None  # as something is in
+    state, seen = step.state, step.study.kit.head
+    return total.upload(state.plan_digest, state.shard, seen=seen, entry=state.num_entries)
+
+
+def _own_sum(step: Step, most_rows: float, fold: Folding) -> ShardSum | None:
+    """The sum of the shard's own uploads, kept as one part; None if it has none."""
+    parts, files, known = step.parts, list[Path](), set[str]()
+
+    def sums() -> Iterator[ShardSum]:
+        for path, part in parts.usable():
+            if part.most_rows != most_rows:
+                remove(path)
+                continue
+            files.append(path)
+            known.update(member.digest for member in part.members)
+            yield part
+        missing = [a for a in step.state.uploads.values() if a.digest not in known]
+        packs = [missing[start : start + PACK] for start in range(0, len(missing), PACK)]
+        for part in fold(step.study, packs, most_rows):
+            files.append(parts.save(part))
+            yield part
+
+    total = ShardSum.joined(sums())
     if total is not None and len(files) > 1:
         whole = parts.save(total)
         for path in files:
             if path != whole:
                 remove(path)
-    for accepted in state.sums_in_order:
-        total = _added(total, step.study.read_sum(accepted).counting(most_rows))
-    assert total is not None  # as something is in
-    seen = step.study.kit.head
-    return total.upload(state.plan_digest, state.shard, seen=seen, entry=state.num_entries)
+    return total
 
 
 def fold_here(study: StudyFolder, packs: Sequence[Pack], most_rows: float) -> Iterator[ShardSum]:
@@ -109,10 +119,6 @@ def fold_here(study: StudyFolder, packs: Sequence[Pack], most_rows: float) -> It
     plan = study.plan
     for pack in packs:
         yield ShardSum.of(plan, pack, study.read, most_rows)
-
-
-def _added(total: ShardSum | None, part: ShardSum) -> ShardSum:
-    return part if total is None else total.add_(part)
 
 
 def _require_possible(step: Step) -> None:

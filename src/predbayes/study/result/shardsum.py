@@ -126,14 +126,23 @@ class ShardSum:
         total = fold(lifted())
         return cls(total, tuple(sorted(members)), most_rows)
 
-    def add_(self, other: ShardSum) -> Self:
-        """Add a sum of other sites."""
-        if double := in_common(self.members, other.members):
-            raise StudyError(f"{double.site} is in both: a site counts once")
-        self._require_alike(other)
-        self.total.add_(other.total)
-        self.members = tuple(sorted((*self.members, *other.members)))
-        return self
+    @classmethod
+    def joined(cls, sums: Iterable[ShardSum]) -> ShardSum | None:
+        """Add up sums of different sites as they come; the first is added to in place."""
+        first, members, seen = None, list[Member](), set[str]()
+        for one in sums:
+            if double := next((m for m in one.members if not seen.isdisjoint(m.marks)), None):
+                raise StudyError(f"{double.site} is in two sums: a site counts once")
+            seen.update(mark for member in one.members for mark in member.marks)
+            members += one.members
+            if first is None:
+                first = one
+            else:
+                first._require_alike(one)
+                first.total.add_(one.total)
+        if first is not None:
+            first.members = tuple(sorted(members))
+        return first
 
     def take_away_(self, other: ShardSum) -> Self:
         """Take away what was added: the bits are those of the sum without it."""
