@@ -2,10 +2,11 @@
 
 Every site has its upload ready, predictions for 2,000 reference rows and 10 classes in half
 precision. `wall_ratio` compares `flwr run` of the study's round, in which each upload is checked,
-brought to the disk and written to the ledger, with `flwr run` of an app that exchanges arrays of
-the same size and does nothing with them (`benchmarks/flower_bare`): whole commands, alternating,
-from start to end. `rss_ratio` compares the peak memory of the process of the ServerApp with that
-of a study of 10 sites. In a simulation this process is also the SuperLink.
+brought to the disk and written to the ledger, with `flwr run` of an app that exchanges as many
+bytes and does nothing with them (`benchmarks/flower_bare`): whole commands, alternating, from start
+to end. The bytes are those of a whole upload, its header included; both apps are held to them.
+`rss_ratio` compares the peak memory of the process of the ServerApp with that of a study of 10
+sites. In a simulation this process is also the SuperLink.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ source = "drawn"
 licence = "CC0"
 legal_basis = "nobody's data"
 labelled = 500
+unlabelled = {NUM_ROWS - 500}
 [model]
 hidden = [20]
 [learner]
@@ -75,13 +77,20 @@ precision = "float16"
 """
 
 
-def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
-    """Prepare the sites, then run both apps in turn, and a small study."""
+def run(clients: int = 1_000, rounds: int = 2, finish: int = 1) -> dict[str, Any]:
+    """Prepare the sites, then run both apps in turn, and a small study.
+
+    Args:
+        clients: Sites.
+        rounds: Turns of both apps.
+        finish: Whether to measure studies with their result, too; 0 or 1.
+    """
     with tempfile.TemporaryDirectory() as scratch, simulated(Path(scratch)) as simulation:
         world = _World.make(Path(scratch) / "world", clients)
         ours, bare, peaks = [], [], []
         for turn in range(rounds):
-            bare.append(simulation.run(BARE, {"num-clients": clients}, clients).seconds)
+            told = {"num-clients": clients, "num-bytes": world.num_bytes}
+            bare.append(simulation.run(BARE, told, clients).seconds)
             done = simulation.study(world, clients, f"round-{turn}", finish=False)
             ours.append(done.seconds)
             peaks.append(done.peak_bytes)
@@ -91,19 +100,25 @@ def run(clients: int = 1_000, rounds: int = 2) -> dict[str, Any]:
             f"peak RSS: {few / 1e6:.0f} MB with {FEW}, {max(peaks) / 1e6:.0f} MB with {clients}",
             flush=True,
         )
-        small = simulation.study(world, FEW, "few-finished", finish=True)
-        whole = simulation.study(world, clients, "finished", finish=True)
-        print(f"with its result: {whole.seconds:.1f} s, {whole.peak_bytes / 1e6:.0f} MB")
+        with_result = _finished(simulation, world, clients) if finish else {}
     return {
         "clients": clients,
+        "upload_bytes": world.num_bytes,
         "wall_ratio": median(o / b for o, b in zip(ours, bare, strict=True)),
         "rss_ratio": max(peaks) / few,
-        "rss_ratio_finished": whole.peak_bytes / small.peak_bytes,
         "seconds": median(ours),
         "seconds_bare": median(bare),
-        "seconds_finished": whole.seconds,
         "peak_megabytes": max(peaks) / 1e6,
+        **with_result,
     }
+
+
+def _finished(simulation: Simulation, world: _World, clients: int) -> dict[str, float]:
+    small = simulation.study(world, FEW, "few-finished", finish=True)
+    whole = simulation.study(world, clients, "finished", finish=True)
+    print(f"with its result: {whole.seconds:.1f} s, {whole.peak_bytes / 1e6:.0f} MB")
+    ratio = whole.peak_bytes / small.peak_bytes
+    return {"rss_ratio_finished": ratio, "seconds_finished": whole.seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,7 @@ class _World:
 
     root: Path
     keys: dict[str, PublicKey]
+    num_bytes: int  # of every site's upload
 
     @classmethod
     def make(cls, root: Path, num_sites: int) -> _World:
@@ -120,13 +136,16 @@ class _World:
         _table(NUM_ROWS, rng).to_csv(root / "reference.csv", index=False)
         (root / "plan.toml").write_text(_PLAN)
         kit = freeze(root / "plan.toml", root / "kit", root / "labels.json")
-        tables = {f"Site {number}": _table(40, rng) for number in range(num_sites)}
+        # Names of one length, so that all uploads have one size.
+        tables = {f"Site {number:06}": _table(40, rng) for number in range(num_sites)}
         learners = dict.fromkeys(tables, "logistic-regression")
         lay_out(root / "sites", kit.folder, root / "labels.json", tables, learners)
         with multiprocessing.get_context("spawn").Pool(2) as pool:
             jobs = [(root / "sites", number) for number in range(num_sites)]
-            keys = dict(pool.starmap(_train, jobs, chunksize=20))
-        return cls(root, keys)
+            trained = pool.starmap(_train, jobs, chunksize=20)
+        (num_bytes,) = {size for _, _, size in trained}
+        assert num_bytes >= NUM_ROWS * NUM_CLASSES * torch.float16.itemsize
+        return cls(root, {site: key for site, key, _ in trained}, num_bytes)
 
     def begin(self, name: str, num_sites: int) -> Study:
         study = Study.init(self.root / name, self.root / "kit", self.root / "labels.json")
@@ -134,10 +153,12 @@ class _World:
         return study
 
 
-def _train(root: Path, number: int) -> tuple[str, PublicKey]:
+def _train(root: Path, number: int) -> tuple[str, PublicKey, int]:
+    """Return a site's name and key, and the bytes of its upload."""
     node = Node.of_config(node_config({"partition-id": number}, {"simulation": str(root)}))
-    node.answer(node.training.kit.digest)
-    return node.training.site, node.training.key.public
+    upload = node.answer(node.training.kit.digest)
+    assert isinstance(upload, Path)
+    return node.training.site, node.training.key.public, upload.stat().st_size
 
 
 def _table(num_rows: int, rng: torch.Generator) -> pd.DataFrame:
@@ -173,6 +194,8 @@ class Simulation:
         state = study.state()
         if len(state.uploads) != num_sites or bool(state.results) != finish:
             raise RuntimeError(f"{len(state.uploads)} of {num_sites} sites came")
+        if {upload.num_bytes for upload in state.uploads.values()} != {world.num_bytes}:
+            raise RuntimeError(f"uploads did not come with {world.num_bytes:,} bytes each")
         return done
 
     def run(self, app: Path, config: dict[str, Any], num_sites: int) -> _Done:
