@@ -23,9 +23,13 @@ from predbayes.cli.show import (
 )
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted, quoted
+from predbayes.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from predbayes.study.coordinator.status import SiteStatus, Status
+    from predbayes.study.coordinator.stored import Answer
     from predbayes.study.store.audit import Outcome
 
 app = typer.Typer(
@@ -136,23 +140,39 @@ def admit_all(
 @app.command("add")
 def add(
     files: Annotated[
-        list[Path], typer.Argument(help="Uploads, evaluations, surveys; or folders of them.")
+        list[str],
+        typer.Argument(
+            help="Uploads, evaluations, surveys; folders of them; or addresses such as "
+            "s3://bucket/folder."
+        ),
     ],
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Check files of sites and add them; refused ones change nothing."""
-    files = [file for path in files for file in _files_in(path, _KINDS)]
-    refused, answers = 0, predbayes.study.Study(study).add_all(files)
-    for path, accepted in zip(files, answers, strict=True):
+    num_files = num_refused = 0
+    for name, accepted in _answers(predbayes.study.Study(study), files):
+        num_files += 1
         if isinstance(accepted, UploadError):
-            refused += 1
+            num_refused += 1
             say(f"refused: {accepted}", err=True)
         elif accepted is None:
-            say(f"{path.name}: in already")
+            say(f"{printable(name)}: in already")
         else:
-            say(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
-    if refused:
-        raise StudyError(f"{refused} of {len(files)} files were refused")
+            say(f"{printable(name)}: {accepted.site}, {accepted.rows_in_words}, in")
+    if num_refused:
+        raise StudyError(f"{num_refused} of {num_files} files were refused")
+
+
+def _answers(study: predbayes.study.Study, given: list[str]) -> Iterator[Answer]:
+    """Take in files, folders and what is at addresses; yield what became of each file."""
+    from predbayes.exchange.storage import is_address
+    from predbayes.study.coordinator.stored import add_stored
+
+    local = [Path(text) for text in given if not is_address(text)]
+    files = [file for path in local for file in _files_in(path, _KINDS)]
+    yield from zip((file.name for file in files), study.add_all(files), strict=True)
+    for address in filter(is_address, given):
+        yield from add_stored(study, address, _KINDS)
 
 
 app.command("shard")(study_shard.shard_command)

@@ -39,7 +39,7 @@ from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
 
 REMAINS = (
-    "files as they were mailed or carried, and copies in backups",
+    "files as they were mailed, carried or stored elsewhere, and copies in backups",
     "what a SuperLink's database or log may still have",
     "blocks of a disk that the system has not written anew",
     "results, reports and models that were made from them, with copies given out",
