@@ -13,6 +13,7 @@ and signature.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import ipaddress
 import re
@@ -39,6 +40,7 @@ _PLAIN = re.compile(r"[a-z][a-z0-9+.-]*://[\w.~:/?\[\]!$&'()*+,;=%-]+", re.ASCII
 _SECRET = re.compile(r"//[^/\s@]*@|\?[^\s\"']*")  # user and password, or a query
 _UNFIT = frozenset('/\\:*?"<>|')  # for the name of a file, on one system or another
 _LONGEST_NAME = 200  # bytes
+_BUSY = (errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT)
 _PAUSES = (1.0, 4.0)  # seconds, after which a PUT that got no answer is tried again
 _PUT_SECONDS = 60.0  # without a word from the other side
 
@@ -174,11 +176,11 @@ class Storage:
 
         Args:
             pack: Files of known size, as `packs` makes them.
-            folder: An empty one.
+            folder: Where nothing else has their names.
         """
         refused: dict[str, UploadError] = {}
         for file in pack:
-            (folder / file.name).touch()
+            (folder / file.name).write_bytes(b"")
         for start in range(0, max(file.num_bytes or 0 for file in pack), PACK_BYTES):
             due = [f for f in pack if (f.num_bytes or 0) > start and f.path not in refused]
             for file, part in zip(due, self._parts(due, start), strict=True):
@@ -196,7 +198,7 @@ class Storage:
         with self._asking("read"):
             parts = self.files.cat_ranges(paths, [start] * len(due), ends, on_error="return")
         for file, end, part in zip(due, ends, parts, strict=True):
-            if isinstance(part, FileNotFoundError | PermissionError):
+            if isinstance(part, OSError) and not _is_of_all(part):
                 yield UploadError(f"it cannot be read: {_reason(part)}", printable(file.name))
             elif isinstance(part, BaseException):
                 raise StudyError(f"{self.name} cannot be read: {_reason(part)}") from part
@@ -307,6 +309,11 @@ def _is_file(told: dict[str, Any]) -> bool:
 def _protocols(files: Any) -> tuple[str, ...]:
     told = files.protocol
     return (told,) if isinstance(told, str) else tuple(told)
+
+
+def _is_of_all(error: OSError) -> bool:
+    """Return whether an error is of the storage, and not of the one file, which is a stranger's."""
+    return isinstance(error, ConnectionError | TimeoutError) or error.errno in _BUSY
 
 
 def _reason(error: BaseException) -> str:
