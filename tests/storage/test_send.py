@@ -141,6 +141,7 @@ class TestPolicy:
         "https://store.example.org\\@evil.net/study/a",
         "https://store.example.org/study/a\nHost: evil.net",
         "https:///study/a",
+        "https://[study/a",
     ],
 )
 def test_addresses_to_which_nothing_is_sent(address):

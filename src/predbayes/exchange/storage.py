@@ -88,7 +88,9 @@ def require_private(address: str) -> str:
     Of HTTP that is HTTPS, or this very machine. An address that programs read in several ways is
     refused, too.
     """
-    parts = urlsplit(address) if _PLAIN.fullmatch(address) else None
+    parts = None
+    with suppress(ValueError):  # half a bracket
+        parts = urlsplit(address) if _PLAIN.fullmatch(address) else None
     if parts is None or (is_http(address) and not parts.hostname):
         raise StudyError(f"{shown(address)} is no address that a file can be sent to")
     if parts.scheme.lower() == "http" and not _is_loopback(parts.hostname or ""):
