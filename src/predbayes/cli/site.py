@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from predbayes.cli import site_check, site_model, site_send, site_survey, site_train, site_verify
+from predbayes.cli import (
+    site_audit,
+    site_check,
+    site_model,
+    site_send,
+    site_survey,
+    site_train,
+    site_verify,
+)
 
 app = typer.Typer(
     help="Take part: survey, check, approve, train, send, verify, adopt.",
@@ -16,6 +24,7 @@ app.command("survey")(site_survey.survey_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)
+app.command("audit")(site_audit.audit_command)
 app.command("train")(site_train.train_command)
 app.command("send")(site_send.send_command)
 app.command("delete")(site_train.delete_command)

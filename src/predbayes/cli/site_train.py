@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from predbayes.study.site.training import Trained
     from predbayes.study.tables.sitefile import SiteFile
 
+LearnerOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The learner, if the plan lets you choose; see `check`."),
+]
+DeviceOption = Annotated[
+    str, typer.Option(metavar="D", help="Where a network trains, such as cuda.")
+]
+
 
 def key_command(
     name: Annotated[str, typer.Argument(help="The site's name in the study.")],
@@ -163,13 +171,8 @@ def train_command(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for the upload and the egress page.")
     ],
-    learner: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The learner, if the plan lets you choose; see `check`."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="D", help="Where a network trains, such as cuda.")
-    ] = "cpu",
+    learner: LearnerOption = None,
+    device: DeviceOption = "cpu",
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Train once and write the upload; continue if it was stopped."""

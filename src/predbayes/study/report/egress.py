@@ -2,8 +2,8 @@
 
 It is made from the plan, the upload as it will be sent, and a few counts; it never sees a row. All
 that is in the upload's file stands on it: every array with its meaning, type, shape and size, and
-every field of the header. It says what does not leave, what the upload could reveal, who will see
-it, how it can be taken back, and has two lines to sign on.
+every field of the header. It says what does not leave, what the upload could reveal, what an audit
+found if there was one, who will see it, how it can be taken back, and has two lines to sign on.
 
 Predictions fit on one printed page. A network of many arrays is shown by layers, and all its
 arrays by name on a second page.
@@ -29,6 +29,7 @@ from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.learning.moments import Moments
 from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
+from predbayes.study.report.leakage import Outcome
 from predbayes.study.report.pages import render_page
 from predbayes.study.wording import counted, decimals, plain
 from predbayes.text import printable
@@ -105,6 +106,7 @@ def render_egress(
     key_fingerprint: str,
     data: DataSummary,
     released: bool,
+    audited: Outcome | None = None,
 ) -> str:
     """Render the egress report of an upload as an HTML page.
 
@@ -115,6 +117,7 @@ def render_egress(
         key_fingerprint: Of the key that signs it, in words.
         data: What became of the site's rows.
         released: Whether the upload may leave; otherwise the page says that it is held back.
+        audited: What an audit of the same rows, plan and learner found.
     """
     _require_same(plan, upload, data)
     if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
@@ -131,6 +134,7 @@ def render_egress(
         info=upload.info,
         data=data,
         released=released,
+        audited=audited,
         lines=[*layer_lines(arrays), *beside] if grouped else lines,
         has_gate=bool(beside),
         annex=lines if grouped else [],

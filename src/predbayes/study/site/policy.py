@@ -6,7 +6,8 @@ two, both hold: the stricter of them decides. Without any, `Policy` has defaults
 plan may ask of the site's computer and change nothing else.
 
     site check, site train, site approve, a Flower node    refuse a plan below a floor: `require`
-    site train, a Flower node                              bound what leaves: `limited`
+    site train, a Flower node                              bound what leaves: `limited`; ask for an
+                                                           audit: `require_audit`
     site evaluate, if it is to leave                       the same, and `require_rows`
     site survey                                            `require_survey`, `survey_step`
     approvals                                              are asked for, whatever the plan says
@@ -25,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from predbayes.errors import DataError, PlanError
+from predbayes.errors import DataError, PlanError, StudyError
 from predbayes.exchange.storage import is_within, require_private, shown
 from predbayes.learning.named import AUTO
 from predbayes.study.plan.schema import Plan, decode, read_text
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # a Flower node reads policies without torch
     from torch import Tensor
 
     from predbayes.exchange.upload import Upload
+    from predbayes.study.report.leakage import Outcome
 
 VARIABLE = "PREDBAYES_POLICY"
 DEFAULTS = "predbayes itself"
@@ -194,13 +196,38 @@ class SitePolicy:
             upload: What training made.
             targets: The site's own that it was trained on, as the plan encodes them.
         """
-        bounds = self.bounds
-        if upload.info.kind == "predictions":
-            from predbayes.study.site.bounds import least_std, less_sure
+        unit = self.bounds.rows_unit
+        upload = self.bounded(upload, targets)
+        return upload if unit == 1 else _rounded(upload, unit)
 
-            floor = least_std(bounds.std_share, targets) if "noise_var" in upload.arrays else 0.0
-            upload = less_sure(upload, bounds.sureness, floor)
-        return upload if bounds.rows_unit == 1 else _rounded(upload, bounds.rows_unit)
+    def bounded(self, upload: Upload, targets: Tensor) -> Upload:
+        """Return an upload whose predictions are no surer than the policies allow."""
+        if upload.info.kind != "predictions":
+            return upload
+        from predbayes.study.site.bounds import least_std, less_sure
+
+        bounds = self.bounds
+        floor = least_std(bounds.std_share, targets) if "noise_var" in upload.arrays else 0.0
+        return less_sure(upload, bounds.sureness, floor)
+
+    def require_audit(self, found: Outcome | None) -> None:
+        """Refuse what is not audited, or tells more of who was trained on than a policy allows."""
+        for where, policy in self.holding:
+            most = policy.max_membership_auc
+            if most is None:
+                continue
+            limit = f"max_membership_auc = {most:g} of {where}"
+            if found is None or not found.sound:
+                raise StudyError(
+                    f"the site's policy forbids it: {limit} asks for an audit of these rows with "
+                    "this learner: predbayes site audit KIT DATA --out DIR"
+                )
+            if found.leaves.auc > most:
+                raise StudyError(
+                    f"the site's policy forbids it: the audit found an AUC of "
+                    f"{found.leaves.auc:.3f}, above {limit}; a linear learner, more rows or no "
+                    "gate may lower it"
+                )
 
 
 NO_POLICY = SitePolicy()
@@ -241,6 +268,11 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
         yield (
             "upload.kind = 'moments' of the plan tells the exact number of rows, against "
             f"round_rows = {policy.round_rows:,} of {where}"
+        )
+    if kind == "moments" and policy.max_membership_auc is not None:
+        yield (
+            "upload.kind = 'moments' of the plan cannot be audited, against max_membership_auc = "
+            f"{policy.max_membership_auc:g} of {where}"
         )
     if plan.survival and policy.max_sureness < 1:
         yield (

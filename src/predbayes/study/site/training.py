@@ -20,7 +20,7 @@ In a folder of the site's choice:
     held-back.safetensors   in its place until it is approved, where the plan asks for that
     egress.html         what leaves, on one page for whoever approves it
     home/               stays: predictions of the site's own model on its held-out rows and on the
-                        reference rows, and how a learner was chosen
+                        reference rows, how a learner was chosen, and what an audit found
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ from predbayes.study.plan.models import choose_learner, make_learner, upload_dty
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
+from predbayes.study.report.leakage import FILE as AUDIT_FILE
+from predbayes.study.report.leakage import Outcome
 from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
-from predbayes.study.site.policy import NO_POLICY
+from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.sums import require_many, upload_of_sums
 from predbayes.study.site.witness import Heads
@@ -102,6 +104,7 @@ class SiteRows:
     targets: Tensor  # (N,)
     num_dropped: int = 0
     patients: Tensor | None = None  # (N,) rows of one patient have one number
+    lines: Tensor | None = None  # (N,) where they are in the site's file; its header is line 1
 
     @classmethod
     def of(cls, plan: Plan, frame: pd.DataFrame, examined: Examined | None = None) -> SiteRows:
@@ -116,7 +119,9 @@ class SiteRows:
         inputs = take(Encoder(plan).in_blocks(examined), known.nonzero()[:, 0])
         kept = targets[known].long() if plan.classification else targets[known].float()
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
-        return cls(inputs, kept, int((~known).sum()), patients)
+        numbered = pd.api.types.is_integer_dtype(frame.index)
+        lines = torch.tensor(frame.index.to_numpy(), dtype=torch.int64)[known] if numbered else None
+        return cls(inputs, kept, int((~known).sum()), patients, lines)
 
     def digest(self) -> str:
         """SHA-256 of the encoded rows."""
@@ -128,6 +133,10 @@ class SiteRows:
 
     def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return take(self.inputs, rows), self.targets[rows]
+
+    def line_of(self, row: int) -> int:
+        """The line of a row in the site's file, or without one its place among the rows, from 1."""
+        return row + 1 if self.lines is None else int(self.lines[row])
 
     def patients_of(self, rows: Tensor) -> Tensor | None:
         """The patients' numbers of some rows, if they are known."""
@@ -141,7 +150,7 @@ class SiteRows:
         """
         stratified = plan.learner.split == "stratified"
         if stratified:
-            groups = self._alike
+            groups = self.alike
         elif self.patients is not None:
             groups = connected([self.patients])
         else:
@@ -152,7 +161,7 @@ class SiteRows:
         return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
 
     @cached_property
-    def _alike(self) -> Tensor:
+    def alike(self) -> Tensor:
         """Numbers of groups of rows of one patient, and of copies; finding them takes a while."""
         numbers = _equal_rows(self.inputs)
         num_distinct = int(numbers.max()) + 1
@@ -303,6 +312,13 @@ class Training:
             require_many(plan, *self._trained_on(rows), least)
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
+        policy.require_audit(self._audited(rows))
+
+    def _audited(self, rows: SiteRows) -> Outcome | None:
+        """What `site audit` found of the same plan, rows, learner and policy."""
+        policy = self.approvals.policy
+        identity = audit_identity(self.kit, self.site, self.learner, rows, policy)
+        return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
 
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
         return rows[rows.split(self.kit.plan, self.site)[0]]
@@ -372,6 +388,7 @@ class Training:
             key_fingerprint=self.key.public.fingerprint,
             data=summary,
             released=released,
+            audited=self._audited(rows),
         )
         write_bytes(self.out / EGRESS_FILE, page.encode())
         return Trained(upload, path, self.out / EGRESS_FILE, released, again, choice)
@@ -413,6 +430,12 @@ class Holdout:
         except UploadError as error:
             raise StudyError(f"{path} is not what training wrote: train again") from error
         return cls(rows, predictive, told.get("data", ""), told.get("plan", ""), taught)
+
+
+def audit_identity(kit: Kit, site: str, learner: str, rows: SiteRows, policy: SitePolicy) -> str:
+    """Return the digest of all that determines an audit."""
+    parts = (kit.digest, site, learner, rows.digest(), str(policy.bounds))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def require_learner(plan: Plan, name: str) -> None:
@@ -481,7 +504,7 @@ def fit_site(
             return sums.named(site).for_plan(kit.digest).having_seen(head), own
         gate = None
         if plan.gate is not None:
-            teller = _teller(plan, fitted, device, allow_networks)
+            teller = gate_teller(plan, fitted, device, allow_networks)
             gate = _gate(kit, site, SiteRows(*rows[kept]), teller, checkpoint)
         upload = upload_of(
             own,
@@ -499,10 +522,10 @@ def fit_site(
     return told.having_seen(head), own
 
 
-def _teller(
+def gate_teller(
     plan: Plan, fitted: LocalLearner, device: str, allow_networks: Collection[str]
 ) -> Teller:
-    """The learner of the gate: the model's counterpart, or if it has none that of the network."""
+    """Return the learner of the gate: the model's counterpart, or if it has none the network's."""
     if not isinstance(fitted, TellsApart):
         require_allowed(plan, allow_networks, IN_SITE_FILE)
         fitted = make_learner(plan, "network", device)

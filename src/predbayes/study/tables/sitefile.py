@@ -174,6 +174,11 @@ class Policy(Limits):
     min_rows_per_feature: Annotated[int, Field(gt=0, exclude_if=lambda num: num == ENOUGH_ROWS)] = (
         ENOUGH_ROWS
     )
+    # Most AUC of membership that `site audit` may find in what leaves; left out of digests if None.
+    max_membership_auc: Annotated[
+        Annotated[Finite, Field(gt=0.5, le=1)] | None,
+        Field(exclude_if=lambda most: most is None),
+    ] = None
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
     # Storages to which files may be sent, each with all below it; where none is stated a person may
     # choose, and a message may not. Left out of digests where none is.

@@ -1,0 +1,229 @@
+"""Attack the upload that would leave, at the site, before it leaves.
+
+What the site would train is fitted to sixteen shadow halves of the rows that it would train on.
+Each half's predictions are made as the upload's are: on the reference rows, in the plan's
+precision, within the bounds of the site's policy, with the gate if the plan asks for one. Two
+attackers then guess who was in which half (`predbayes.learning.shadows`), one of them with the
+model itself. Rows of one patient, and copies of a row, are one person.
+
+A half has half of the rows, so the figures are those of a site half as large: an upload of all rows
+tells less of each of them. Who attacks a site has no halves of its table, but needs tables like it.
+
+An audit is a function of plan, rows, learner and policy: the same ones give the same figures, so
+nobody can repeat it until they please. Nothing of it leaves.
+
+Learners that take long are *shortened*, by as much as the number of rows asks for:
+
+    ensembles          fewer members; forests fewer trees as well
+    networks           fewer cycles of the same length each, so what one cycle learns by heart stays
+    gaussian-process   one member, whose kernel is learnt once, on a part of the rows
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from predbayes.errors import DataError, PlanError
+from predbayes.exchange.upload import Upload, from_arrays
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.gate import GateBounds
+from predbayes.learning.hazards import HazardLearner
+from predbayes.learning.local import LocalLearner, SGHMCLearner
+from predbayes.learning.membership import attack
+from predbayes.learning.named import AUTO
+from predbayes.learning.shadows import GateOf, Shadows, fit_shadows
+from predbayes.predictive.families import Predictive
+from predbayes.seeding import generator
+from predbayes.study.kit.kit import Kit
+from predbayes.study.plan.models import make_learner, upload_dtype
+from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
+from predbayes.study.report.leakage import Figures, Outcome
+from predbayes.study.site.holdout import connected
+from predbayes.study.site.policy import SitePolicy
+from predbayes.study.site.training import (
+    SiteRows,
+    audit_identity,
+    choose_at_site,
+    gate_teller,
+    require_learner,
+)
+from predbayes.threads import threads
+
+NUM_PAIRS = 8
+LEAST_PEOPLE = 20
+NUM_EXPOSED = 5
+"""Rows that are named, of the most exposed people."""
+
+_SECONDS = 5.0  # that a half may take, for two minutes in all
+_GATE_SHARE = 0.4  # of them that are the model's, where there is a gate as well
+_STEP_SECONDS = 1.2e-3  # of a network, roughly
+_KERNEL_ROWS = 300
+
+
+def audit(
+    kit: Kit,
+    site: str,
+    rows: SiteRows,
+    learner: str,
+    *,
+    policy: SitePolicy,
+    device: str = "cpu",
+    allow_networks: Collection[str] = (),
+) -> Outcome:
+    """Attack what a site would send.
+
+    Args:
+        kit: The kit of the study.
+        site: Its name.
+        rows: All of its rows; those held out have no part in it.
+        learner: What it would train, by name.
+        policy: The site's, which bounds what leaves.
+        device: Where a network is trained.
+        allow_networks: Of the consortium's own, by their names.
+    """
+    plan = kit.plan
+    require_learner(plan, learner)
+    if plan.upload.kind == "moments":
+        raise PlanError(
+            "the plan asks for sums of moments, which no model is fitted for: there is nothing to "
+            "audit; the egress page says what sums tell"
+        )
+    kept = rows.split(plan, site)[0]
+    people = connected([rows.alike[kept]])
+    if int(people.max()) + 1 < LEAST_PEOPLE:
+        raise DataError(f"fewer than {LEAST_PEOPLE} people are trained on: too few for an audit")
+    name = learner
+    if learner == AUTO:
+        name = choose_at_site(plan, site, rows, policy.learners(plan), device).name
+    if name == "network":
+        require_allowed(plan, allow_networks, IN_SITE_FILE)
+    inputs, targets = rows[kept]
+    rng = generator(plan.seed, "audit", site, rows.digest())
+    with threads(plan.learner.threads):
+        seconds = _SECONDS if plan.gate is None else _GATE_SHARE * _SECONDS
+        whole = make_learner(plan, name, device)
+        fitted, shortened = in_short(whole, (inputs, targets), seconds, rng=rng)
+        gate = None
+        if plan.gate is not None:
+            teller = gate_teller(plan, fitted, device, allow_networks)
+            gate = GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
+        shadows = fit_shadows(
+            fitted,
+            (inputs, targets),
+            people,
+            kit.inputs,
+            num_pairs=NUM_PAIRS,
+            gate=gate,
+            bound=_Sent(policy, upload_dtype(plan)) if plan.upload.kind == "predictions" else None,
+            rng=rng,
+        )
+    target, reference, exposure = _attacked(shadows, plan.upload.kind == "weights", rng)
+    return Outcome(
+        identity=audit_identity(kit, site, learner, rows, policy),
+        kind=plan.upload.kind,
+        learner=name,
+        shortened=shortened,
+        people=len(exposure),
+        runs=2 * NUM_PAIRS,
+        target=target,
+        reference=reference,
+        lines=_lines(rows, kept, people, exposure),
+    )
+
+
+def _attacked(
+    shadows: Shadows, weights: bool, rng: torch.Generator
+) -> tuple[Figures, Figures, np.ndarray[Any, Any]]:
+    """Both attackers' figures, and how exposed each person is by what leaves."""
+    at_target, by_target = attack(shadows.at_target, shadows.members, rng)
+    by_rows, by_reference = attack(shadows.by_reference, shadows.members, rng)
+    target, reference = (Figures(**_rounded(asdict(leak))) for leak in (at_target, by_rows))
+    return target, reference, by_target if weights else by_reference
+
+
+def _rounded(figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(v, 4) if isinstance(v, float) else v for name, v in figures.items()}
+
+
+def _lines(
+    rows: SiteRows, kept: Tensor, people: Tensor, exposure: np.ndarray[Any, Any]
+) -> tuple[int, ...]:
+    """The lines of the most exposed people's first rows."""
+    worst = np.argsort(-exposure, kind="stable")[:NUM_EXPOSED]
+    first = [int((people == int(person)).nonzero()[0]) for person in worst]
+    return tuple(int(rows.line_of(int(kept[row]))) for row in first)
+
+
+class _Sent:
+    """Predictions as they leave: in the plan's precision, within the policy's bounds."""
+
+    def __init__(self, policy: SitePolicy, dtype: torch.dtype) -> None:
+        self.policy, self.dtype = policy, dtype
+
+    def __call__(self, said: Predictive, targets: Tensor) -> Predictive:
+        upload = Upload.of_predictions(said, num_rows=len(targets), dtype=self.dtype)
+        return from_arrays(self.policy.bounded(upload, targets).arrays)
+
+
+def in_short(
+    learner: LocalLearner, rows: tuple[Tensor, Tensor], seconds: float, *, rng: torch.Generator
+) -> tuple[Any, str]:
+    """Return a learner that takes some seconds on half of some rows, and in words what it lacks."""
+    if isinstance(learner, HazardLearner):
+        within, told = in_short(learner.learner, rows, seconds, rng=rng)
+        return replace(learner, learner=within), told
+    if isinstance(learner, SGHMCLearner):
+        return _fewer_cycles(learner, len(rows[1]), seconds)
+    if not isinstance(learner, SklearnClassifier | SklearnRegressor):
+        return learner, ""
+    if hasattr(learner.estimator, "kernel"):
+        return _one_kernel(learner, rows, rng)
+    return _fewer_members(learner, len(rows[1]) // 2, seconds)
+
+
+def _fewer_cycles(learner: SGHMCLearner, num_rows: int, seconds: float) -> tuple[SGHMCLearner, str]:
+    settings = learner.settings
+    num_batches = max(1, math.ceil(num_rows / 2 / settings.batch_size))
+    epochs = settings.epochs_for(num_batches)
+    of_cycle = _STEP_SECONDS * epochs * num_batches / settings.num_cycles
+    most = max(1, int(seconds / of_cycle))
+    if most >= settings.num_cycles:
+        return learner, ""
+    epochs = math.ceil(epochs * most / settings.num_cycles)
+    fewer = replace(settings, num_epochs=epochs, min_steps=0, num_cycles=most)
+    return replace(learner, settings=fewer), f"{most} of {settings.num_cycles} cycles"
+
+
+def _one_kernel(learner: Any, rows: tuple[Tensor, Tensor], rng: torch.Generator) -> tuple[Any, str]:
+    """A Gaussian process of one member, whose kernel is learnt once."""
+    inputs, targets = rows
+    some = torch.randperm(len(targets), generator=rng)[:_KERNEL_ROWS]
+    one = replace(learner, size=1)
+    member = one.fit((inputs[some], targets[some]), rng=rng).members[0]
+    kernel = getattr(member, "kernel_", learner.estimator.kernel)  # none of one class
+    kernel = getattr(kernel, "kernels", (kernel,))[0]  # of several classes there are several
+    settings = learner.estimator.get_params(deep=False) | {"kernel": kernel, "optimizer": None}
+    estimator = type(learner.estimator)(**settings)
+    told = f"1 of {learner.size} members, and a kernel that was learnt once, on {len(some)} rows"
+    return replace(one, estimator=estimator), told
+
+
+def _fewer_members(learner: Any, num_rows: int, seconds: float) -> tuple[Any, str]:
+    size = min(learner.size, max(2, int(seconds / _member_seconds(learner, num_rows))))
+    told = f"{size} of {learner.size} members" if size < learner.size else ""
+    return replace(learner, size=size), told
+
+
+def _member_seconds(learner: Any, num_rows: int) -> float:
+    """What a member takes, roughly: a rule that gives the same audit on every computer."""
+    trees = getattr(learner.estimator, "n_estimators", 0)
+    if trees and hasattr(learner.estimator, "max_samples"):  # a forest, not boosting
+        return float(trees * (1.4e-3 + 3.5e-6 * num_rows))
+    return (0.2 + 8e-5 * num_rows) * max(getattr(learner, "num_classes", 2) - 1, 1)

@@ -1,0 +1,209 @@
+"""A site attacks what it would send: the page has the figures, and a policy its limit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+import torch
+
+from predbayes.errors import DataError, PlanError, StudyError
+from predbayes.learning.estimators import SklearnClassifier
+from predbayes.learning.named import CLASSIFIERS
+from predbayes.seeding import generator
+from predbayes.study.plan.models import make_learner
+from predbayes.study.report.leakage import FILE, Outcome
+from predbayes.study.site.audit import audit, in_short
+from predbayes.study.site.policy import NO_POLICY, SitePolicy
+from predbayes.study.site.release import Approvals
+from predbayes.study.site.training import HOME, SiteRows, Training
+from predbayes.study.tables.sitefile import Policy
+from tests.study.report.test_report import Page
+from tests.study.world import make_world
+
+LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.25\nname = 'any'\n"
+LOGISTIC = "logistic-regression"
+OUTLIER = 17  # its line
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("audit"), learner=LEARNER)
+
+
+def frame(num_rows=80, seed=0):
+    """A table by line, one row of which is far from all others and of another class."""
+    rng = generator(seed, "frame")
+    x, y = (8 * torch.randn(num_rows, generator=rng) for _ in range(2))
+    kind = [("red", "green")[int(one > 0)] for one in x]
+    table = pd.DataFrame({"x": x.numpy().round(2), "y": y.numpy().round(2), "kind": kind})
+    table.index = pd.RangeIndex(2, num_rows + 2)
+    table.loc[OUTLIER] = [45.0, 45.0, "blue"]
+    return table
+
+
+@pytest.fixture(scope="module")
+def rows(world):
+    return SiteRows.of(world.kit.plan, frame())
+
+
+@pytest.fixture(scope="module")
+def found(world, rows):
+    return audit(world.kit, site_of(world, rows), rows, LOGISTIC, policy=NO_POLICY)
+
+
+def site_of(world, rows):
+    """A site that trains on the outlier."""
+    place = rows.lines.tolist().index(OUTLIER)
+    names = (f"Site {number}" for number in range(50))
+    return next(name for name in names if place in rows.split(world.kit.plan, name)[0].tolist())
+
+
+def test_it_is_a_function_of_plan_rows_learner_and_policy(world, rows, found):
+    site = site_of(world, rows)
+    assert audit(world.kit, site, rows, LOGISTIC, policy=NO_POLICY) == found
+    assert (found.people, found.runs, found.kind) == (60, 16, "predictions")
+    assert found.sound
+    assert found.leaves == found.reference
+
+
+def test_the_most_exposed_row_is_named_by_its_line(found):
+    assert OUTLIER in found.lines
+
+
+def test_lines_of_rows_without_a_target_are_skipped(world):
+    table = frame()
+    table.loc[[3, 4], "kind"] = ""
+    assert SiteRows.of(world.kit.plan, table).lines[:3].tolist() == [2, 5, 6]
+
+
+def test_too_few_people_are_refused(world):
+    few = SiteRows.of(world.kit.plan, frame(22))
+    with pytest.raises(DataError, match="fewer than 20 people are trained on"):
+        audit(world.kit, "Alpha", few, LOGISTIC, policy=NO_POLICY)
+
+
+def test_several_rows_of_one_patient_are_one_person(world, rows):
+    patients = torch.arange(80) // 2
+    told = audit(
+        world.kit, "Alpha", dataclasses.replace(rows, patients=patients), LOGISTIC, policy=NO_POLICY
+    )
+    assert told.people == 30
+
+
+def test_a_bound_of_the_policy_is_on_what_is_attacked(world, rows, found):
+    site = site_of(world, rows)
+    strict = SitePolicy((("policy.toml", Policy(max_sureness=0.4)),))
+    bounded = audit(world.kit, site, rows, LOGISTIC, policy=strict)
+    assert bounded.identity != found.identity
+    assert bounded.target != found.target
+
+
+def test_sums_are_not_audited(world, rows):
+    upload = world.kit.plan.upload.model_copy(update={"kind": "moments"})
+    kit = dataclasses.replace(world.kit, plan=world.kit.plan.model_copy(update={"upload": upload}))
+    with pytest.raises(PlanError, match="there is nothing to audit"):
+        audit(kit, "Alpha", rows, LOGISTIC, policy=NO_POLICY)
+
+
+def test_with_a_gate_its_column_is_attacked_too(tmp_path, rows):
+    gated = make_world(tmp_path, learner=LEARNER, gate="[gate]")
+    told = audit(gated.kit, "Alpha", rows, LOGISTIC, policy=NO_POLICY)
+    assert told.sound
+
+
+class TestShortened:
+    @staticmethod
+    def short(learner, num_rows=4000):
+        rows = torch.randn(num_rows, 3, generator=generator(0, "x")), torch.arange(num_rows) % 2
+        return in_short(learner, rows, 5.0, rng=generator(0, "short"))
+
+    def test_a_forest_has_fewer_members(self):
+        learner, told = self.short(SklearnClassifier(CLASSIFIERS["random-forest"](), 2))
+        assert 2 <= learner.size < 10
+        assert told == f"{learner.size} of 10 members"
+
+    def test_a_logistic_regression_is_as_it_is(self):
+        whole = SklearnClassifier(CLASSIFIERS[LOGISTIC](), 2)
+        assert self.short(whole) == (whole, "")
+
+    def test_a_gaussian_process_learns_its_kernel_once(self):
+        learner, told = self.short(SklearnClassifier(CLASSIFIERS["gaussian-process"](), 2), 60)
+        assert learner.size == 1
+        assert learner.estimator.optimizer is None
+        assert "a kernel that was learnt once, on 60 rows" in told
+
+    def test_a_network_has_fewer_cycles_of_the_same_length(self, world):
+        whole = make_learner(world.kit.plan, "network")
+        long = dataclasses.replace(
+            whole, settings=dataclasses.replace(whole.settings, num_epochs=400)
+        )
+        learner, told = self.short(long)
+        assert told == "1 of 2 cycles"
+        assert (learner.settings.num_epochs, learner.settings.num_cycles) == (200, 1)
+
+
+class TestPolicy:
+    @staticmethod
+    def training(world, rows, out, most):
+        policy = SitePolicy((("policy.toml", Policy(max_membership_auc=most)),))
+        site = site_of(world, rows)
+        approvals = Approvals(out.parent, policy=policy)
+        return Training(world.kit, site, world.key(site), approvals, out, LOGISTIC)
+
+    @staticmethod
+    def put(found, out):
+        (out / HOME).mkdir(parents=True)
+        (out / HOME / FILE).write_text(found.model_dump_json())
+
+    def test_without_an_audit_nothing_is_trained(self, world, rows, tmp_path):
+        with pytest.raises(StudyError, match=r"max_membership_auc = 0.9 of policy.toml asks for"):
+            self.training(world, rows, tmp_path / "out", 0.9).run(rows)
+        assert not (tmp_path / "out").exists()
+
+    def test_nor_with_a_worse_figure(self, world, rows, found, tmp_path):
+        self.put(found, tmp_path / "out")
+        with pytest.raises(StudyError, match=r"AUC of 0\.\d+, above max_membership_auc = 0.501"):
+            self.training(world, rows, tmp_path / "out", 0.501).run(rows)
+
+    def test_within_the_limit_it_leaves_and_the_page_has_the_figures(
+        self, world, rows, found, tmp_path
+    ):
+        out = tmp_path / "out"
+        self.put(found, out)
+        trained = self.training(world, rows, out, 0.95).run(rows)
+        assert trained.released
+        page = Page(trained.egress.read_text()).text
+        assert f"{found.reference.told()} by what leaves" in page
+        assert "16 models of random halves of 60 people" in page
+        assert not any(f"line {line}" in page for line in found.lines)
+
+    def test_an_audit_of_other_rows_does_not_count(self, world, rows, found, tmp_path):
+        self.put(found, tmp_path / "out")
+        other = SiteRows.of(world.kit.plan, frame(seed=1))
+        with pytest.raises(StudyError, match="asks for an audit of these rows"):
+            self.training(world, rows, tmp_path / "out", 0.95).run(other)
+
+    def test_nor_does_one_that_finds_what_is_not_there(self, found):
+        wrong = found.model_copy(update={"target": found.target.model_copy(update={"null": 0.55})})
+        policy = SitePolicy((("policy.toml", Policy(max_membership_auc=0.9)),))
+        with pytest.raises(StudyError, match="asks for an audit"):
+            policy.require_audit(wrong)
+
+    def test_a_file_that_was_cut_is_none(self, found, tmp_path):
+        path = tmp_path / FILE
+        path.write_text(found.model_dump_json()[:-9])
+        assert Outcome.load(path, found.identity) is None
+
+    def test_sums_cannot_have_a_limit(self, world):
+        upload = world.kit.plan.upload.model_copy(update={"kind": "moments"})
+        plan = world.kit.plan.model_copy(update={"upload": upload})
+        policy = SitePolicy((("policy.toml", Policy(max_membership_auc=0.9)),))
+        assert any("cannot be audited" in problem for problem in policy.problems(plan))
+
+
+def test_without_an_audit_the_page_says_so(world, rows, tmp_path):
+    out = tmp_path / "out"
+    site = Training(world.kit, "Alpha", world.key("Alpha"), Approvals(tmp_path), out, LOGISTIC)
+    assert "Not measured: predbayes site audit" in Page(site.run(rows).egress.read_text()).text
