@@ -171,7 +171,7 @@ def models_at_home(out: Path, site: Site, table: str) -> Models:
         predictives[name] = CalibratedModel.load(at / folder).predictive(later.inputs)
     told = comparison(out, site)
     if told.choice == "simple":
-        trained = rows[rows.split(kit.plan, site.name)[0]]
+        trained = rows[rows.split_for(kit, site.name)[0]]
         simple = simple_learners(kit.plan)[told.simple]
         fitted = simple.fit(trained, rng=generator(kit.plan.seed, "simple", site.name))
         predictives[ADVISED] = fitted.predict(later.inputs)

@@ -1,19 +1,25 @@
-"""What an upload tells about who was trained on, with and without the gate's column.
+"""What an upload tells about who was trained on: by learner, leaf size, blind spot and defence.
 
-An attacker knows a patient's row, has it among the reference rows, and has shadow sites of the same
-population that were trained with and without the patient (LiRA; Carlini et al., 2022). What a site
-says at that row is a number: the log odds of the patient's class, or the gate. Its likelihood ratio
-under the two kinds of shadow sites is the attack's score; those of several numbers add. AUC .5 is
-guessing.
+The attack is that of `predbayes site audit` (`predbayes.learning.membership`): sixteen fits to
+complementary random halves, and a likelihood ratio by the other pairs. AUC .5 is guessing.
 
-Each shadow site has half of 240 patients of the four hospitals. What is sent is attacked as it is,
-and after what a site can do to it: rounding, and bounds. A temperature is no defence: whoever knows
-it divides by it.
+    --rows N       every learner on N rows of a drawn table of twelve columns (half of them in each
+                   fit; learners shortened as in an audit): at the target, which is what weights or
+                   a crafted reference row allow; by 500 reference rows; by the gate alone; and at
+                   the target in the sum of five such sites
+    --leaves       forests and boosting with larger leaves, on patients of four hospitals: AUC at
+                   the target, and NLL of rows left out
+    --blind-spot   a forest at each of four hospitals, some of whose patients are among the
+                   reference rows, with and without the blind spot; shares of members whose label
+                   is guessed, and NLL
+    --defences     what rounding and bounds do to predictions and the gate of a logistic regression
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,15 +27,27 @@ import torch
 from torch import Tensor
 
 from predbayes.experiments.config import Settings
-from predbayes.experiments.world import make_world
+from predbayes.experiments.world import World, make_world
+from predbayes.learning.choice import held_out, row_losses
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import GateBounds, log_density_ratio
-from predbayes.learning.local import teller_of
-from predbayes.learning.named import CLASSIFIERS
+from predbayes.learning.likelihood import Softmax
+from predbayes.learning.local import Network, SGHMCLearner, teller_of
+from predbayes.learning.membership import Array, Members, attack, shadow_halves
+from predbayes.learning.named import CALIBRATED, CLASSIFIERS
+from predbayes.learning.shadows import GateOf, fit_shadows, statistic
+from predbayes.posterior.cyclical import PRESETS
 from predbayes.seeding import generator
+from predbayes.study.site.audit import in_short
+from predbayes.study.site.blindspot import near_groups, with_blind_spot
+from predbayes.study.site.holdout import hold_out
 
 NUM_PATIENTS = 240
-Array = np.ndarray[Any, np.dtype[np.float64]]
+NUM_COLUMNS = 12
+NUM_REFERENCE = 500
+NUM_OTHERS = 8  # other sites, four of which are in a sum with the attacked one
+MOST_SUMMED = 1000  # rows, up to which gates and sums are tried: they double the time
+Rows = tuple[Tensor, Tensor]
 
 DEFENCES: dict[str, Callable[[Array], Array]] = {
     "as it is": lambda values: values,
@@ -40,70 +58,211 @@ DEFENCES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def run(shadows: int = 32, forest: bool = False) -> dict[str, Any]:
-    """Attack ``shadows`` uploads of a logistic regression, or of a forest; return AUCs."""
-    learner = "random-forest" if forest else "logistic-regression"
-    settings = Settings.decode({"data": {"name": "heart"}, "partition": {"kind": "groups"}})
-    world = make_world(settings, 0)
-    inputs = torch.cat([rows[0] for rows in world.sites.values()])
-    targets = torch.cat([rows[1] for rows in world.sites.values()])
-    chosen = torch.randperm(len(inputs), generator=generator(0, "patients"))[:NUM_PATIENTS]
-    patients = (inputs[chosen], targets[chosen])
-    members, log_odds, gates = _shadows(shadows, learner, patients, world.reference.inputs)
-    figures: dict[str, Any] = {"shadows": shadows, "learner": learner, "auc": {}}
-    for name, defence in DEFENCES.items():
-        said, gated = (_scores(defence(values), members) for values in (log_odds, gates))
-        found = {
-            "predictions": _auc(said, members),
-            "gate": _auc(gated, members),
-            "both": _auc(said + gated, members),
-        }
-        figures["auc"][name] = found
-        print(f"{name:26}", *(f"{what} {auc:.3f}" for what, auc in found.items()))
+def run(
+    rows: int = 0, leaves: bool = False, blind_spot: bool = False, defences: bool = False
+) -> dict[str, Any]:
+    """Run the parts that are asked for; without any, the table at 100 and 1,000 rows."""
+    figures: dict[str, Any] = {}
+    if leaves:
+        figures["leaves"] = _leaves()
+    if blind_spot:
+        figures["blind_spot"] = _blind_spot()
+    if defences:
+        figures["defences"] = _defences()
+    for num in [rows] if rows else [] if figures else [100, 1000]:
+        figures[f"rows {num}"] = _table(num)
     return figures
 
 
-def _shadows(
-    num: int, name: str, patients: tuple[Tensor, Tensor], reference: Tensor
-) -> tuple[np.ndarray[Any, Any], Array, Array]:
-    """Who was trained on, and what each site says at every patient's row, (sites, patients)."""
-    inputs, targets = patients
-    learner = SklearnClassifier(CLASSIFIERS[name](), 2)
-    asked = torch.cat([inputs, reference])  # each patient is a reference row, and a contrast row
-    members = np.zeros((num, NUM_PATIENTS), dtype=bool)
-    log_odds, gates = np.empty((2, num, NUM_PATIENTS))
-    for index in range(num):
-        rng = generator(index, "shadow")
-        own = torch.randperm(NUM_PATIENTS, generator=rng)[: NUM_PATIENTS // 2]
-        members[index, own.numpy()] = True
-        said = learner.fit((inputs[own], targets[own]), rng=rng).predict(inputs).log_probs
-        of_class = said.gather(1, targets.unsqueeze(1)).squeeze(1)
-        of_other = said.gather(1, 1 - targets.unsqueeze(1)).squeeze(1)
-        log_odds[index] = (of_class - of_other).double().numpy()
-        gate = log_density_ratio(
-            teller_of(learner), (inputs[own], targets[own]), asked, bounds=GateBounds(), rng=rng
+# Every learner
+
+
+def _learners() -> Iterator[tuple[str, Any]]:
+    for name in CLASSIFIERS:
+        yield name, SklearnClassifier(CLASSIFIERS[name](), 2, calibrated=name in CALIBRATED)
+    for name, hidden in (("small-network", (16,)), ("network 100, 100", (100, 100))):
+        network = Network.mlp(NUM_COLUMNS, Softmax(2), hidden)
+        yield name, SGHMCLearner(network, replace(PRESETS["tuned"], min_steps=1000))  # as in plans
+
+
+def drawn(num: int, seed: int) -> Rows:
+    """Return rows of a population with a linear part and an interaction."""
+    rng = generator(seed, "membership")
+    inputs = torch.randn(num, NUM_COLUMNS, generator=rng)
+    slopes = torch.randn(NUM_COLUMNS, generator=generator(1, "slopes")) / NUM_COLUMNS**0.5
+    chance = (1.5 * (inputs @ slopes) + inputs[:, 0] * inputs[:, 1]).sigmoid()
+    return inputs, (torch.rand(num, generator=rng) < chance).long()
+
+
+def _table(num: int) -> dict[str, Any]:
+    rows, reference = drawn(num, 0), drawn(NUM_REFERENCE, 5)[0]
+    found = {}
+    for name, whole in _learners():
+        began = time.process_time()
+        learner, shortened = in_short(whole, rows, 2.0, rng=generator(0, name))
+        gate = GateOf(teller_of(learner), GateBounds()) if num <= MOST_SUMMED else None
+        shadows = fit_shadows(
+            learner, rows, torch.arange(num), reference, gate=gate, rng=generator(0, name, num)
         )
-        gates[index] = gate[:NUM_PATIENTS].numpy()
-    return members, log_odds, gates
+        seen = {"target": shadows.target, "reference": shadows.reference}
+        if shadows.gate_reference is not None:
+            seen["gate"] = shadows.gate_reference
+            seen["five sites"] = shadows.target + _others(learner, rows, len(shadows.members))
+        told: dict[str, Any] = {}
+        for place, values in seen.items():
+            leak, _ = attack(values, shadows.members, generator(0, place))
+            told[place] = {"auc": leak.auc, "low": leak.low, "high": leak.high, "null": leak.null}
+        seconds = time.process_time() - began
+        found[name] = {**told, "shortened": shortened, "cpu_seconds": seconds}
+        line = "  ".join(f"{place} {one['auc']:.3f}" for place, one in told.items())
+        print(f"{num:5} {name:20} {line}  ({shortened or 'whole'}, {seconds:.0f} s)", flush=True)
+    return found
 
 
-def _scores(values: Array, members: np.ndarray[Any, Any]) -> Array:
-    """The log likelihood ratio of "trained on" at each site, by the other sites."""
-    scores = np.empty_like(values)
-    for site in range(len(values)):
-        others = np.arange(len(values)) != site
-        inside = np.where(members[others], values[others], np.nan)
-        outside = np.where(members[others], np.nan, values[others])
-        spread = np.sqrt((np.nanvar(inside, 0) + np.nanvar(outside, 0)) / 2) + 1e-3
-        far_in, far_out = (
-            ((values[site] - np.nanmean(side, 0)) / spread) ** 2 for side in (inside, outside)
-        )
-        scores[site] = (far_out - far_in) / 2
-    return scores
+def _others(learner: Any, rows: Rows, num_runs: int) -> Array:
+    """What four of eight other sites say of each row together, by run, (runs, rows, 1)."""
+    inputs, targets = rows
+    said = torch.stack(
+        [
+            statistic(
+                learner.fit(drawn(len(targets) // 2, 100 + k), rng=generator(k, "other")).predict(
+                    inputs
+                ),
+                targets,
+            )
+            for k in range(NUM_OTHERS)
+        ]
+    )
+    rng = generator(0, "sums")
+    chosen = [torch.randperm(NUM_OTHERS, generator=rng)[:4] for _ in range(num_runs)]
+    summed: Array = torch.stack([said[few].sum(0) for few in chosen]).numpy()
+    return summed[..., None]
 
 
-def _auc(scores: Array, members: np.ndarray[Any, Any]) -> float:
-    """The chance that a member scores higher than a patient who is none; ties count half."""
-    inside, outside = scores[members], np.sort(scores[~members])
-    below = np.searchsorted(outside, inside, "left") + np.searchsorted(outside, inside, "right")
-    return float(below.mean() / (2 * len(outside)))
+# Patients of four hospitals
+
+
+def _world() -> World:
+    settings = Settings.decode({"data": {"name": "heart"}, "partition": {"kind": "groups"}})
+    return make_world(settings, 0)
+
+
+def _patients(world: World) -> Rows:
+    inputs = torch.cat([rows[0] for rows in world.sites.values()])
+    targets = torch.cat([rows[1] for rows in world.sites.values()])
+    chosen = torch.randperm(len(inputs), generator=generator(0, "patients"))[:NUM_PATIENTS]
+    return inputs[chosen], targets[chosen]
+
+
+def _leaves() -> dict[str, Any]:
+    """AUC at the target and NLL of rows left out, by least rows of a leaf."""
+    world = _world()
+    rows, found = _patients(world), {}
+    for name, sizes in (("random-forest", (3, 5, 10, 20, 30)), ("gradient-boosting", (20, 40))):
+        for least in sizes:
+            estimator = CLASSIFIERS[name]().set_params(min_samples_leaf=least)
+            learner = SklearnClassifier(estimator, 2, size=3, calibrated=name in CALIBRATED)
+            shadows = fit_shadows(
+                learner,
+                rows,
+                torch.arange(NUM_PATIENTS),
+                world.reference.inputs,
+                rng=generator(0, name),
+            )
+            target, _ = attack(shadows.target, shadows.members, generator(0, "target"))
+            sent, _ = attack(shadows.reference, shadows.members, generator(0, "reference"))
+            said = held_out(learner, rows, rng=generator(0, "folds"))
+            nll = float(row_losses(said, rows[1]).mean())
+            found[f"{name} {least}"] = {"target": target.auc, "reference": sent.auc, "nll": nll}
+            print(
+                f"{name:18} leaves of {least:3}: at target {target.auc:.3f}, by reference rows "
+                f"{sent.auc:.3f}, NLL {nll:.3f}",
+                flush=True,
+            )
+    return found
+
+
+def _blind_spot(num_targets: int = 25) -> dict[str, Any]:
+    """Hospitals some of whose patients are among the reference rows."""
+    world, found = _world(), {}
+    estimator = CLASSIFIERS["random-forest"]().set_params(n_estimators=100)
+    learner = SklearnClassifier(estimator, 2, size=2)
+    totals: dict[str, list[list[float]]] = {"without": [], "with": []}
+    for site, rows in world.sites.items():
+        members = shadow_halves(num_targets, 8, generator(0, "halves", site))
+        for how, told in totals.items():
+            values, guessed, losses = _hospital(world, rows, members, learner, how == "with")
+            leak, _ = attack(values, members, generator(0, how, site))
+            told.append([leak.auc, leak.low, leak.high, guessed, losses])
+            print(
+                f"{site:12} {how:8} AUC {leak.auc:.3f} [{leak.low:.3f}, {leak.high:.3f}], label "
+                f"guessed {guessed:.3f}, NLL {losses:.4f}",
+                flush=True,
+            )
+    for how, told in totals.items():
+        mean = np.array(told).mean(0)
+        found[how] = {"auc": mean[0], "guessed": mean[3], "nll": mean[4]}
+        print(f"mean of hospitals, {how}: {found[how]}")
+    return found
+
+
+def _hospital(
+    world: World, rows: Rows, members: Members, learner: Any, blind: bool
+) -> tuple[Array, float, float]:
+    """What is said at the crafted rows, members' labels that are guessed, and NLL of other rows."""
+    inputs, targets = rows
+    num = members.shape[1]
+    order = torch.randperm(len(targets), generator=generator(0, "targets"))
+    asked, tried, rest = order[:num], order[num : 2 * num], order[2 * num :]
+    reference = torch.cat([world.reference.inputs, inputs[asked]])
+    values, right, losses = [], [], []
+    for run, half in enumerate(members):
+        table = torch.cat([asked[torch.from_numpy(half)], rest])
+        people = torch.arange(len(table))
+        rng = generator(run, "hospital")
+        out = hold_out(people, targets[table], 0.2, rng)
+        if blind:
+            near = near_groups(reference, inputs[table], people)
+            out = with_blind_spot(out, people, targets[table], near, rng)
+        kept = table[~out]
+        fitted = learner.fit((inputs[kept], targets[kept]), rng=rng)
+        said = fitted.predict(inputs[asked])
+        values.append(statistic(said, targets[asked]).numpy())
+        # Whoever is in the table: without the blind spot a fifth of them is held out by chance.
+        right.append(float((said.classes == targets[asked])[torch.from_numpy(half)].float().mean()))
+        losses.append(float(row_losses(fitted.predict(inputs[tried]), targets[tried]).mean()))
+    return np.stack(values)[..., None], float(np.mean(right)), float(np.mean(losses))
+
+
+# Defences
+
+
+def _defences(num_sites: int = 32) -> dict[str, Any]:
+    """What rounding and bounds do to the log odds and the gate at each patient's row.
+
+    A temperature is no defence: whoever knows it divides by it.
+    """
+    world = _world()
+    inputs, targets = _patients(world)
+    learner = SklearnClassifier(CLASSIFIERS["logistic-regression"](), 2)
+    asked = torch.cat([inputs, world.reference.inputs])  # each patient is a reference row
+    members = shadow_halves(NUM_PATIENTS, num_sites // 2, generator(0, "halves"))
+    log_odds, gates = np.empty((2, *members.shape))
+    for index, half in enumerate(members):
+        rng, own = generator(index, "shadow"), torch.from_numpy(half).nonzero()[:, 0]
+        rows = inputs[own], targets[own]
+        log_odds[index] = statistic(learner.fit(rows, rng=rng).predict(inputs), targets).numpy()
+        ratio = log_density_ratio(teller_of(learner), rows, asked, bounds=GateBounds(), rng=rng)
+        gates[index] = ratio[:NUM_PATIENTS].numpy()
+    figures = {}
+    for name, defence in DEFENCES.items():
+        said, gated = defence(log_odds)[..., None], defence(gates)[..., None]
+        both = np.concatenate([said, gated], axis=-1)
+        seen = {"predictions": said, "gate": gated, "both": both}
+        found = {
+            what: attack(values, members, generator(0, name))[0].auc
+            for what, values in seen.items()
+        }
+        figures[name] = found
+        print(f"{name:26}", *(f"{what} {area:.3f}" for what, area in found.items()), flush=True)
+    return figures

@@ -110,7 +110,7 @@ def fit_shadows(
         said = said if bound is None else bound(said, part[1])
         away = said[len(reference) :]
         taught = _told(said, student @ _coordinates(said)[seen])
-        values = [by_person(_statistic(one, targets)) for one in (away, taught)]
+        values = [by_person(statistic(one, targets)) for one in (away, taught)]
         if gate is not None:
             ratio = log_density_ratio(
                 gate.teller, part, asked, num_contrast=len(reference), bounds=gate.bounds, rng=own
@@ -164,8 +164,8 @@ def _told(like: Predictive, coordinates: Tensor) -> Predictive:
     return type(like).from_natural(coordinates)
 
 
-def _statistic(said: Predictive, targets: Tensor) -> Tensor:
-    """One number of each row that is larger, as a rule, where it was trained on, (N,)."""
+def statistic(said: Predictive, targets: Tensor) -> Tensor:
+    """Return one number of each row, larger as a rule where it was trained on, (N,)."""
     if isinstance(said, Gaussian):
         return -(said.mean.double() - targets.double()).abs()
     if not isinstance(said, Categorical):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 import torch
@@ -183,7 +185,8 @@ class TestPatientsStayTogether:
 
         monkeypatch.setattr(training, "choose_learner", noted)
         rows = SiteRows(wide, labels, 0, patients)
-        choose_at_site(plan, "A", rows)
-        assert torch.equal(asked[0], patients[rows.split(plan, "A")[0]])
-        choose_at_site(plan, "A", SiteRows(wide, labels))
+        kit = SimpleNamespace(plan=plan, inputs=torch.randn(20, plan.num_inputs))
+        choose_at_site(kit, "A", rows)
+        assert torch.equal(asked[0], patients[rows.split_for(kit, "A")[0]])
+        choose_at_site(kit, "A", SiteRows(wide, labels))
         assert asked[1] is None

@@ -81,7 +81,7 @@ class TestRows:
     def test_held_out_rows_do_not_reach_the_upload(self, world, tmp_path):
         """Changing their labels changes nothing that leaves."""
         rows = SiteRows.of(world.kit.plan, frame())
-        _, held_out = split_rows(world.kit.plan, "Alpha", len(rows.targets))
+        _, held_out = rows.split_for(world.kit, "Alpha")
         changed = rows.targets.clone()
         changed[held_out] = (changed[held_out] + 1) % 3
         other = SiteRows(rows.inputs, changed)
@@ -297,7 +297,7 @@ class TestHoldout:
         rows = SiteRows.of(world.kit.plan, frame())
         training(world, tmp_path / "out").run(rows)
         kept = Holdout.load(tmp_path / "out")
-        _, held_out = split_rows(world.kit.plan, "Alpha", 60)
+        _, held_out = rows.split_for(world.kit, "Alpha")
         assert torch.equal(kept.rows, held_out)
         assert len(kept.predictive) == 15
         assert kept.data_digest == rows.digest()

@@ -26,7 +26,7 @@ from predbayes.seeding import generator
 from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.draft import Unlabelled, draft
-from predbayes.study.kit.kit import freeze
+from predbayes.study.kit.kit import Kit, freeze
 from predbayes.study.plan.schema import Learner, Number, Plan, Pool, Section
 from predbayes.study.plan.text import dump
 from predbayes.study.result.evaluation import evaluation_upload
@@ -86,7 +86,7 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
     model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
     for site, frame in sites.items():
         path = out / f"{site}-evaluation.safetensors"
-        _evaluate(kit.plan, model, site, frame).save(path, keys[site])
+        _evaluate(kit, model, site, frame).save(path, keys[site])
         study.add(path)
     say("predbayes study finish: the same model, and the report with what sites found")
     recorded, result = study.finish()
@@ -104,10 +104,11 @@ def _rows(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
     return encode(plan, frame), code_targets(plan, frame).long()
 
 
-def _evaluate(plan: Plan, model: CalibratedModel, site: str, frame: pd.DataFrame) -> Upload:
+def _evaluate(kit: Kit, model: CalibratedModel, site: str, frame: pd.DataFrame) -> Upload:
     """What a site says of the model, by rows that its own was not trained on."""
+    plan = kit.plan
     inputs, targets = _rows(plan, frame)
-    _, held_out = SiteRows(inputs, targets).split(plan, site)
+    _, held_out = SiteRows(inputs, targets).split_for(kit, site)
     predictive = model.predictor.predict(inputs[held_out])
     digest = model.weights_digest()
     return evaluation_upload(plan, site, predictive, targets[held_out], digest)

@@ -170,7 +170,7 @@ def _take_home(study: Study, model: CalibratedModel, site: _Site) -> str:
     plan, rows = model.plan, site.rows(model.plan)
     adoption = adopt(model, site.name, rows, None)
     adoption.save(site.folder / "adopted")
-    _, held_out = rows.split(plan, site.name)
+    _, held_out = rows.split_for(study.kit, site.name)
     inputs, targets = rows[held_out]
     path = site.folder / f"{site.name}-evaluation.safetensors"
     told = evaluation_upload(

@@ -137,7 +137,7 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     """
     require_as_it_came(model)
     plan = model.plan
-    held_out = rows.split(plan, site)[1]
+    held_out = _held_out(plan, site, rows, own)
     if own is not None:
         require_trained_rows(plan, rows, held_out, own)
     predictive = model.predictive(rows.inputs)
@@ -164,6 +164,19 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     if comparison.choice == "half":
         adopted = dataclasses.replace(adopted, own=half)
     return Adoption(adopted, comparison)
+
+
+def _held_out(plan: Plan, site: str, rows: SiteRows, own: Holdout | None) -> Tensor:
+    """The rows held out; with those of the blind spot, if training held them out.
+
+    Without what training kept, a few rows may be among these that were trained on, in place of as
+    many that reference rows are near to.
+    """
+    drawn = rows.split(plan, site)[1]
+    if own is None or own.taught is None:
+        return drawn
+    blind = rows.split(plan, site, own.taught[0])[1]
+    return blind if torch.equal(own.rows, blind) else drawn
 
 
 def own_network(plan: Plan, site: str, own: Holdout) -> NetworkPredictor | None:
@@ -201,7 +214,7 @@ def evaluated_rows(
 
     With `own`, which training kept, the rows are known to be the same.
     """
-    held_out = rows.split(plan, site)[1]
+    held_out = _held_out(plan, site, rows, own)
     if own is not None:
         require_trained_rows(plan, rows, held_out, own)
     if everything:

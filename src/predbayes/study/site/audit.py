@@ -95,13 +95,13 @@ def audit(
             "the plan asks for sums of moments, which no model is fitted for: there is nothing to "
             "audit; the egress page says what sums tell"
         )
-    kept = rows.split(plan, site)[0]
+    kept = rows.split_for(kit, site)[0]
     people = connected([rows.alike[kept]])
     if int(people.max()) + 1 < LEAST_PEOPLE:
         raise DataError(f"fewer than {LEAST_PEOPLE} people are trained on: too few for an audit")
     name = learner
     if learner == AUTO:
-        name = choose_at_site(plan, site, rows, policy.learners(plan), device).name
+        name = choose_at_site(kit, site, rows, policy.learners(plan), device).name
     if name == "network":
         require_allowed(plan, allow_networks, IN_SITE_FILE)
     inputs, targets = rows[kept]

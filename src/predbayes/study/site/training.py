@@ -1,6 +1,7 @@
 """What a site does: fit a model to its rows, and make the one file that it sends.
 
-    rows      encoded as the plan says; a share of them is held out and never trained on
+    rows      encoded as the plan says; a share of them is held out and never trained on, rows that
+              a reference row is near to first (`study.site.blindspot`)
     choose    with the learner `auto`: which of a few serves the rows best, by cross-validation
     fit       the plan's network, or with uploads of predictions any learner
     gate      if the plan asks for it: how dense the site's rows lie at each reference row, learnt
@@ -72,6 +73,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.leakage import FILE as AUDIT_FILE
 from predbayes.study.report.leakage import Outcome
+from predbayes.study.site.blindspot import near_groups, with_blind_spot
 from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
@@ -142,23 +144,69 @@ class SiteRows:
         """The patients' numbers of some rows, if they are known."""
         return None if self.patients is None else self.patients[rows]
 
-    def split(self, plan: Plan, site: str) -> tuple[Tensor, Tensor]:
+    def split(
+        self, plan: Plan, site: str, reference: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Rows to train on and rows held out, ascending; the same whenever it is asked.
 
         Rows of one patient are on one side. If the plan says `stratified`, so are copies of a row,
-        and each class has its share on both.
+        and each class has its share on both. With the reference inputs, rows that these are near
+        to are held out in the place of others (`study.site.blindspot`).
         """
+        held_out = self._drawn(plan, site)
+        if reference is not None and bool(held_out.any()):
+            held_out = self._blind(plan, site, reference, held_out)
+        return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
+
+    def split_for(self, kit: Kit, site: str) -> tuple[Tensor, Tensor]:
+        """The rows that a site trains on for a kit, and those held out.
+
+        Where no predictions leave, reference rows are not asked about: there is no blind spot.
+        """
+        asked = kit.plan.upload.kind == "predictions"
+        return self.split(kit.plan, site, kit.inputs if asked else None)
+
+    def _drawn(self, plan: Plan, site: str) -> Tensor:
+        """Which rows are held out by lot, (N,)."""
         stratified = plan.learner.split == "stratified"
         if stratified:
             groups = self.alike
         elif self.patients is not None:
             groups = connected([self.patients])
         else:
-            return split_rows(plan, site, len(self.targets))
+            drawn = torch.zeros(len(self.targets), dtype=torch.bool)
+            drawn[split_rows(plan, site, len(self.targets))[1]] = True
+            return drawn
         strata = self.targets if stratified and plan.classification else None
         rng = generator(plan.seed, "holdout", site)
-        held_out = hold_out(groups, strata, plan.learner.holdout, rng)
-        return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
+        return hold_out(groups, strata, plan.learner.holdout, rng)
+
+    def _blind(self, plan: Plan, site: str, reference: Tensor, held_out: Tensor) -> Tensor:
+        known = self._near.get(id(reference))
+        if known is None:  # it is asked several times, and takes a while
+            known = reference, near_groups(reference, self.inputs, self.alike)
+            self._near[id(reference)] = known
+        groups, near = self.alike, known[1]
+        # Without strata nothing that is held out, not even its class, has a part in what is sent.
+        stratified = plan.learner.split == "stratified"
+        if not stratified:  # copies are on both sides: each row goes alone
+            one_by_one = torch.arange(len(self.targets))
+            groups = one_by_one if self.patients is None else connected([self.patients])
+            places = {group: place for place, group in enumerate(near)}
+            order = sorted(
+                (places[number], own)
+                for number, own in zip(self.alike.tolist(), groups.tolist(), strict=True)
+                if number in places
+            )
+            near = list(dict.fromkeys(own for _, own in order))
+        classes = self.targets if stratified and plan.classification else None
+        rng = generator(plan.seed, "blind spot", site)
+        return with_blind_spot(held_out, groups, classes, near, rng)
+
+    @cached_property
+    def _near(self) -> dict[int, tuple[Tensor, list[int]]]:
+        """Groups near reference inputs, by the identity of these, which is kept with them."""
+        return {}
 
     @cached_property
     def alike(self) -> Tensor:
@@ -212,7 +260,7 @@ def make_upload(
     """
     own, fitted = SiteRows(*rows), learner or kit.plan.learner_or(None)
     if fitted == AUTO:
-        fitted = choose_at_site(kit.plan, site, own).name
+        fitted = choose_at_site(kit, site, own).name
     return fit_site(kit, site, own, fitted, allow_networks=allow_networks)[0]
 
 
@@ -292,7 +340,7 @@ class Training:
         choice = _read_choice(path, identity)
         if choice is None:
             allowed = self.approvals.policy.learners(plan)
-            choice = choose_at_site(plan, self.site, rows, allowed, self.device)
+            choice = choose_at_site(self.kit, self.site, rows, allowed, self.device)
             kept = {"identity": identity, **dataclasses.asdict(choice)}
             write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode())
         return choice.name
@@ -321,7 +369,7 @@ class Training:
         return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
 
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
-        return rows[rows.split(self.kit.plan, self.site)[0]]
+        return rows[rows.split_for(self.kit, self.site)[0]]
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
@@ -368,7 +416,7 @@ class Training:
         key = self.key if released else None
         held_back = self.out / HELD_BACK
         path = write_upload(plan, upload, key, self._signed, held_back)
-        trained, held_out = rows.split(plan, self.site)
+        trained, held_out = rows.split_for(self.kit, self.site)
         summary = DataSummary(
             num_rows=len(rows.targets) + rows.num_dropped,
             num_trained=len(trained),
@@ -447,10 +495,10 @@ def require_learner(plan: Plan, name: str) -> None:
 
 
 def choose_at_site(
-    plan: Plan, site: str, rows: SiteRows, allowed: Collection[str] = (), device: str = "cpu"
+    kit: Kit, site: str, rows: SiteRows, allowed: Collection[str] = (), device: str = "cpu"
 ) -> Choice:
     """Choose what `auto` is for a site's rows; those held out have no part in it."""
-    trained = rows.split(plan, site)[0]
+    plan, trained = kit.plan, rows.split_for(kit, site)[0]
     kept = SiteRows(*rows[trained])
     rng = generator(plan.seed, "choice", site, kept.digest())
     with threads(plan.learner.threads):
@@ -489,7 +537,7 @@ def fit_site(
     plan, head = kit.plan, kit.head
     if learner == "network":
         require_allowed(plan, allow_networks, IN_SITE_FILE)
-    kept, _held_out = rows.split(plan, site)
+    kept, _held_out = rows.split_for(kit, site)
     if plan.sums_alone:
         require_many(plan, *rows[kept], plan.rules.min_cell)
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
@@ -581,7 +629,7 @@ def _within(hours: float) -> Callback:
 
 
 def _keep_holdout(path: Path, kit: Kit, site: str, rows: SiteRows, own: Predictor) -> None:
-    _, held_out = rows.split(kit.plan, site)
+    _, held_out = rows.split_for(kit, site)
     inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
     arrays = {name: a[: len(held_out)] for name, a in to_arrays(own.predict(inputs)).items()}
     if not kit.plan.sums_alone:
