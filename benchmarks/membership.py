@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def _leaves() -> dict[str, Any]:
     """AUC at the target and NLL of rows left out, by least rows of a leaf."""
     world = _world()
     rows, found = _patients(world), {}
-    for name, sizes in (("random-forest", (3, 5, 10, 20, 30)), ("gradient-boosting", (20, 40))):
+    for name, sizes in (("random-forest", (3, 5, 10)), ("gradient-boosting", (20, 30, 40))):
         for least in sizes:
             estimator = CLASSIFIERS[name]().set_params(min_samples_leaf=least)
             learner = SklearnClassifier(estimator, 2, size=3, calibrated=name in CALIBRATED)
@@ -182,44 +183,46 @@ def _leaves() -> dict[str, Any]:
     return found
 
 
-def _blind_spot(num_targets: int = 25) -> dict[str, Any]:
-    """Hospitals some of whose patients are among the reference rows."""
+def _blind_spot(num_draws: int = 2) -> dict[str, Any]:
+    """Hospitals a twelfth of whose patients is among the reference rows; about half are theirs."""
     world, found = _world(), {}
     estimator = CLASSIFIERS["random-forest"]().set_params(n_estimators=100)
     learner = SklearnClassifier(estimator, 2, size=2)
-    totals: dict[str, list[list[float]]] = {"without": [], "with": []}
-    for site, rows in world.sites.items():
-        members = shadow_halves(num_targets, 8, generator(0, "halves", site))
-        for how, told in totals.items():
-            values, guessed, losses = _hospital(world, rows, members, learner, how == "with")
-            leak, _ = attack(values, members, generator(0, how, site))
-            told.append([leak.auc, leak.low, leak.high, guessed, losses])
-            print(
-                f"{site:12} {how:8} AUC {leak.auc:.3f} [{leak.low:.3f}, {leak.high:.3f}], label "
-                f"guessed {guessed:.3f}, NLL {losses:.4f}",
-                flush=True,
-            )
-    for how, told in totals.items():
-        mean = np.array(told).mean(0)
-        found[how] = {"auc": mean[0], "guessed": mean[3], "nll": mean[4]}
-        print(f"mean of hospitals, {how}: {found[how]}")
+    for how in ("without", "with"):
+        values, members, others = [], [], []
+        for draw, (site, rows) in product(range(num_draws), world.sites.items()):
+            halves = shadow_halves(len(rows[1]) // 12, 8, generator(draw, "halves", site))
+            told = _hospital(world, rows, halves, learner, how == "with", draw)
+            values.append(told[0])
+            members.append(halves)
+            others.append(told[1:])
+        who = np.concatenate(members, axis=1)
+        leak, _ = attack(np.concatenate(values, axis=1), who, generator(0, how))
+        guessed, nll = (float(np.mean(part)) for part in zip(*others, strict=True))
+        found[how] = {"auc": leak.auc, "low": leak.low, "high": leak.high, "null": leak.null}
+        found[how] |= {"people": who.shape[1], "guessed": guessed, "nll": nll}
+        print(
+            f"{how:8} the blind spot: AUC {leak.auc:.3f} [{leak.low:.3f}, {leak.high:.3f}] of "
+            f"{who.shape[1]} people, members' labels guessed {guessed:.3f}, NLL {nll:.4f}",
+            flush=True,
+        )
     return found
 
 
 def _hospital(
-    world: World, rows: Rows, members: Members, learner: Any, blind: bool
+    world: World, rows: Rows, members: Members, learner: Any, blind: bool, draw: int
 ) -> tuple[Array, float, float]:
     """What is said at the crafted rows, members' labels that are guessed, and NLL of other rows."""
     inputs, targets = rows
     num = members.shape[1]
-    order = torch.randperm(len(targets), generator=generator(0, "targets"))
-    asked, tried, rest = order[:num], order[num : 2 * num], order[2 * num :]
+    order = torch.randperm(len(targets), generator=generator(draw, "targets"))
+    asked, tried, rest = order[:num], order[num : 5 * num], order[5 * num :]
     reference = torch.cat([world.reference.inputs, inputs[asked]])
     values, right, losses = [], [], []
     for run, half in enumerate(members):
         table = torch.cat([asked[torch.from_numpy(half)], rest])
         people = torch.arange(len(table))
-        rng = generator(run, "hospital")
+        rng = generator(run, "hospital", draw)
         out = hold_out(people, targets[table], 0.2, rng)
         if blind:
             near = near_groups(reference, inputs[table], people)
@@ -228,8 +231,9 @@ def _hospital(
         fitted = learner.fit((inputs[kept], targets[kept]), rng=rng)
         said = fitted.predict(inputs[asked])
         values.append(statistic(said, targets[asked]).numpy())
-        # Whoever is in the table: without the blind spot a fifth of them is held out by chance.
-        right.append(float((said.classes == targets[asked])[torch.from_numpy(half)].float().mean()))
+        # Of whoever was trained on; with the blind spot, where nobody was, of whoever is there.
+        there = torch.from_numpy(half) if blind else torch.isin(asked, kept)
+        right += (said.classes() == targets[asked])[there].tolist()
         losses.append(float(row_losses(fitted.predict(inputs[tried]), targets[tried]).mean()))
     return np.stack(values)[..., None], float(np.mean(right)), float(np.mean(losses))
 

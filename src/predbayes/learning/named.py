@@ -4,7 +4,7 @@ logistic-regression   linear, for classes; of the hazards of a survival likewise
 linear-regression     Bayesian ridge, for numbers
 gradient-boosting     100 small trees on histograms; a bag of them, calibrated on out-of-bag rows
 lightgbm, xgboost     the same trees by these packages, each an extra of its own
-random-forest         200 trees
+random-forest         200 trees, with leaves of at least five rows
 gaussian-process      with learnt length scale and noise
 """
 
@@ -17,6 +17,9 @@ from typing import Any
 from predbayes.optional import require
 
 _NEED = "study"
+_LEAF_ROWS = 30
+"""Least rows of a leaf of boosting: smaller ones tell who was trained on, and predict no better
+(`python -m benchmarks membership --leaves`)."""
 
 
 def _linear(kind: str, **settings: Any) -> Any:
@@ -30,7 +33,7 @@ def _boosting(kind: str) -> Any:
     # Not stopped early: rows drawn twice would be on both sides of what it is stopped by.
     return build(
         learning_rate=0.07, max_iter=100, max_leaf_nodes=6, l2_regularization=1.0,
-        early_stopping=False,
+        min_samples_leaf=_LEAF_ROWS, early_stopping=False,
     )  # fmt: skip
 
 
@@ -38,22 +41,25 @@ def _lightgbm(kind: str) -> Any:
     # One thread and its slower, exact way of summing: the same bits wherever it runs.
     return getattr(require("lightgbm", "lightgbm"), f"LGBM{kind}")(
         learning_rate=0.07, n_estimators=100, num_leaves=6, reg_lambda=1.0,
-        n_jobs=1, deterministic=True, force_row_wise=True, verbosity=-1,
+        min_child_samples=_LEAF_ROWS, n_jobs=1, deterministic=True, force_row_wise=True,
+        verbosity=-1,
     )  # fmt: skip
 
 
 def _xgboost(kind: str) -> Any:
-    # Trees that grow leaf by leaf, as those of the others do.
+    # Trees that grow leaf by leaf, as those of the others do. A row of two classes weighs a quarter
+    # at the most, p (1 - p); one of numbers weighs 1.
     return getattr(require("xgboost", "xgboost"), f"XGB{kind}")(
         learning_rate=0.07, n_estimators=100, max_leaves=6, max_depth=0, grow_policy="lossguide",
-        reg_lambda=1.0, tree_method="hist", n_jobs=1, verbosity=0,
+        reg_lambda=1.0, min_child_weight=_LEAF_ROWS / 4, tree_method="hist", n_jobs=1, verbosity=0,
     )  # fmt: skip
 
 
 def _forest(kind: str) -> Any:
     build = getattr(require("sklearn.ensemble", _NEED), f"RandomForest{kind}")
-    # Leaves of several rows: a leaf of one row is certain of it.
-    return build(n_estimators=200, min_samples_leaf=3)
+    # Leaves of several rows: a leaf of one row is certain of it, and tells who was trained on.
+    # Five cost .005 of NLL against three (`python -m benchmarks membership --leaves`), ten .022.
+    return build(n_estimators=200, min_samples_leaf=5)
 
 
 def _process(kind: str) -> Any:

@@ -226,4 +226,4 @@ def _member_seconds(learner: Any, num_rows: int) -> float:
     trees = getattr(learner.estimator, "n_estimators", 0)
     if trees and hasattr(learner.estimator, "max_samples"):  # a forest, not boosting
         return float(trees * (1.4e-3 + 3.5e-6 * num_rows))
-    return (0.2 + 8e-5 * num_rows) * max(getattr(learner, "num_classes", 2) - 1, 1)
+    return (0.1 + 4e-5 * num_rows) * max(getattr(learner, "num_classes", 2) - 1, 1)
