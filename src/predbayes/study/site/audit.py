@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, PlanError
-from predbayes.exchange.upload import Upload, from_arrays
+from predbayes.exchange.upload import Upload
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.gate import GateBounds
 from predbayes.learning.hazards import HazardLearner
@@ -169,7 +169,7 @@ class _Sent:
 
     def __call__(self, said: Predictive, targets: Tensor) -> Predictive:
         upload = Upload.of_predictions(said, num_rows=len(targets), dtype=self.dtype)
-        return from_arrays(self.policy.bounded(upload, targets).arrays)
+        return self.policy.bounded(upload, targets).predictive()
 
 
 def in_short(
