@@ -299,6 +299,8 @@ def finish(
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     opened = predbayes.study.Study(study)
+    for line in opened.told_apart(leave_out or ()):
+        say(line)
     say("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx, device=device)
     folder = opened.result_folder(recorded.number)

@@ -23,6 +23,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import digests, make_folder, write_whole
 from predbayes.optional import require
 from predbayes.study.coordinator.crate import CrateFile
+from predbayes.study.coordinator.differencing import told_apart
 from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish
 from predbayes.study.coordinator.folder import StudyFolder
@@ -246,6 +247,10 @@ class Study(StudyFolder):
             made = finish(step, frozenset(leave_out), warm=warm, onnx=onnx, device=device)
             what |= {"result": made[0].number, "outcome": made[0].outcome}
             return made
+
+    def told_apart(self, leave_out: Sequence[str] = ()) -> list[str]:
+        """Say of which earlier results one that is made now differs by one site alone."""
+        return told_apart(self.state(), leave_out)
 
     def verify(
         self,

@@ -1,0 +1,44 @@
+"""Results that differ by one site.
+
+Whoever has two models, one with a site and one without it, sees what that site changed: the
+difference of two sums is the summand. With few sites that is much of what the site sent. Such pairs
+come of a withdrawal, of a late site, of a corrected upload and of `--leave-out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from predbayes.study.coordinator.state import FinishedResult, State
+
+
+def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
+    """Return a line for each earlier result from which one that is made now differs by one site."""
+    now_in = {site: accepted.digest for site, accepted in state.uploads.items()}
+    counted = _without(now_in, leave_out)
+    lines = []
+    for result in state.results:
+        site = _only_difference(counted, _without(result.uploads, result.left_out))
+        same_sums = dict(result.sums) == {shard: s.digest for shard, s in state.sums.items()}
+        if site and same_sums:
+            lines.append(_line(result, site))
+    return lines
+
+
+def _line(result: FinishedResult, site: str) -> str:
+    return (
+        f"this result and result {result.number} differ by {site} alone: whoever has both models "
+        f"can tell what {site} changed; give the new one only to people who lack the old one, or "
+        "wait for a second site"
+    )
+
+
+def _only_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The site by which two sets of uploads differ; empty if that is none or several."""
+    sites = {site for site, _ in one.items() ^ other.items()}
+    return sites.pop() if len(sites) == 1 else ""
+
+
+def _without(uploads: Mapping[str, str], leave_out: Iterable[str]) -> dict[str, str]:
+    gone = set(leave_out)
+    return {site: digest for site, digest in uploads.items() if site not in gone}
