@@ -31,6 +31,7 @@ NAMES = (
     "sampler",
     "scale",
     "screening",
+    "sealed",
     "streaming",
     "survival",
     "tuning",

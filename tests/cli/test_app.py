@@ -61,7 +61,9 @@ class TestHelp:
         assert done.returncode == 0
         assert "Usage: " in done.stdout
 
-    @pytest.mark.parametrize("group", [[], ["plan"], ["study"], ["site"], ["data"], ["experiment"]])
+    @pytest.mark.parametrize(
+        "group", [[], ["plan"], ["study"], ["site"], ["holder"], ["data"], ["experiment"]]
+    )
     def test_no_summary_of_a_command_is_cut_short(self, group):
         result = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"})
         lines = result.stdout.partition("Commands:\n")[2].splitlines()

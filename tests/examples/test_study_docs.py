@@ -56,6 +56,7 @@ TABLES = {
     "Rules": "### `[rules]`",
     "Measures": "### `[measures]`",
     "Survey": "### `[survey]`",
+    "Privacy": "### `[privacy]`",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "FrozenEncoder": "| key of an encoder |",

@@ -13,7 +13,7 @@ import typer
 import typer.core
 
 import predbayes
-from predbayes.cli import data, demo, doctor, embed, experiment, plan, predict, site, study
+from predbayes.cli import data, demo, doctor, embed, experiment, holder, plan, predict, site, study
 from predbayes.cli.show import ask_passphrase, say
 from predbayes.errors import PredbayesError
 from predbayes.exchange.passphrase import asking
@@ -35,6 +35,7 @@ app.command("demo")(demo.demo_command)
 app.add_typer(plan.app, name="plan")
 app.add_typer(study.app, name="study")
 app.add_typer(site.app, name="site")
+app.add_typer(holder.app, name="holder")
 app.command("embed")(embed.embed_command)
 app.command("predict")(predict.predict_command)
 app.add_typer(data.app, name="data")

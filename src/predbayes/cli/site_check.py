@@ -220,7 +220,8 @@ def _asked(kit: Kit) -> Iterator[str]:
         "predictions": f"predictions on {rows}",
         "weights": "weights of a network",
         "moments": f"sums over your rows of products of {plan.num_summed:,} features",
-    }[plan.upload.kind]
+        "masked": f"predictions on {rows} under masks, opened only in a sum of many sites",
+    }[plan.sent]
     epochs = f"{sampler_settings(plan).num_epochs} times over your rows"
     learner = plan.learner.name
     if learner == "network":

@@ -114,7 +114,7 @@ def _thing(path: Path) -> _Thing:
     if path.is_dir():
         kit = predbayes.study.Kit.load(path)
         plan, digest = kit.plan, kit.digest
-        about = {"plan": digest, "kind": plan.upload.kind, "network": plan.model.module}
+        about = {"plan": digest, "kind": plan.sent, "network": plan.model.module}
         return _Thing("plan", digest, about, "", lambda policy: policy.require(plan))
     if is_survey(path):
         survey, is_signed = read_survey(path)

@@ -278,6 +278,28 @@ def status(
         _show(found)
 
 
+@app.command("request")
+def request(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the requests.")] = Path(),
+    study: StudyOption = DEFAULT_STUDY,
+) -> None:
+    """Ask the key holders of a sealed plan to open the sum."""
+    from predbayes.exchange.masking import REQUEST
+    from predbayes.files import write_bytes
+
+    opened = predbayes.study.Study(study)
+    asked = opened.request()
+    sealing = opened.plan.sealing
+    assert sealing is not None  # or it would have been refused
+    out.mkdir(parents=True, exist_ok=True)
+    for number, (one, key) in enumerate(zip(asked, sealing.public_keys, strict=True), 1):
+        path = out / f"holder-{number}{REQUEST}"
+        write_bytes(path, one.model_dump_json().encode())
+        say(f"{path}: {counted(len(one.sites), 'site')}, for the key holder {key.fingerprint}")
+    say("once it is opened, sites that come or go later must be at least the plan's minimum")
+    say("next: each holder runs predbayes holder open; then predbayes study finish --opening FILE")
+
+
 @app.command("finish")
 def finish(
     study: StudyOption = DEFAULT_STUDY,
@@ -296,13 +318,19 @@ def finish(
     device: Annotated[
         str, typer.Option(metavar="D", help="Where networks run: cpu, cuda, mps or auto.")
     ] = "cpu",
+    opening: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Of a sealed plan: a key holder's file; one of each."),
+    ] = None,
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     opened = predbayes.study.Study(study)
     for line in opened.told_apart(leave_out or ()):
         say(line)
     say("screening, pooling, distilling, scoring; it may take a minute or two")
-    recorded, result = opened.finish(leave_out=leave_out or (), warm=warm, onnx=onnx, device=device)
+    recorded, result = opened.finish(
+        leave_out=leave_out or (), warm=warm, onnx=onnx, device=device, openings=opening or ()
+    )
     folder = opened.result_folder(recorded.number)
     say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")
     for caution in result.cautions:

@@ -138,11 +138,21 @@ class SumInfo(Strict):
     part: bool  # whether it is of some of a shard's uploads, for the shard's own use
 
 
+class Seal(Strict):
+    """The seed of a mask, sealed to a key holder (`predbayes.exchange.masking`)."""
+
+    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # whose X25519 key it is for
+    sealed: Annotated[str, Field(pattern="^[0-9a-f]{160}$")]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
+
+
 class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused."""
 
     format_version: Literal[1] = 1
-    kind: Literal["weights", "delta", "predictions", "counts", "evaluation", "moments", "sum"]
+    kind: Literal[
+        "weights", "delta", "predictions", "counts", "evaluation", "moments", "sum", "masked"
+    ]
     num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
     class_rows: tuple[Amount, ...] | None = None
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
@@ -154,9 +164,15 @@ class UploadInfo(Strict):
     evaluation: Annotated[Evaluation | None, Field(exclude_if=lambda found: found is None)] = None
     # Of kind `sum` alone, likewise.
     sum: Annotated[SumInfo | None, Field(exclude_if=lambda found: found is None)] = None
+    # Of kind `masked` alone, one for each key holder of the plan; left out likewise.
+    seals: Annotated[
+        tuple[Seal, ...], Field(max_length=16, exclude_if=lambda found: not found)
+    ] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if (self.kind == "masked") != bool(self.seals):
+            raise ValueError("seals are of kind masked, which needs them")
         if (self.kind == "evaluation") != (self.evaluation is not None):
             raise ValueError("an evaluation is of kind evaluation, which has nothing else")
         if (self.kind == "sum") != (self.sum is not None):

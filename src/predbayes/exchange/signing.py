@@ -41,6 +41,8 @@ Signed = Literal[
     "adoption",
     "survey",
     "checkpoint",
+    "seal",
+    "opening",
 ]
 """The kinds of things that are signed."""
 

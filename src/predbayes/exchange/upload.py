@@ -10,6 +10,7 @@
     moments       sums of products of agreed features and targets, as integers
     sum           a shard's: what is pooled, added up over many uploads of predictions, as digits
                   (`predbayes.exact`), and which uploads these are
+    masked        the terms of predictions as words under masks (`exchange.masking`)
 
 Weights and predictions may come with a `gate` (R,): the logarithm of how much denser the site's
 rows lie at each reference input than the reference rows do (`learning.gate`).

@@ -224,8 +224,8 @@ _LEAST_MOMENT = 2.0**-60  # below which a sum of probabilities is rounding
 _Source = Coordinates | Literal["expert"]
 
 
-def _grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
-    """The digits in which coordinates are added."""
+def grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
+    """Return the digits in which coordinates are added."""
     if issubclass(family, Gaussian):
         return {"natural": _UNBOUNDED, "moments": _UNBOUNDED}
     return _LOW if floor < _LOW_FLOOR else _BOUNDED
@@ -368,8 +368,37 @@ class PredictiveSum(Generic[P]):
             raise PoolError("a client's predictives are not finite; check the upload for NaN")
         named = {term.name: term for term in (*_ALWAYS, *terms)}
         family, shape = type(predictive), tuple(natural.shape)
-        grids = _grids(family, floor)
-        return cls(family, prior, 1, named, grids, shape, [client], {}, Counter(), {})
+        digits = grids(family, floor)
+        return cls(family, prior, 1, named, digits, shape, [client], {}, Counter(), {})
+
+    @classmethod
+    def of_sums(
+        cls,
+        family: type[P],
+        sums: Mapping[str, tuple[ExactSum, ExactSum]],
+        num_clients: int,
+        *,
+        terms: Sequence[Term],
+        floor: float = LOG_PROB_FLOOR,
+    ) -> PredictiveSum[P]:
+        """Return the sum of clients under a flat prior of whom only sums are known.
+
+        Args:
+            family: Of their predictives.
+            sums: Value and weight of each term, on the digits of `grids`, weighted; terms without
+                one are those to which no client contributed.
+            num_clients: How many they are.
+            terms: As in `of`.
+            floor: Likewise.
+        """
+        named = {term.name: term for term in (*_ALWAYS, *terms)}
+        totals = {name: _Total(value, weight) for name, (value, weight) in sums.items()}
+        lacking = Counter({name: num_clients for name in named if name not in totals})
+        shape = tuple(totals["natural"].value.shape)
+        digits = grids(family, floor)
+        return PredictiveSum(
+            family, None, num_clients, named, digits, shape, [], totals, lacking, {}
+        )
 
     def __len__(self) -> int:
         """The number of reference rows."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
 from predbayes.exchange.header import UploadInfo
+from predbayes.exchange.masking import OPENING, Request, requests_of
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.predictive.families import Predictive
@@ -30,6 +32,7 @@ from predbayes.study.result.accepted import RESULT_FILE
 from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.opened import conclude_opened
 from predbayes.study.result.promises import pooled_scores, promises
 from predbayes.study.result.schema import Result
 from predbayes.study.result.summed import conclude_sums
@@ -45,10 +48,17 @@ _BESIDE_FINDINGS = {
 
 
 def finish(
-    step: Step, leave_out: frozenset[str], *, warm: bool, onnx: bool, device: str = "cpu"
+    step: Step,
+    leave_out: frozenset[str],
+    *,
+    warm: bool,
+    onnx: bool,
+    device: str = "cpu",
+    openings: Sequence[Path] = (),
 ) -> tuple[FinishedResult, Result]:
     """Make a numbered result of what is in; the last one, if nothing changed since."""
     state, study = step.state, step.study
+    _require_whole(study.plan, leave_out, openings)
     for site in sorted(leave_out - state.uploads.keys()):
         raise StudyError(no_such("site with an upload", site, state.uploads))
     current = state.current
@@ -60,9 +70,12 @@ def finish(
     if num_sites < quorum:
         raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
-    found, start = _found(step, heading, leave_out, warm=warm, device=device)
+    openings = openings or kept_openings(study, state.of_these_uploads)
+    found, start = _found(step, heading, leave_out, openings, warm=warm, device=device)
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
+        for number, path in enumerate(openings, 1):
+            shutil.copyfile(path, scratch / f"holder-{number}{OPENING}")
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
@@ -84,8 +97,45 @@ def finish(
     return state.results[-1], found.result
 
 
+def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Path]) -> None:
+    """Refuse to take a site out of a sealed sum, and openings where nothing is sealed."""
+    if plan.sealing is None and openings:
+        raise StudyError("the plan's sums are not sealed: leave --opening out")
+    if plan.sealing is not None and leave_out:
+        raise StudyError(
+            "the plan's sums are sealed, so that no site can be left out of one; withdraw it "
+            "before `predbayes study request`"
+        )
+
+
+def requests(step: Step) -> list[Request]:
+    """Return what each key holder is asked for: the summed masks of all uploads that are in."""
+    study, state, plan = step.study, step.state, step.study.plan
+    if plan.sealing is None:
+        raise StudyError("the plan's sums are not sealed, so there is nobody to ask")
+    if len(state.uploads) < plan.rules.quorum:
+        raise StudyError(
+            f"{len(state.uploads)} sites are in; the plan's quorum is {plan.rules.quorum}"
+        )
+    sent = ((study.read(accepted), accepted.key) for accepted in state.in_order)
+    return requests_of(plan.digest(), sent, plan.sealing.recipients)
+
+
+def kept_openings(study: StudyFolder, result: FinishedResult | None) -> list[Path]:
+    """Return what key holders opened for a result: it is in its folder."""
+    if result is None:
+        return []
+    return sorted(study.result_folder(result.number).glob(f"*{OPENING}"))
+
+
 def _found(
-    step: Step, heading: Heading, leave_out: frozenset[str], *, warm: bool, device: str
+    step: Step,
+    heading: Heading,
+    leave_out: frozenset[str],
+    openings: Sequence[Path],
+    *,
+    warm: bool,
+    device: str,
 ) -> tuple[Conclusion, int | None]:
     """What the uploads give, and the number of the result whose student it began from."""
     state, study = step.state, step.study
@@ -101,7 +151,7 @@ def _found(
             f"{gone[0]} to go on without it"
         )
     start = _warm_start(step) if warm else None
-    found = conclude_study(study, state, heading, leave_out, start, device)
+    found = conclude_study(study, state, heading, leave_out, start, device, openings)
     return evaluated(study, state, found), None if start is None else start.number
 
 
@@ -133,6 +183,7 @@ def conclude_study(
     leave_out: frozenset[str],
     start: Start | None,
     device: str = "cpu",
+    openings: Sequence[Path] = (),
 ) -> Conclusion:
     """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
     kit, uploads = study.kit, state.in_order
@@ -140,6 +191,10 @@ def conclude_study(
     with threads(kit.plan.learner.threads):
         if kit.plan.sums_alone:
             return conclude_sums(kit, labels, uploads, study.read, heading, leave_out, device)
+        if kit.plan.sealing is not None:
+            return conclude_opened(
+                kit, labels, uploads, study.read, heading, openings, start=start, device=device
+            )
         return conclude(
             kit,
             labels,

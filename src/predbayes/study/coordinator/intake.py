@@ -16,6 +16,7 @@ from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import Header, Spec
+from predbayes.exchange.masking import WORDS, check_seals
 from predbayes.exchange.sealed import sealed_room
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.study.plan.models import site_arrays, site_network
@@ -53,6 +54,8 @@ class Expected:
             size = plan.num_summed + (plan.num_outputs if plan.classification else 1)
             shape = (len(plan.moments.scales), size * (size + 1) // 2)
             return cls({"moments": Spec("int64", shape)}, 0)
+        if plan.sealing is not None:
+            return cls({WORDS: Spec("int64", (plan.sealing.form(plan).size,))}, 0)
         if plan.upload.kind == "predictions":
             of_gate = "float16" if dtype == "uint8" else dtype
             gate = None if plan.gate is None else Spec(of_gate, (rows,))
@@ -148,6 +151,8 @@ class Intake:
             upload = Upload.load(source, header)
         _require_signed(header, upload)
         self._check_range(upload)
+        if self.plan.sealing is not None and upload.info.kind == "masked":
+            check_seals(upload, self.plan.sealing.recipients, keys[upload.info.site])
         return upload
 
     def check_sum(
@@ -178,6 +183,8 @@ class Intake:
         if upload.info.kind == "evaluation":
             at_sites(self.plan, [upload.info])
             return
+        if upload.info.kind == "masked":
+            return  # nothing can be seen of it
         if upload.info.kind == "moments":
             fitted(summed(self.plan, upload))
             return
@@ -211,8 +218,8 @@ class Intake:
             raise UploadError("it was made for another plan, or another version of this one")
         if info.kind == "sum" and not kind:
             raise UploadError("it is the sum of a shard; add it with `predbayes study merge`")
-        if info.kind not in ((kind,) if kind else (self.plan.upload.kind, "evaluation")):
-            asked = f"the plan asks for {self.plan.upload.kind}"
+        if info.kind not in ((kind,) if kind else (self.plan.sent, "evaluation")):
+            asked = f"the plan asks for {self.plan.sent}"
             raise UploadError(f"it holds {info.kind}; {'a sum was asked for' if kind else asked}")
         if info.site not in keys:
             raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
@@ -244,6 +251,8 @@ class Intake:
         if info.kind == "evaluation":
             check_evaluation(self.plan, info)
             return
+        if info.class_rows is not None and info.kind == "masked":
+            raise UploadError("it counts classes in the open, which a sealed plan does not ask for")
         if info.class_rows is not None:
             if not self.plan.classification or len(info.class_rows) != self.plan.num_outputs:
                 raise UploadError("it does not count the plan's classes")

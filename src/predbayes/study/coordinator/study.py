@@ -17,6 +17,7 @@ from typing import Self
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
+from predbayes.exchange.masking import Request
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.exchange.upload import Upload
@@ -25,7 +26,7 @@ from predbayes.optional import require
 from predbayes.study.coordinator.crate import CrateFile
 from predbayes.study.coordinator.differencing import told_apart
 from predbayes.study.coordinator.export import export
-from predbayes.study.coordinator.finish import finish
+from predbayes.study.coordinator.finish import finish, requests
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
 from predbayes.study.coordinator.shard import Folding, begin_shard, sum_up
@@ -231,6 +232,7 @@ class Study(StudyFolder):
         warm: bool = False,
         onnx: bool = False,
         device: str = "cpu",
+        openings: Sequence[str | Path] = (),
     ) -> tuple[FinishedResult, Result]:
         """Make a numbered result of what is in; the last one, if nothing changed since.
 
@@ -240,17 +242,35 @@ class Study(StudyFolder):
             onnx: Also write the model for ONNX runtimes.
             device: Where networks are run and trained: ``cpu``, ``cuda``, ``auto``. Another device
                 than the CPU gives other last digits, so `verify` cannot make the result again.
+            openings: Where sums are sealed: what each key holder returned.
         """
         if onnx:
             require("onnxscript", "onnx")
         with self.audit.during("finish", long=True) as what, begin_step(self) as step:
-            made = finish(step, frozenset(leave_out), warm=warm, onnx=onnx, device=device)
+            made = finish(
+                step,
+                frozenset(leave_out),
+                warm=warm,
+                onnx=onnx,
+                device=device,
+                openings=[Path(path) for path in openings],
+            )
             what |= {"result": made[0].number, "outcome": made[0].outcome}
             return made
 
     def told_apart(self, leave_out: Sequence[str] = ()) -> list[str]:
         """Say of which earlier results one that is made now differs by one site alone."""
         return told_apart(self.state(), leave_out)
+
+    def request(self) -> list[Request]:
+        """Return what each key holder is asked for, in the order of the plan: the summed masks.
+
+        They are of all uploads that are in. Once a holder has opened a sum, it opens no other that
+        would tell, together with it, of fewer sites than the plan's minimum.
+        """
+        with self.audit.during("request") as what, begin_step(self) as step:
+            what["uploads"] = len(step.state.uploads)
+            return requests(step)
 
     def verify(
         self,

@@ -37,7 +37,13 @@ from predbayes.study.coordinator.crate import (
     listed_digests,
     withheld_digests,
 )
-from predbayes.study.coordinator.finish import conclude_study, evaluated, outcome, start_of
+from predbayes.study.coordinator.finish import (
+    conclude_study,
+    evaluated,
+    kept_openings,
+    outcome,
+    start_of,
+)
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, PARTS, RESULTS, UPLOADS
 from predbayes.study.coordinator.run_status import RUN_FILE
@@ -255,7 +261,8 @@ def _rebuilt(study: StudyFolder, state: State) -> list[str]:
     before = study.result(last.number)
     start = None if last.start is None else start_of(study, last.start)
     heading = Heading(last.number, last.at, last.ledger, before.withdrawn)
-    found = conclude_study(study, state, heading, frozenset(last.left_out), start)
+    left_out, openings = frozenset(last.left_out), kept_openings(study, last)
+    found = conclude_study(study, state, heading, left_out, start, openings=openings)
     if outcome(found) != last.outcome:
         why = _other_versions(before, found.result)
         return [f"rebuilding gives another result than number {last.number}{why}"]

@@ -264,7 +264,9 @@ def _reference_codes(plan: Plan, folder: Path) -> Examined:
 
 def _limited(plan: Plan) -> Plan:
     """The plan with a limit to the weight of a site, if it has none yet."""
-    if plan.frozen is not None or plan.rules.max_weight is not None or plan.sums_alone:
+    if plan.frozen is not None or plan.rules.max_weight is not None:
+        return plan
+    if plan.sums_alone or plan.sealing is not None:  # no site is weighed
         return plan
     rules = plan.rules.model_copy(update={"max_weight": MAX_WEIGHT})
     return plan.model_copy(update={"rules": rules})

@@ -13,6 +13,7 @@
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [measures]    which class is the event, and from which risks on something would be done
     [survey]      what sites tell of their columns before the plan is frozen
+    [privacy]     whether the coordinator sees single uploads, or only their sum
     [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
                   the coordinator's keys
 
@@ -37,12 +38,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, g
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from predbayes.errors import KeyFileError, PlanError, no_such
+from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO, BY_TASK, HAZARDS, tried_by_auto
+from predbayes.predictive.fixed import FixedPoint
 from predbayes.study.plan.grouping import Grouping
 
 
@@ -439,6 +441,53 @@ class Survey(Section):
     moments: bool = False  # sums of products of pairs of columns, too
 
 
+def _holders(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if len(value) != 128:
+            raise ValueError("must be as `predbayes holder keys` prints them: 128 digits each")
+        try:
+            CoordinatorPublicKey(PublicKey(value[:64]), value[64:])
+        except KeyFileError as error:
+            raise ValueError(str(error)) from error
+    return values
+
+
+class Privacy(Section):
+    """Who sees what a site sent: the coordinator, or nobody but in a sum of many sites."""
+
+    mode: Literal["open", "sealed"] = "open"
+    holders: Annotated[
+        Names, Field(max_length=8), AfterValidator(_holders)
+    ] = ()  # public keys of those without whom no sum is opened
+    minimum: Annotated[int, Field(ge=2)] = 3  # sites of a sum that is opened
+    max_rows: Annotated[int, Field(gt=0)] = 100_000  # that a site counts for at most
+    max_sites: Annotated[int, Field(gt=0)] = 100
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.mode == "sealed" and not self.holders:
+            raise ValueError("a sealed sum needs holders, the keys that `holder keys` prints")
+        if self.minimum > self.max_sites:
+            raise ValueError("minimum is above max_sites")
+        return self
+
+    @property
+    def public_keys(self) -> tuple[CoordinatorPublicKey, ...]:
+        """The holders' keys, to sign and to encrypt."""
+        pairs = ((text[:64], text[64:]) for text in self.holders)
+        return tuple(CoordinatorPublicKey(PublicKey(one), other) for one, other in pairs)
+
+    @property
+    def recipients(self) -> tuple[str, ...]:
+        """The X25519 keys that seeds of masks are sealed to."""
+        return tuple(key.encryption for key in self.public_keys)
+
+    def form(self, plan: Plan) -> FixedPoint:
+        """Return where the terms of a plan lie in words."""
+        classes, floor = plan.num_outputs, plan.pool.floor
+        return FixedPoint(plan.reference.num_rows, classes, floor, self.max_rows, self.max_sites)
+
+
 class Limits(Section):
     """What a plan may ask of a site's computer; these hold where nobody states others."""
 
@@ -535,6 +584,7 @@ class Plan(Section):
     # Left out where there is none, so that older versions read the plan.
     measures: Annotated[Measures | None, Field(exclude_if=lambda stated: stated is None)] = None
     survey: Annotated[Survey | None, Field(exclude_if=lambda stated: stated is None)] = None
+    privacy: Annotated[Privacy | None, Field(exclude_if=lambda stated: stated is None)] = None
     frozen: Frozen | None = None
 
     @model_validator(mode="after")
@@ -554,6 +604,7 @@ class Plan(Section):
         if self.upload.precision == "uint8" and not predicts:
             raise ValueError("upload.precision: only predictions of a class travel in bytes")
         _require_summable(self)
+        _require_sealable(self)
         if self.measures is not None:
             _require_measurable(self.measures, self.target)
             _require_apart(self.groupings)
@@ -593,6 +644,17 @@ class Plan(Section):
     def sums_alone(self) -> bool:
         """True if sites send sums of moments: the model is their head, and nothing is pooled."""
         return self.upload.kind == "moments"
+
+    @property
+    def sealing(self) -> Privacy | None:
+        """The terms of sealed sums, if single uploads are hidden from the coordinator."""
+        sealed = self.privacy is not None and self.privacy.mode == "sealed"
+        return self.privacy if sealed else None
+
+    @property
+    def sent(self) -> str:
+        """The kind of upload that leaves a site."""
+        return self.upload.kind if self.sealing is None else "masked"
 
     @property
     def num_summed(self) -> int:
@@ -805,6 +867,41 @@ def _require_summable(plan: Plan) -> None:
         raise ValueError(
             f"with upload.kind = 'moments' leave {', '.join(stated)} out: it has no part"
         )
+
+
+def _require_sealable(plan: Plan) -> None:
+    """Sealed sums are of predictions of a class, whose terms fit into 64 bits."""
+    if plan.sealing is None:
+        return
+    if plan.regression:
+        raise ValueError(
+            "privacy.mode: a regression cannot be sealed; its term trust_2 is a weight of up to "
+            "1e32 per row, which 64 bits cannot hold"
+        )
+    if plan.survival or plan.upload.kind != "predictions":
+        raise ValueError(
+            "privacy.mode: sealed sums are of a classification with upload.kind = 'predictions'"
+        )
+    unused = {
+        "gate": plan.gate is not None,
+        "rules.max_weight": plan.rules.max_weight is not None,
+        "rules.screening": plan.rules.screening != "report",
+    }
+    if stated := [name for name, is_stated in unused.items() if is_stated]:
+        raise ValueError(
+            f"with privacy.mode = 'sealed' leave {', '.join(stated)} out: it needs single uploads"
+        )
+    if plan.rules.quorum < plan.sealing.minimum:
+        raise ValueError(
+            f"rules.quorum = {plan.rules.quorum} is below privacy.minimum = "
+            f"{plan.sealing.minimum}: no result could be opened"
+        )
+    if plan.coordinator is not None and plan.coordinator in plan.sealing.public_keys:
+        raise ValueError("privacy.holders: the coordinator cannot be a key holder as well")
+    try:
+        plan.sealing.form(plan).parts  # noqa: B018  # fit, or are refused
+    except PoolError as error:
+        raise ValueError(f"privacy: {error}") from error
 
 
 def _require_apart(groupings: Sequence[Grouping]) -> None:

@@ -30,6 +30,8 @@ _MATRICES = 3  # of a Gaussian process, in float64
 
 def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
     """Return the size in bytes of one site's arrays."""
+    if plan.sealing is not None:
+        return 8 * plan.sealing.form(plan).size
     if plan.moments is not None:
         size = plan.num_summed + (plan.num_outputs if plan.classification else 1)
         return 8 * len(plan.moments.scales) * size * (size + 1) // 2

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
+from predbayes.exchange.masking import WORDS
 from predbayes.exchange.signing import fingerprint
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.leverage import ENOUGH_ROWS
@@ -53,6 +54,9 @@ _PREDICTIONS = {
     SUMS: "sums over the {trained} rows trained on: of each two of {features} features (1, the "
     "plan’s {inputs} inputs, {random} random waves of them) and the target one product, on each of "
     "{scales}; whole numbers, in steps of 1/4,096 squared",
+    WORDS: "the site’s terms of the pool for {rows} reference rows and {classes} classes, each "
+    "plus a number at random that only the key holders of the plan can find again: without them "
+    "these words are noise",
     GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "
     "these lie there, against how dense reference rows do, as a logarithm",
 }
@@ -67,6 +71,7 @@ _WEIGHTS = {
 _ANY_WEIGHT = "numbers of the network"
 _SHOWN_FIELDS = {
     "format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner", "seen",
+    "seals",
 }  # fmt: skip
 
 
@@ -201,7 +206,7 @@ def _layer_line(layer: str, arrays: Mapping[str, Tensor]) -> Line:
 def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
     """Refuse to describe one upload with the plan or the counts of another."""
     info = upload.info
-    if info.plan != plan.digest() or info.kind != plan.upload.kind:
+    if info.plan != plan.digest() or info.kind != plan.sent:
         raise StudyError(f"the upload is not what the plan {plan.name!r} asks for")
     if not info.site:
         raise StudyError("the upload does not say which site it is from")

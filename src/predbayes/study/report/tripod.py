@@ -225,7 +225,8 @@ def _model_type(study: _Study) -> Iterator[str]:
         yield "The model is Bayesian least squares on their total; nothing was distilled."
         return
     sent = "predictions for the reference rows" if plan.upload.kind == "predictions" else "weights"
-    yield f"Each site fitted one model ({plan.learner.name}) and sent {sent}, once."
+    hidden = "" if plan.sealing is None else " under masks, of which only the sum was opened"
+    yield f"Each site fitted one model ({plan.learner.name}) and sent {sent}{hidden}, once."
     yield f"These were pooled ({result.pool.name}): {result.pool.reason}"
     yield (
         f"A network with {result.student.num_parameters:,} parameters learnt to imitate the pool; "
@@ -236,6 +237,9 @@ def _model_type(study: _Study) -> Iterator[str]:
 def _heterogeneity(study: _Study) -> Iterator[str]:
     if study.plan.sums_alone:
         yield "The model is that of all rows in one place, however unlike the sites are."
+        return
+    if study.plan.sealing is not None:
+        yield "Sites were neither screened nor compared: only the sum of all was opened."
         return
     yield "Each site’s predictions were screened, and its influence on the pool was measured."
     if study.plan.gate is not None:

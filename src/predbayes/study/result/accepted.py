@@ -38,7 +38,7 @@ class Accepted:
 class AcceptedUpload(Accepted):
     """What a site sent of its rows."""
 
-    kind: Literal["predictions", "weights", "moments"]
+    kind: Literal["predictions", "weights", "moments", "masked"]
     agreed_rows: int | None = None  # at admission; None where the site's word is all there is
 
     @property

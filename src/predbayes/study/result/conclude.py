@@ -86,7 +86,6 @@ from predbayes.study.result.schema import (
     Reliability,
     Result,
     Scores,
-    ShardResult,
     SiteResult,
     StudentResult,
 )
@@ -122,6 +121,9 @@ Read = Callable[[AcceptedUpload], Upload]
 
 ReadSum = Callable[[AcceptedSum], ShardSum]
 """How an accepted sum of a shard is read, likewise."""
+
+SumBy = Callable[[Tensor, Predictive | None], PredictiveSum[Any]]
+"""The sum of the sites that stay if they are screened by these labelled rows, and an own model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +205,16 @@ def conclude(
         found = sums.screened(labelled, own)
         total = sums.of(found)
         state = run.finish(total, reference, own)
-        held_out = run.held_out(sums, _Outcome(found, total, state))
-        return _Report(run, sites, found, total, own, state, held_out).conclusion(kit, heading)
+
+        def sum_by(rows: Tensor, own: Predictive | None) -> PredictiveSum[Any]:
+            screened = sums.screened(rows, own)
+            return total if screened.same(found) else sums.of(screened)
+
+        held_out = run.held_out(sum_by, total, state)
+        report = Report(
+            run, _site_results(run, sites, found), found.cautions(), total, own, state, held_out
+        )
+        return report.conclusion(kit, heading)
 
 
 def _compared(run: Run, rows: ComparedRows, judged: Sequence[_Site]) -> Comparison:
@@ -486,37 +496,36 @@ class Run:
         alone = nll_rows(own[self.scored_rows], targets)
         return mean_estimate(alone - nll_rows(predicted, targets))
 
-    def held_out(self, sums: _Sums, outcome: _Outcome) -> _HeldOut:
+    def held_out(
+        self, sum_by: SumBy, total: PredictiveSum[Any], state: DistilledState[PoolState]
+    ) -> HeldOut:
         """Pool, student and mixture on the scored rows, made without them."""
         reference = self.reference
         if not reference.num_evaluate and len(reference.targets):
-            return self._without_their_labels(sums, outcome)
-        rows, state = self.scored_rows, outcome.state
-        return _HeldOut(
+            return self._without_their_labels(sum_by)
+        rows = self.scored_rows
+        return HeldOut(
             state.teacher.predictive[rows],
             state.student.predict(reference.inputs[rows]),
-            outcome.total.mixture()[rows],
+            total.mixture()[rows],
         )
 
-    def _without_their_labels(self, sums: _Sums, outcome: _Outcome) -> _HeldOut:
+    def _without_their_labels(self, sum_by: SumBy) -> HeldOut:
         """Screen, tune, pool and distil without each part of the labelled rows; predict it."""
         reference = self.reference
         num_labels, num_rows = len(reference.targets), len(reference.inputs)
         parts = folds(num_labels, _NUM_PARTS, rng=self.rng("parts"))
         others = torch.arange(num_labels, num_rows)
-        found: list[_HeldOut] = []
+        found: list[HeldOut] = []
         for out, rest in parts:
             order = torch.cat([rest, others, out])
             part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
             # Cold, whatever the start is: an earlier student has learnt from every row.
             inner = Run(self.plan, part, self.labels, None, self.device)
             own = inner.own_model()
-            screened = sums.screened(rest, own)
-            total = outcome.total if screened.same(outcome.found) else sums.of(screened)
-            total = total[order]
-            state = inner.finish(total, part, own)
-            found.append(inner.held_out(sums, _Outcome(screened, total, state)))
-        return _HeldOut(
+            total = sum_by(rest, own)[order]
+            found.append(inner.held_out(sum_by, total, inner.finish(total, part, own)))
+        return HeldOut(
             *(
                 in_row_order(parts, [getattr(one, name) for one in found])
                 for name in ("pooled", "student", "mixture")
@@ -525,16 +534,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Who stays, their sum, and the pool and student made of it."""
-
-    found: Screened
-    total: PredictiveSum[Any]
-    state: DistilledState[PoolState]
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldOut:
+class HeldOut:
     """Predictives of the scored rows by what was made without their labels."""
 
     pooled: Predictive
@@ -578,25 +578,53 @@ class _Sums:
         return self.total
 
 
+def _site_results(run: Run, sites: Sequence[_Site], screened: Screened) -> list[SiteResult]:
+    whole = len(sites) <= MOST_SCORED_WHOLE
+    return [_site_result(run, site, screened, whole=whole) for site in sites]
+
+
+def _site_result(run: Run, site: _Site, screened: Screened, *, whole: bool) -> SiteResult:
+    accepted, info = site.accepted, site.info
+    found = screened.sites.get(accepted.site)
+    with naming(accepted.site):
+        alone = score(run.plan, site.scored, run.scored_targets, whole=whole)
+    return SiteResult(
+        site=accepted.site,
+        digest=accepted.digest,
+        kind=accepted.kind,
+        num_rows=info.num_rows,
+        agreed_rows=accepted.agreed_rows,
+        counted_rows=min(float(info.num_rows), screened.most(accepted.site)),
+        covered=site.covered,
+        num_bytes=accepted.num_bytes,
+        class_rows=info.class_rows,
+        alone=alone,
+        influence=None if found is None else found.influence,
+        findings=() if found is None else found.findings,
+        left_out=accepted.site in screened.dropped,
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class _Report:
+class Report:
     """A finished run in words and figures."""
 
     run: Run
-    sites: list[_Site]
-    screened: Screened
+    sites: Sequence[SiteResult]
+    cautions: tuple[str, ...]
     total: PredictiveSum[Any]
     own: Predictive | None
     state: DistilledState[PoolState]
-    held_out: _HeldOut
+    held_out: HeldOut
 
     def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
+        """Return the model with its result."""
         run, plan = self.run, self.run.plan
         predicted = self.held_out.student
         result = Result(
             **run.told(kit, heading, self.state.student),
-            **run.judged(predicted, (*run.merged.cautions(), *self.screened.cautions())),
-            sites=tuple(sorted(map(self._site, self.sites), key=lambda site: site.site)),
+            **run.judged(predicted, (*run.merged.cautions(), *self.cautions)),
+            sites=tuple(sorted(self.sites, key=lambda site: site.site)),
             shards=run.merged.shards,
             pool=self._pool(),
             pooled=self._score(self.held_out.pooled),
@@ -604,43 +632,14 @@ class _Report:
             server_only=None if self.own is None else self._score(self.own[run.scored_rows]),
             student=self._student(predicted),
             paid=run.paid(self.own, predicted),
-            bytes_in=sum(sent.num_bytes for sent in self._sent),
+            bytes_in=sum(site.num_bytes for site in self.sites)
+            + sum(shard.num_bytes for shard in run.merged.shards),
             bytes_out=kit.num_bytes * (len(self.sites) + run.merged.num_sites),
         )
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
 
-    @property
-    def _sent(self) -> list[AcceptedUpload | ShardResult]:
-        return [*(site.accepted for site in self.sites), *self.run.merged.shards]
-
     def _score(self, predictive: Predictive) -> Scores | None:
         return score(self.run.plan, predictive, self.run.scored_targets)
-
-    def _site(self, site: _Site) -> SiteResult:
-        accepted, info = site.accepted, site.info
-        screened = self.screened.sites.get(accepted.site)
-        with naming(accepted.site):
-            alone = score(
-                self.run.plan,
-                site.scored,
-                self.run.scored_targets,
-                whole=len(self.sites) <= MOST_SCORED_WHOLE,
-            )
-        return SiteResult(
-            site=accepted.site,
-            digest=accepted.digest,
-            kind=accepted.kind,
-            num_rows=info.num_rows,
-            agreed_rows=accepted.agreed_rows,
-            counted_rows=min(float(info.num_rows), self.screened.most(accepted.site)),
-            covered=site.covered,
-            num_bytes=accepted.num_bytes,
-            class_rows=info.class_rows,
-            alone=alone,
-            influence=None if screened is None else screened.influence,
-            findings=() if screened is None else screened.findings,
-            left_out=accepted.site in self.screened.dropped,
-        )
 
     def _student(self, predicted: Predictive) -> StudentResult:
         student: NetworkPredictor = self.state.student

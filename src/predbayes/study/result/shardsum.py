@@ -275,9 +275,9 @@ def most_bytes(plan: Plan, header_room: int) -> int:
 
 def require_addable(plan: Plan) -> None:
     """Refuse a plan whose uploads a shard cannot add up."""
-    if plan.upload.kind != "predictions":
+    if plan.sent != "predictions":
         raise StudyError(
-            f"a shard adds up predictions; the plan asks for {plan.upload.kind}, which are added "
+            f"a shard adds up predictions; the plan asks for {plan.sent}, which are added "
             "to the study itself"
         )
 

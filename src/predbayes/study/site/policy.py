@@ -274,6 +274,11 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
             "upload.kind = 'moments' of the plan cannot be audited, against max_membership_auc = "
             f"{policy.max_membership_auc:g} of {where}"
         )
+    if plan.sealing is not None and policy.round_rows > 1:
+        yield (
+            "privacy.mode = 'sealed' of the plan needs rows of each class in the sum, against "
+            f"round_rows = {policy.round_rows:,} of {where}"
+        )
     if plan.survival and policy.max_sureness < 1:
         yield (
             f"target.task = 'survival' of the plan cannot be bounded by max_sureness = "

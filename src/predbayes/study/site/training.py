@@ -9,6 +9,7 @@
     upload    predictions on the reference inputs, or weight samples; gate; row count, and class
               counts where none is below the plan's `min_cell`. Or sums of moments of the rows
               (`study.site.sums`); the model that was fitted then stays, for the site to compare
+    mask      if the plan's sums are sealed: predictions and class counts as words under masks
 
 Everything random derives from the plan's seed, the site's name and, where a learner is refitted by
 the bootstrap, its rows: the same rows give the same upload to the bit, also if training was killed
@@ -44,6 +45,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
+from predbayes.exchange.masking import masked
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
@@ -62,7 +64,8 @@ from predbayes.learning.local import (
 )
 from predbayes.learning.named import AUTO
 from predbayes.methods.pooled import upload_of
-from predbayes.predictive.families import Predictive
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
+from predbayes.predictive.words import to_words
 from predbayes.progress import Callback, Event, listening
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
@@ -258,6 +261,10 @@ def make_upload(
     The learner is one, or a name that `predbayes.study.plan.models` knows; without it the plan's.
     A network of the consortium's own is imported only if it is allowed by its name.
     """
+    if kit.plan.sealing is not None:
+        raise TrainingError(
+            "the plan's sums are sealed: `predbayes site train` makes what leaves, with a key"
+        )
     own, fitted = SiteRows(*rows), learner or kit.plan.learner_or(None)
     if fitted == AUTO:
         fitted = choose_at_site(kit, site, own).name
@@ -319,6 +326,7 @@ class Training:
                     allow_networks=self.allow_networks,
                 )
             upload = self.approvals.policy.limited(upload, self._trained_on(rows)[1])
+            upload = _hidden(self.kit.plan, upload, self.key)
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
                 key = self.kit.plan.coordinator.signing
                 head = Heads(self.approvals.folder).note(self.kit.signed, key)
@@ -564,7 +572,8 @@ def fit_site(
             dtype=upload_dtype(plan),
             rng=rng,
         )
-    told = _suppressed(upload, plan.rules.min_cell)
+    # Under a mask no count of one site is seen.
+    told = upload if plan.sealing is not None else _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
     return told.having_seen(head), own
@@ -638,6 +647,22 @@ def _keep_holdout(path: Path, kit: Kit, site: str, rows: SiteRows, own: Predicto
     kept = {name: array.float().contiguous() for name, array in arrays.items()}
     told = {"data": rows.digest(), "plan": kit.plan.digest()}
     write_whole(path, lambda partial: save_file({**kept, "rows": held_out}, partial, metadata=told))
+
+
+def _hidden(plan: Plan, upload: Upload, key: SigningKey) -> Upload:
+    """The upload under masks, if the plan's sums are sealed; its masks are random, and never kept.
+
+    So training again makes another file of the same terms.
+    """
+    if plan.sealing is None:
+        return upload
+    predictive, counts = upload.predictive(), upload.info.class_rows
+    assert isinstance(predictive, Categorical)  # as a sealed plan has it
+    assert counts is not None
+    form, bounded = plan.sealing.form(plan), predictive.bounded(LOG_PROB_FLOOR)
+    class_rows = torch.tensor(counts, dtype=torch.float64)
+    words = to_words(form, bounded, upload.info.num_rows, class_rows)
+    return masked(upload, words, plan.sealing.recipients, key)
 
 
 def _suppressed(upload: Upload, min_cell: int) -> Upload:

@@ -187,7 +187,8 @@ class Policy(Limits):
     ] = ()
 
     def allows(self, kind: str) -> bool:
-        """Return whether a kind of file may leave."""
+        """Return whether a kind of file may leave; what is masked tells less than predictions."""
+        kind = "predictions" if kind == "masked" else kind
         if kind != "moments":
             return kind in self.kinds
         return self.moments and (kind in self.kinds or "kinds" not in self.model_fields_set)

@@ -1,0 +1,278 @@
+"""A study of sealed sums, by commands alone: three sites, two key holders, one coordinator."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from predbayes.study import Plan, Study
+from predbayes.study.result.accepted import AcceptedUpload
+from predbayes.study.result.conclude import Heading, conclude
+from predbayes.study.result.schema import Result
+from predbayes.study.site.training import SiteRows, fit_site
+from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.tables.sitefile import SiteFile
+from tests.cli.test_app import predbayes
+from tests.cli.test_moments import patients
+
+RESULT = "coordinator/study/results/1"
+SITES = ("east", "north", "south")
+PLAN = """
+format = 1
+name = "sealed"
+description = "for a test"
+[target]
+name = "ill"
+task = "classification"
+classes = ["no", "yes"]
+[columns]
+age = { type = "number", unit = "years" }
+marker = { type = "number", unit = "1" }
+sex = { type = "category", categories = ["female", "male"], other = false }
+[reference]
+file = "reference.csv"
+source = "drawn"
+licence = "none"
+legal_basis = "nobody's"
+labelled = 120
+evaluate = 60
+unlabelled = 120
+[learner]
+name = "logistic-regression"
+[pool]
+own = "logistic-regression"
+[model]
+hidden = [8]
+[rules]
+quorum = 3
+"""
+PRIVACY = """[privacy]
+mode = "sealed"
+holders = [%s]
+minimum = 3
+max_sites = 20
+"""
+
+
+def reference_rows():
+    rows = patients(300, seed=99).drop(columns="days")
+    rows.loc[180:, "ill"] = ""
+    return rows
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("sealed")
+
+
+@pytest.fixture(scope="module")
+def runs(root):
+    def run(at, *line, code=0):
+        (root / at).mkdir(exist_ok=True)
+        done = predbayes(*line, cwd=root / at)
+        assert done.returncode == code, f"{line}: {done.stdout} {done.stderr}"
+        if code:
+            assert done.stderr.count("\n") == 1
+        return done.stdout if code == 0 else done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def study(runs, root):
+    """The study with three sites in."""
+    keys = []
+    for holder in ("trustee", "board"):
+        told = runs(holder, "holder", "keys")
+        keys.append(told.split('"')[1])
+    (root / "coordinator").mkdir()
+    reference_rows().to_csv(root / "coordinator" / "reference.csv", index=False)
+    holders = ", ".join(f'"{key}"' for key in keys)
+    (root / "coordinator" / "plan.toml").write_text(PLAN + PRIVACY % holders)
+    runs("coordinator", "plan", "check", "plan.toml")
+    runs("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
+    runs("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
+    for number, site in enumerate(SITES):
+        (root / site).mkdir()
+        patients(seed=number).to_csv(root / site / "patients.csv", index=False)
+        (root / site / "site.toml").write_text(f'format = 1\nname = "{site}"\n[columns]\n')
+        runs(site, "site", "key", site)
+        runs("coordinator", "study", "admit", site, root / site / f"{site}.pub")
+        runs(site, "site", "check", root / "coordinator" / "kit", "patients.csv")
+        runs(site, "site", "train", root / "coordinator" / "kit", "patients.csv", "--out", "out")
+        runs("coordinator", "study", "add", root / site / "out" / f"{site}.safetensors")
+        for holder in ("trustee", "board"):
+            runs(holder, "holder", "admit", site, root / site / f"{site}.pub")
+    return root
+
+
+def opened(runs, root, holder, number):
+    request = root / "coordinator" / f"holder-{number}.request"
+    runs(holder, "holder", "open", root / "coordinator" / "kit", request, "--out", "sum.opening")
+    return root / holder / "sum.opening"
+
+
+@pytest.fixture(scope="module")
+def finished(runs, study):
+    assert "the sum is sealed: give --opening" in runs("coordinator", "study", "finish", code=2)
+    runs("coordinator", "study", "request")
+    one, other = opened(runs, study, "trustee", 1), opened(runs, study, "board", 2)
+    told = runs("coordinator", "study", "finish", "--opening", one, code=2)
+    assert "the sum is sealed: give --opening" in told
+    runs("coordinator", "study", "finish", "--opening", one, "--opening", other)
+    return study
+
+
+def result(root):
+    return Result.model_validate_json((root / RESULT / "result.json").read_text())
+
+
+def in_the_open(root):
+    """The result of what the same sites would have sent without masks, under the same plan."""
+    study = Study(root / "coordinator" / "study")
+    kit, learner = study.kit, study.plan.learner.name
+    uploads = {site: fit_site(kit, site, site_rows(root, site), learner)[0] for site in SITES}
+    accepted = [
+        AcceptedUpload(
+            site=site,
+            digest=upload.digest(),
+            file_digest=upload.digest(),
+            num_bytes=1,
+            num_rows=upload.info.num_rows,
+            at="",
+            number=1,
+            key="",
+            kind="predictions",
+        )
+        for site, upload in uploads.items()
+    ]
+    heading = Heading(1, "", "")
+    found = conclude(study.kit, study.labels, accepted, lambda a: uploads[a.site], heading)
+    return found.result
+
+
+def site_rows(root, site):
+    plan = Plan.load(root / "coordinator/kit/plan.toml")
+    own = SiteFile.load(root / site / "site.toml")
+    return SiteRows.of(plan, read_site_table(plan, own, root / site / "patients.csv"))
+
+
+def test_the_result_is_that_of_the_same_uploads_in_the_open(finished):
+    sealed, twin = result(finished), in_the_open(finished)
+    assert sealed.pool.name == twin.pool.name
+    for name, weight in twin.pool.weights.items():
+        assert sealed.pool.weights[name] == pytest.approx(weight, abs=1e-5)
+    for kind in ("pooled", "mixture", "server_only"):
+        one, other = (getattr(found, kind).metrics["nll"].value for found in (sealed, twin))
+        assert one == pytest.approx(other, abs=1e-6)
+
+
+def test_what_needs_single_uploads_is_absent_and_said_to_be(finished):
+    told = result(finished)
+    for site in told.sites:
+        assert (site.kind, site.alone, site.influence) == ("masked", None, None)
+        assert site.class_rows is None
+    assert "nobody saw what a single site sent" in told.cautions[0]
+    page = (finished / RESULT / "report.html").read_text()
+    assert "Nobody was screened" in page
+
+
+def test_evaluations_join_without_a_new_opening_and_it_can_be_made_again(runs, finished):
+    assert "result 1" in runs("coordinator", "study", "finish")
+    own = ("patients.csv", "--home", "out", "--out", "sent.safetensors")
+    runs("south", "site", "evaluate", finished / RESULT, *own)
+    runs("coordinator", "study", "add", finished / "south" / "sent.safetensors")
+    assert "result 2" in runs("coordinator", "study", "finish")
+    runs("coordinator", "study", "verify", "--rebuild")
+
+
+def test_the_egress_page_says_who_could_read_it(study):
+    page = (study / "south" / "out" / "egress.html").read_text()
+    assert "all of it under masks" in page
+    assert "Coordinator and all 2 key holders together could read this file" in page
+
+
+class TestRefusals:
+    """One line and exit code 2, as `runs` asserts."""
+
+    def request(self, runs, study, change):
+        runs("coordinator", "study", "request")
+        asked = json.loads((study / "coordinator" / "holder-1.request").read_text())
+        change(asked)
+        path = study / "trustee" / "changed.request"
+        path.write_text(json.dumps(asked))
+        return "holder", "open", study / "coordinator" / "kit", path
+
+    def test_too_few_sites(self, runs, study):
+        line = self.request(runs, study, lambda asked: asked["sites"].pop("north"))
+        told = runs("trustee", *line, code=2)
+        assert "the sum of 2 sites is not opened: the plan's minimum is 3" in told
+
+    def test_a_site_of_the_coordinators_invention(self, runs, study):
+        def invent(asked):
+            asked["sites"]["west"] = asked["sites"].pop("north")
+
+        line = self.request(runs, study, invent)
+        assert "site that this holder admitted" in runs("trustee", *line, code=2)
+
+    def test_a_key_that_the_site_did_not_give_the_holder(self, runs, study):
+        def swap(asked):
+            asked["sites"]["north"]["key"] = asked["sites"]["south"]["key"]
+
+        told = runs("trustee", *self.request(runs, study, swap), code=2)
+        assert "north has another key here than in the request" in told
+
+    def test_a_seal_of_another_site(self, runs, study):
+        def replay(asked):
+            asked["sites"]["north"]["seal"] = asked["sites"]["south"]["seal"]
+
+        told = runs("trustee", *self.request(runs, study, replay), code=2)
+        assert "north did not sign this seal" in told
+
+    def test_another_holders_key(self, runs, study):
+        runs("stranger", "holder", "keys")
+        line = self.request(runs, study, lambda asked: None)
+        key = study / "stranger" / "holder.key"
+        told = runs("trustee", *line, "--key", key, code=2)
+        assert "the plan does not name this holder's key" in told
+
+    def test_no_site_is_left_out_of_a_sealed_sum(self, runs, study):
+        told = runs("coordinator", "study", "finish", "--leave-out", "north", code=2)
+        assert "no site can be left out of one" in told
+
+    def test_an_upload_that_was_altered_on_its_way(self, study):
+        path = study / "south" / "altered.safetensors"
+        content = bytearray((study / "south" / "out" / "south.safetensors").read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        done = predbayes("study", "add", path, cwd=study / "coordinator")
+        assert done.returncode == 2
+        assert "the signature is not of this content" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("old", "new", "why"),
+        [
+            ("quorum = 3", "quorum = 2", "rules.quorum = 2 is below privacy.minimum = 3"),
+            ("[rules]", "[gate]\n[rules]", "leave gate out: it needs single uploads"),
+            ("max_sites = 20", "max_sites = 9\nmax_rows = 900_000_000_000", "a sealed sum has 64"),
+            ("holders = [", "#", "a sealed sum needs holders"),
+        ],
+    )
+    def test_plans_that_cannot_be_sealed(self, runs, study, old, new, why):
+        text = (study / "coordinator" / "plan.toml").read_text()
+        assert old in text
+        (study / "coordinator" / "other.toml").write_text(text.replace(old, new))
+        assert why in runs("coordinator", "plan", "check", "other.toml", code=2)
+
+    def test_a_regression_does_not_fit(self, runs, study):
+        text = (study / "coordinator" / "plan.toml").read_text()
+        for old, new in (
+            ("logistic", "linear"),
+            ('"classification"', '"regression"'),
+            ('classes = ["no", "yes"]', "centre = 1.0\nscale = 1.0"),
+        ):
+            text = text.replace(old, new)
+        (study / "coordinator" / "number.toml").write_text(text)
+        told = runs("coordinator", "plan", "check", "number.toml", code=2)
+        assert "a regression cannot be sealed; its term trust_2" in told
