@@ -182,7 +182,10 @@ def run_study(
     device: str = "cpu",
     storage: str = "",
 ) -> dict[str, events.SiteState]:
-    """Run a round over a study's folder, and make the result if the quorum is there."""
+    """Run a round over a study's folder, and make the result if the quorum is there.
+
+    A sealed sum has to be opened by its key holders first, who are not in the round.
+    """
     if not folder.is_absolute():
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
     study = Study(folder)
@@ -193,7 +196,9 @@ def run_study(
         if num_in < quorum:
             came = counted(num_in, "site")
             raise StudyError(f"the round ended with {came}; the plan's quorum is {quorum}")
-        if finish:
+        if study.plan.sealing is not None:
+            _log.info("the round has ended; next: predbayes study request, for the key holders")
+        elif finish:
             all_sites = {**dict.fromkeys(sorted(study.state().keys), "not there"), **sites}
             RunStatus(all_sites, 0.0, finishing=True).save(folder)
             _log.info("the round has ended; the result is being made")
