@@ -115,6 +115,7 @@ def opened(runs, root, holder, number):
 
 @pytest.fixture(scope="module")
 def finished(runs, study):
+    assert "next: predbayes study request" in runs("coordinator", "study", "status")
     assert "the sum is sealed: give --opening" in runs("coordinator", "study", "finish", code=2)
     runs("coordinator", "study", "request")
     one, other = opened(runs, study, "trustee", 1), opened(runs, study, "board", 2)

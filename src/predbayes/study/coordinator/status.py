@@ -11,6 +11,7 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.study.coordinator.record import StudyRecord
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
+from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
@@ -92,7 +93,7 @@ def status_of(study: StudyRecord, most: int | None = None) -> Status:
         run=run,
         results=results,
         ledger_digest=state.last,
-        next=_next(state, plan.rules.quorum, results, run),
+        next=_next(state, plan, results, run),
     )
 
 
@@ -140,15 +141,17 @@ def _result(recorded: FinishedResult, found: Result, *, current: bool) -> Result
 
 
 def _next(
-    state: State, quorum: int, results: tuple[ResultStatus, ...], run: RunStatus | None
+    state: State, plan: Plan, results: tuple[ResultStatus, ...], run: RunStatus | None
 ) -> str:
     if state.shard:
         return "predbayes study sum" if state.num_in else "predbayes study add FILE"
-    num_in = state.num_in
+    num_in, quorum = state.num_in, plan.rules.quorum
     if run is not None and run.finishing:
         return "wait: the run makes the result"
     if num_in < quorum:
         return f"{quorum - num_in} more sites for the quorum of {quorum}: predbayes study add FILE"
+    if plan.sealing is not None and state.of_these_uploads is None:
+        return "predbayes study request; then, with what the key holders return, study finish"
     if not results or not results[-1].current:
         return "predbayes study finish"
     return f"results/{results[-1].number}/report.html"
