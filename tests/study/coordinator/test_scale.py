@@ -412,7 +412,7 @@ def test_folders_of_keys_and_uploads_are_one_command_each(world, study, tmp_path
     assert "5 of 5 sites are new" in capsys.readouterr().out
     for site in SITES:
         shutil.copy(world.file(site), tmp_path)
-    add([tmp_path], study.folder)
+    add([str(tmp_path)], study.folder)
     assert set(study.state().uploads) == set(SITES)
     assert [entry.step for entry in study.ledger.read()] == ["init", "batch", "batch"]
     (tmp_path / "Alpha.pub").rename(tmp_path / "Zeta.pub")
@@ -420,4 +420,4 @@ def test_folders_of_keys_and_uploads_are_one_command_each(world, study, tmp_path
         admit_all([tmp_path], study.folder)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StudyError, match="has no file that ends in"):
-        add([tmp_path / "empty"], study.folder)
+        add([str(tmp_path / "empty")], study.folder)
