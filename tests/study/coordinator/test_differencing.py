@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from predbayes.cli.app import app
+from predbayes.errors import StudyError
 from tests.study.world import SITES, make_world
 
 
@@ -54,3 +55,16 @@ def test_the_command_says_it_before_it_begins(world, study):
     study.add(world.file(SITES[-1]))
     said = CliRunner().invoke(app, ["study", "finish", "--study", str(study.folder)]).stdout
     assert said.index("differ by") < said.index("screening, pooling")
+
+
+def test_a_plan_may_forbid_it(tmp_path):
+    world = make_world(tmp_path / "forbids", gate='[privacy]\ndifferences = "forbid"\n')
+    found = world.begin(tmp_path / "study")
+    for site in SITES[:-2]:
+        found.add(world.file(site))
+    found.finish()
+    found.add(world.file(SITES[-2]))
+    with pytest.raises(StudyError, match=r"privacy\.differences forbids it"):
+        found.finish()
+    found.add(world.file(SITES[-1]))
+    assert found.finish()[0].number == 2

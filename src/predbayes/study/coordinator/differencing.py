@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from predbayes.errors import StudyError
 from predbayes.study.coordinator.state import FinishedResult, State
+from predbayes.study.plan.schema import Plan
 
 
 def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
@@ -23,6 +25,13 @@ def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
         if site and same_sums:
             lines.append(_line(result, site))
     return lines
+
+
+def require_apart(plan: Plan, state: State, leave_out: Iterable[str]) -> None:
+    """Refuse a result that differs from an earlier one by one site, if the plan forbids it."""
+    if plan.privacy is not None and plan.privacy.differences == "forbid":
+        for line in told_apart(state, leave_out):
+            raise StudyError(f"the plan's privacy.differences forbids it: {line}")
 
 
 def _line(result: FinishedResult, site: str) -> str:

@@ -18,6 +18,7 @@ from predbayes.exchange.masking import OPENING, Request, requests_of
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.predictive.families import Predictive
+from predbayes.study.coordinator.differencing import require_apart
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import LABELS
 from predbayes.study.coordinator.signer import Signer
@@ -69,6 +70,7 @@ def finish(
     num_sites, quorum = state.num_in - len(leave_out), study.plan.rules.quorum
     if num_sites < quorum:
         raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
+    require_apart(study.plan, state, leave_out)
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
     openings = openings or kept_openings(study, state.of_these_uploads)
     found, start = _found(step, heading, leave_out, openings, warm=warm, device=device)

@@ -462,6 +462,8 @@ class Privacy(Section):
     minimum: Annotated[int, Field(ge=2)] = 3  # sites of a sum that is opened
     max_rows: Annotated[int, Field(gt=0)] = 100_000  # that a site counts for at most
     max_sites: Annotated[int, Field(gt=0)] = 100
+    # What happens before a result that differs from an earlier one by a single site.
+    differences: Literal["say", "forbid"] = "say"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
