@@ -65,12 +65,7 @@ def finish(
     current = state.current
     if current is not None and current.serves(leave_out, [_ONNX] if onnx else [], warm=warm):
         return current, study.result(current.number)
-    if state.shard:
-        raise StudyError(f"{state.shard} is a shard without labels: run `predbayes study sum`")
-    num_sites, quorum = state.num_in - len(leave_out), study.plan.rules.quorum
-    if num_sites < quorum:
-        raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
-    require_apart(study.plan, state, leave_out)
+    _require_ready(study.plan, state, leave_out)
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
     openings = openings or kept_openings(study, state.of_these_uploads)
     found, start = _found(step, heading, leave_out, openings, warm=warm, device=device)
@@ -81,13 +76,27 @@ def finish(
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
+    made = {"left_out": sorted(leave_out), "files": files, "start": start}
+    step.record("finish", _made_of(state, found) | made, at=heading.finished)
+    return state.results[-1], found.result
+
+
+def _require_ready(plan: Plan, state: State, leave_out: frozenset[str]) -> None:
+    """Refuse a result of a shard, of too few sites, or one that the plan forbids."""
+    if state.shard:
+        raise StudyError(f"{state.shard} is a shard without labels: run `predbayes study sum`")
+    num_sites, quorum = state.num_in - len(leave_out), plan.rules.quorum
+    if num_sites < quorum:
+        raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
+    require_apart(plan, state, leave_out)
+
+
+def _made_of(state: State, found: Conclusion) -> dict[str, object]:
+    """What the ledger says of a result beside its files."""
     data: dict[str, object] = {
-        "number": heading.number,
+        "number": found.result.number,
         "uploads": {upload.site: upload.digest for upload in state.in_order},
-        "left_out": sorted(leave_out),
-        "files": files,
         "outcome": outcome(found),
-        "start": start,
     }
     if state.sums:
         data["sums"] = {accepted.site: accepted.digest for accepted in state.sums_in_order}
@@ -95,8 +104,7 @@ def finish(
         data["evaluations"] = [accepted.digest for accepted in shown]
     if state.surveys:
         data["surveys"] = list(state.survey_digests)
-    step.record("finish", data, at=heading.finished)
-    return state.results[-1], found.result
+    return data
 
 
 def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Path]) -> None:

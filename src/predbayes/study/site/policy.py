@@ -256,14 +256,23 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
     fitted = plan.tried if chosen == AUTO else (chosen,)
     if chosen and policy.learners and not {*fitted} & {*policy.learners}:
         yield f"learner {chosen!r} is not among learners = {list(policy.learners)} of {where}"
+    if plan.moments is not None and plan.moments.rows_per_feature < policy.min_rows_per_feature:
+        asked, floor = plan.moments.rows_per_feature, policy.min_rows_per_feature
+        yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
+    yield from _unbounded(policy, where, plan)
+    yield from limit_problems(plan, policy, where, learner=chosen or "network", num_rows=num_rows)
+    if policy.software == "refuse" and (problem := software_problem(plan)):
+        yield f"{problem}, and software = 'refuse' of {where}"
+
+
+def _unbounded(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
+    """What the policy asks of each upload, and cannot have of those of the plan."""
+    kind = plan.upload.kind
     if kind != "predictions" and (policy.max_sureness < 1 or policy.min_std > 0):
         yield (
             f"upload.kind = {kind!r} of the plan cannot be bounded by max_sureness and min_std of "
             f"{where}; predictions can"
         )
-    if plan.moments is not None and plan.moments.rows_per_feature < policy.min_rows_per_feature:
-        asked, floor = plan.moments.rows_per_feature, policy.min_rows_per_feature
-        yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
     if kind == "moments" and policy.round_rows > 1:
         yield (
             "upload.kind = 'moments' of the plan tells the exact number of rows, against "
@@ -289,9 +298,6 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
             f"target.classes of the plan are {plan.num_outputs}, so max_sureness = "
             f"{policy.max_sureness:g} of {where} leaves nothing to say"
         )
-    yield from limit_problems(plan, policy, where, learner=chosen or "network", num_rows=num_rows)
-    if policy.software == "refuse" and (problem := software_problem(plan)):
-        yield f"{problem}, and software = 'refuse' of {where}"
 
 
 def _below(setting: str, value: float, key: str, floor: float, where: str) -> str:
