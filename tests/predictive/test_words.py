@@ -1,0 +1,113 @@
+"""Terms in words of 64 bits: their sum is that of the sites, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbayes.errors import PoolError
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.fixed import FixedPoint
+from predbayes.predictive.pooling import (
+    CLASS_MIXTURE,
+    ENTROPY,
+    LOG_POOL,
+    PredictiveSum,
+    WrittenSum,
+)
+from predbayes.predictive.selection import CATEGORICAL_TERMS
+from predbayes.predictive.words import from_words, to_words
+from predbayes.summand import fold
+
+FORM = FixedPoint(20, 3, -12.0, 1000, 10)
+
+
+def site(seed, sharpness=2.0):
+    rng = torch.Generator().manual_seed(seed)
+    predictive = Categorical.from_natural(sharpness * torch.randn(20, 3, generator=rng))
+    return predictive, torch.randint(5, 200, (3,), generator=rng).double()
+
+
+def words_of(seed):
+    predictive, counts = site(seed)
+    return to_words(FORM, predictive, float(counts.sum()), counts)
+
+
+def summand(seed, terms=CATEGORICAL_TERMS):
+    predictive, counts = site(seed)
+    return PredictiveSum.of(
+        predictive, float(counts.sum()), class_rows=counts, terms=terms, floor=-12.0
+    )
+
+
+class TestWords:
+    def test_their_sum_gives_every_pool_of_the_sites(self):
+        opened = from_words(FORM, sum(words_of(seed) for seed in range(4)), 4)
+        plain = fold(summand(seed) for seed in range(4))
+        assert opened.num_clients == 4
+        assert set(opened.components) == set(plain.components)
+        for name in opened.components:
+            torch.testing.assert_close(
+                opened.component(name), plain.component(name), rtol=0, atol=2e-7
+            )
+
+    def test_a_site_counts_for_no_more_rows_than_the_plan_allows(self):
+        predictive, counts = site(0)
+        many = from_words(FORM, to_words(FORM, predictive, 1e6, counts * 1e6 / counts.sum()), 1)
+        assert many.weight("moments") == 1000
+        shares = many.weight("class_mixture")
+        torch.testing.assert_close(shares.view(-1), counts * 1000 / counts.sum())
+
+    def test_a_term_that_64_bits_cannot_hold_is_refused_by_name(self):
+        with pytest.raises(PoolError, match=r"the term 'moments' needs 76 bits .* lower max_rows"):
+            _ = FixedPoint(20, 3, -80.0, 10**9, 10**6).parts
+
+    def test_words_of_other_rows_are_refused(self):
+        predictive, counts = site(0)
+        with pytest.raises(PoolError, match="not predictions of the plan's classes"):
+            to_words(FORM, predictive[:5], float(counts.sum()), counts)
+
+    def test_what_no_sites_can_have_is_refused(self):
+        words = words_of(0)
+        with pytest.raises(PoolError, match=r"a sum of this plan has 3\d\d words"):
+            from_words(FORM, words[1:], 1)
+        with pytest.raises(PoolError, match="11 sites are more than max_sites = 10"):
+            from_words(FORM, words, 11)
+        with pytest.raises(PoolError, match="the masks are not those of these uploads"):
+            from_words(FORM, words + 2**62, 1)
+
+
+class TestWritten:
+    """A sum as a shard writes it, of a plan without gates."""
+
+    TERMS = (LOG_POOL, ENTROPY, CLASS_MIXTURE)
+
+    def summand(self, seed):
+        return summand(seed, self.TERMS)
+
+    def form(self):
+        return self.summand(9)
+
+    def test_what_is_read_again_adds_to_the_same_bits(self):
+        part = fold(self.summand(seed) for seed in range(3))
+        again = self.form().read(part.written())
+        both = [self.summand(7).add_(one) for one in (part, again)]
+        for name in both[0].components:
+            assert torch.equal(both[0].component(name), both[1].component(name))
+        assert both[1].num_clients == 4
+
+    def test_a_term_that_some_lack_comes_back_without_them(self):
+        predictive, _ = site(5)
+        lacking = PredictiveSum.of(predictive, 9.0, terms=self.TERMS, floor=-12.0)
+        total = self.form().read((self.summand(1) + lacking).written())
+        assert "class_mixture" not in total.components
+        assert "class_mixture" in total.take_away_(lacking).components
+
+    def test_other_terms_and_counts_are_refused(self):
+        told = fold(self.summand(seed) for seed in range(2)).written()
+        arrays = dict(told.arrays)
+        del arrays["value/entropy"]
+        with pytest.raises(PoolError, match="its terms are not those of the plan's pool"):
+            self.form().read(WrittenSum(arrays, told.grids, told.lacking, 2))
+        with pytest.raises(PoolError, match="counts clients for terms that it does not have"):
+            self.form().read(WrittenSum(told.arrays, told.grids, {"other": 1}, 2))
