@@ -92,11 +92,13 @@ def deep_network() -> nn.Module:
 CLASSES, NUMBERS = classification_plan(), changed(regression_plan(), upload={"kind": "predictions"})
 WEIGHTS = regression_plan()
 HALF = changed(CLASSES, upload={"precision": "float16"})
+BYTES = changed(CLASSES, upload={"precision": "uint8"})
 CLASS_WEIGHTS = changed(CLASSES, upload={"kind": "weights"})
 MANUAL = changed(CLASSES, upload={"release": "manual"})
 UPLOADS = {
     "classes": (CLASSES, class_upload(CLASSES)),
     "classes, half precision": (HALF, class_upload(HALF)),
+    "classes, bytes": (BYTES, class_upload(BYTES)),
     "classes, no counts": (CLASSES, class_upload(CLASSES, counts=None)),
     "numbers": (NUMBERS, number_upload(NUMBERS)),
     "weights": (WEIGHTS, weights_upload(WEIGHTS)),

@@ -66,6 +66,12 @@ def test_weights_cannot_be_made_less_sure(world):
     assert "cannot be bounded" in of(max_sureness=0.9).problems(plan)[0]
 
 
+def test_bytes_round_too_coarsely_for_a_bound_on_sureness(world):
+    plan = changed(world.kit.plan, "upload", precision="uint8")
+    assert of().problems(plan) == []
+    assert "rounds too coarsely" in of(max_sureness=0.9).problems(plan)[0]
+
+
 class TestWhere:
     def test_it_is_a_section_a_file_or_the_institutions(self, tmp_path, monkeypatch):
         (tmp_path / "ours.toml").write_text("min_cell = 7\n")

@@ -294,7 +294,7 @@ def _num_sure(upload: Upload) -> int | None:
     """Reference rows of whose class the model is sure, where probabilities are sent."""
     if "log_probs" not in upload.arrays:
         return None
-    greatest = upload.arrays["log_probs"].float().amax(dim=1)
+    greatest = upload.predictive().natural().amax(dim=1)
     return int((greatest > math.log(SURE)).sum())
 
 

@@ -288,6 +288,11 @@ def _unbounded(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
             "privacy.mode = 'sealed' of the plan needs rows of each class in the sum, against "
             f"round_rows = {policy.round_rows:,} of {where}"
         )
+    if plan.upload.precision == "uint8" and policy.max_sureness < 1:
+        yield (
+            "upload.precision = 'uint8' of the plan rounds too coarsely for max_sureness = "
+            f"{policy.max_sureness:g} of {where}"
+        )
     if plan.survival and policy.max_sureness < 1:
         yield (
             f"target.task = 'survival' of the plan cannot be bounded by max_sureness = "
