@@ -269,7 +269,7 @@ def test_probabilities_are_explained_for_every_reference_row():
 
 
 def test_how_sure_the_model_is_can_be_read():
-    for name in ("classes", "classes, half precision"):
+    for name in ("classes", "classes, half precision", "classes, bytes"):
         assert f"more than 99 % sure of a class for {NUM_SURE} of 1,000" in text_of(name)
     assert "% sure" not in text_of("numbers")
 
