@@ -153,6 +153,10 @@ class TestBytes:
 
 
 class TestErrors:
+    def test_what_has_no_end_is_refused(self):
+        with pytest.raises(UploadError, match="not a safetensors file"):
+            Upload.load("/dev/zero")
+
     def test_kinds_are_not_confused(self, uploads):
         with pytest.raises(UploadError, match="sent weights, not predictions"):
             uploads["weights"].predictive()

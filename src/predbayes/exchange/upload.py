@@ -181,8 +181,8 @@ class Upload:
         """
         path = Path(path)
         shown = printable(path.name)
-        if _is_small(path):  # to map it would take longer than to read it
-            content = path.read_bytes()
+        content = _small_content(path)
+        if content is not None:  # to map it would take longer than to read it
             return cls._read(header or Header.of(content, shown), shown, content)
         return cls._read(header or Header.read(path), shown, path)
 
@@ -231,11 +231,14 @@ def digest_of(text: str, arrays: Mapping[str, Tensor]) -> str:
     return content.hexdigest()
 
 
-def _is_small(path: Path) -> bool:
+def _small_content(path: Path) -> bytes | None:
+    """The bytes of a file, if it is small; whatever else is there is not read to its end."""
     try:
-        return path.stat().st_size <= _SMALL
+        with path.open("rb") as file:
+            content = file.read(_SMALL + 1)
     except OSError:
-        return False  # reading its header will say why
+        return None  # reading its header will say why
+    return content if len(content) <= _SMALL else None
 
 
 def _is_finite(array: Tensor) -> bool:
@@ -261,7 +264,9 @@ def _unrounded(name: str, array: Tensor) -> Tensor:
     if name != _LOG_PROBS or array.dtype is not torch.uint8 or array.ndim != 2:
         return array.float()
     log_probs = array.float() / -_STEPS
-    return log_probs - log_probs.logsumexp(-1, keepdim=True).clamp(-1 / _STEPS, 1 / _STEPS)
+    # Numerics: of numbers so small no maximum need be taken out.
+    excess = log_probs.exp().sum(-1, keepdim=True).log()
+    return log_probs - excess.clamp(-1 / _STEPS, 1 / _STEPS)
 
 
 def spec_of(array: Tensor) -> Spec:
