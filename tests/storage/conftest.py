@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import sys
 
 import pytest
 
+from predbayes.cli.app import main
 from tests.storage.server import BUCKET, s3_server
 from tests.study.world import make_world
 
@@ -32,3 +34,16 @@ def folder(s3):
 @pytest.fixture(scope="session")
 def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def predbayes(monkeypatch, capsys):
+    """The command line in this process: code, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        return int(done.value.code or 0), *capsys.readouterr()
+
+    return run

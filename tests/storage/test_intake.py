@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.cli.app import main
 from predbayes.errors import MissingPackageError, StudyError, UploadError
 from predbayes.exchange import storage
 from predbayes.exchange.coordinator import CoordinatorKey
@@ -31,19 +30,6 @@ def study(world, tmp_path):
         (world.kit.folder.parent / "kit-labels.json").read_bytes()
     )
     return world.begin()
-
-
-@pytest.fixture
-def predbayes(monkeypatch, capsys):
-    """The command line in this process: code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        return int(done.value.code or 0), *capsys.readouterr()
-
-    return run
 
 
 def counted(monkeypatch):

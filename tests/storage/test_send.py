@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from predbayes.cli.app import main
 from predbayes.errors import PlanError, StudyError
 from predbayes.exchange import storage
 from predbayes.exchange.coordinator import CoordinatorKey
@@ -24,17 +23,6 @@ from predbayes.study.site.policy import SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.tables.sitefile import Policy, SiteFile
 from tests.study.world import make_world
-
-
-@pytest.fixture
-def predbayes(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        return int(done.value.code or 0), *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

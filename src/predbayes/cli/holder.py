@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import KitArgument, PassphraseOption, new_passphrase, say
+from predbayes.cli.show import KitArgument, PassphraseOption, save_key_pair, say
 from predbayes.study.wording import counted
 
 app = typer.Typer(
@@ -34,10 +34,8 @@ def keys(
     """Make your keys, which stay here, and their public half."""
     from predbayes.exchange.coordinator import CoordinatorKey
 
-    private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))
     key = CoordinatorKey.generate()
-    key.save(private, new_passphrase() if passphrase else None)
-    key.public.save(public)
+    private, _ = save_key_pair(key, out, passphrase=passphrase)
     say(f"{private}: keep it here, and never where the coordinator is")
     say("for the coordinator, who writes it into holders of [privacy] of the plan:")
     say(f'  "{key.public.signing.hex}{key.public.encryption}"')

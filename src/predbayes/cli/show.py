@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbayes.errors import DataError
+from predbayes.errors import DataError, StudyError, UploadError
 from predbayes.text import printable
 
 if TYPE_CHECKING:
+    from predbayes.exchange.coordinator import CoordinatorKey
     from predbayes.study.kit.kit import Kit
     from predbayes.study.tables.problem import Finding
 
@@ -112,3 +113,27 @@ def stoppable() -> Iterator[None]:
     except KeyboardInterrupt:
         say("stopped; the same command goes on from here", err=True)
         raise typer.Exit(_STOPPED) from None
+
+
+def save_key_pair(key: CoordinatorKey, out: Path, *, passphrase: bool) -> tuple[Path, Path]:
+    """Write a key and its public half beside it; return where they are."""
+    private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))
+    key.save(private, new_passphrase() if passphrase else None)
+    key.public.save(public)
+    return private, public
+
+
+def say_taken_in(answers: Iterable[tuple[str, Any]]) -> None:
+    """Say of each file, by its name, what became of it; fail if one was refused."""
+    num_files = num_refused = 0
+    for name, accepted in answers:
+        num_files += 1
+        if isinstance(accepted, UploadError):
+            num_refused += 1
+            say(f"refused: {accepted}", err=True)
+        elif accepted is None:
+            say(f"{printable(name)}: in already")
+        else:
+            say(f"{printable(name)}: {accepted.site}, {accepted.rows_in_words}, in")
+    if num_refused:
+        raise StudyError(f"{num_refused} of {num_files} files were refused")

@@ -16,14 +16,14 @@ from predbayes.cli.show import (
     DEFAULT_STUDY,
     PassphraseOption,
     StudyOption,
-    new_passphrase,
     read_out,
+    save_key_pair,
     say,
+    say_taken_in,
     show_table,
 )
-from predbayes.errors import StudyError, UploadError
+from predbayes.errors import StudyError
 from predbayes.study.wording import counted, quoted
-from predbayes.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,12 +56,10 @@ def make_key(
     """Make your key, which stays here, and its public half for plans."""
     from predbayes.exchange.coordinator import CoordinatorKey
 
-    private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))
     key = CoordinatorKey.generate()
     if opens is not None:
         key = CoordinatorKey(key.signing, CoordinatorKey.load(opens).encryption)
-    key.save(private, new_passphrase() if passphrase else None)
-    key.public.save(public)
+    private, public = save_key_pair(key, out, passphrase=passphrase)
     if opens is not None:
         say(f"{private}: for a shard; it opens what sites send, and cannot sign as the coordinator")
         say(f"{public}: for predbayes study admit, where the shard's sum goes")
@@ -149,18 +147,7 @@ def add(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Check files of sites and add them; refused ones change nothing."""
-    num_files = num_refused = 0
-    for name, accepted in _answers(predbayes.study.Study(study), files):
-        num_files += 1
-        if isinstance(accepted, UploadError):
-            num_refused += 1
-            say(f"refused: {accepted}", err=True)
-        elif accepted is None:
-            say(f"{printable(name)}: in already")
-        else:
-            say(f"{printable(name)}: {accepted.site}, {accepted.rows_in_words}, in")
-    if num_refused:
-        raise StudyError(f"{num_refused} of {num_files} files were refused")
+    say_taken_in(_answers(predbayes.study.Study(study), files))
 
 
 def _answers(study: predbayes.study.Study, given: list[str]) -> Iterator[Answer]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli.show import DEFAULT_STUDY, StudyOption, read_out, say
+from predbayes.cli.show import DEFAULT_STUDY, StudyOption, read_out, say, say_taken_in
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.wording import counted, quoted
 
 if TYPE_CHECKING:
     from predbayes.study.coordinator.on_ray import OnRay
+    from predbayes.study.result.accepted import AcceptedSum
 
 
 def shard_command(
@@ -80,17 +81,12 @@ def merge_command(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Check sums of shards and add them; refused ones change nothing."""
-    opened, refused = predbayes.study.Study(study), 0
-    for path in files:
-        try:
-            accepted = opened.merge(path)
-        except UploadError as error:
-            refused += 1
-            say(f"refused: {error}", err=True)
-            continue
-        if accepted is None:
-            say(f"{path.name}: in already")
-        else:
-            say(f"{path.name}: {accepted.site}, {accepted.rows_in_words}, in")
-    if refused:
-        raise StudyError(f"{refused} of {len(files)} files were refused")
+    opened = predbayes.study.Study(study)
+    say_taken_in((path.name, _merged(opened, path)) for path in files)
+
+
+def _merged(study: predbayes.study.Study, path: Path) -> AcceptedSum | UploadError | None:
+    try:
+        return study.merge(path)
+    except UploadError as error:
+        return error

@@ -292,7 +292,7 @@ def _bounded_length(content: bytes, shown: str) -> int:
 
 def _parsed(text: bytes, shown: str) -> dict[str, Any]:
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_distinct)
+        header = json.loads(text.decode(), object_pairs_hook=distinct)
         if not isinstance(header, dict):
             raise ValueError("no object")
     except (ValueError, RecursionError) as error:  # neither text, nor JSON, nor flat
@@ -301,7 +301,7 @@ def _parsed(text: bytes, shown: str) -> dict[str, Any]:
     return header
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a name that comes twice: one reader takes its first value, another its last."""
     content = dict(pairs)
     if len(content) < len(pairs):

@@ -42,7 +42,7 @@ from torch import Tensor
 
 from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
-from predbayes.exchange.header import Seal, UploadInfo
+from predbayes.exchange.header import Seal, UploadInfo, distinct
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.exchange.upload import Upload
@@ -136,7 +136,7 @@ def read_request(path: Path) -> Request:
     """Read a request; a site that comes twice is refused."""
     try:
         text = _read(path, _MAX_REQUEST).decode()
-        json.loads(text, object_pairs_hook=_distinct)
+        json.loads(text, object_pairs_hook=distinct)
         return Request.model_validate_json(text)
     except (ValidationError, ValueError, RecursionError) as error:
         raise StudyError(f"{path.name} is no request of predbayes study request") from error
@@ -268,13 +268,6 @@ def _about(plan: str, site: str, holder: str, words: str) -> bytes:
 def _is_signed(seal: Seal, plan: str, site: str, key: str, words: str) -> bool:
     content = _about(plan, site, seal.holder, words) + seal.sealed.encode()
     return PublicKey(key).verifies("seal", content, seal.signature)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a name comes twice")
-    return content
 
 
 def _read(path: Path, most: int) -> bytes:

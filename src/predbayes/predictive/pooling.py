@@ -590,9 +590,7 @@ class PredictiveSum(Generic[P]):
             groups.append(([total.value], weights))
         if numbers:
             totals = [self._totals[name] for name in numbers]
-            weights = Weights.of(
-                torch.tensor(list(numbers.values()), dtype=torch.float64), LEAST_WEIGHT
-            )
+            weights = _of_numbers(list(numbers.values()))
             weights.add_to_([total.weight for total in totals])
             groups.append(([total.value for total in totals], weights))
         if groups:
