@@ -33,6 +33,7 @@ def embed_command(
     ] = None,
 ) -> None:
     """Make vectors of images by the plan's encoder, beside the table."""
+    from predbayes.study.plan.networks import require_named
     from predbayes.study.tables.embed import embed
     from predbayes.study.tables.sitefile import SiteFile
 
@@ -42,12 +43,7 @@ def embed_command(
     if not agreed.encoded:
         raise PlanError("the plan names no encoder: its vectors are as the table has them")
     for column in agreed.encoded.values():
-        if column.encoder not in allowed:
-            raise PlanError(
-                f"encoder {column.encoder!r} is code that would run here; allow it with "
-                f"--allow-network {column.encoder}, or in site.toml: allow_networks = "
-                f'["{column.encoder}"]'
-            )
+        require_named(f"encoder {column.encoder!r}", column.encoder, allowed)
     for file in embed(agreed, _table(agreed, data, own), data):
         say(f"wrote {file}")
 

@@ -97,6 +97,11 @@ def require_agreed(plan: Plan) -> Installed:
     return found
 
 
+HOW_TO_ALLOW = (
+    'allow it with --allow-network {0}, or at a site in site.toml: allow_networks = ["{0}"]'
+)
+
+
 def require_allowed(plan: Plan, allowed: Collection[str], how: str) -> None:
     """Refuse a network of the consortium's own that nobody here allowed by name.
 
@@ -105,9 +110,14 @@ def require_allowed(plan: Plan, allowed: Collection[str], how: str) -> None:
         allowed: Names of networks.
         how: What to do to allow it; the name is put in for {}.
     """
-    name = plan.model.module
-    if name and name not in allowed:
-        raise PlanError(f"network {name!r} is code that would run here; {how.format(name)}")
+    if plan.model.module:
+        require_named(f"network {plan.model.module!r}", plan.model.module, allowed, how)
+
+
+def require_named(what: str, name: str, allowed: Collection[str], how: str = HOW_TO_ALLOW) -> None:
+    """Refuse code of a package that nobody here allowed by name; ``how`` as for a network."""
+    if name not in allowed:
+        raise PlanError(f"{what} is code that would run here; {how.format(name)}")
 
 
 IN_SITE_FILE = 'to allow it write allow_networks = ["{}"] in site.toml, above all sections'

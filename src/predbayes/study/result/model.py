@@ -57,7 +57,7 @@ from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.study.plan.models import student_network
-from predbayes.study.plan.networks import require_allowed
+from predbayes.study.plan.networks import HOW_TO_ALLOW, require_allowed
 from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
 from predbayes.study.result.accepted import WEIGHTS_FILE
 from predbayes.study.tables.coding import Encoder, encode, target_units, untransform
@@ -65,8 +65,6 @@ from predbayes.study.tables.wide import array_dtype
 
 HEADER_FILE = "model.json"
 OWN_FILE = "own.safetensors"
-
-_ALLOW = 'allow it with --allow-network {0}, or at a site in site.toml: allow_networks = ["{0}"]'
 
 NUMBERS = ("mean", "median", "std", "low", "high")
 """What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
@@ -212,7 +210,7 @@ class CalibratedModel:
         """
         folder = Path(folder)
         header = read_header(folder / HEADER_FILE)
-        require_allowed(header.plan, allow_networks, _ALLOW)
+        require_allowed(header.plan, allow_networks, HOW_TO_ALLOW)
         network = student_network(header.plan)
         predictor = _read_network(folder / WEIGHTS_FILE, header, network)
         own = _read_network(folder / OWN_FILE, header.own, network) if header.own else None
