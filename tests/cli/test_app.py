@@ -135,7 +135,8 @@ class TestExperiment:
         done = predbayes("experiment", "run", config, "-m", "mixture", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "mixture" in done.stdout
-        assert "rmse" in done.stdout
+        assert "nll     rmse    coverage_95  crps" in done.stdout, "names are whole on 80 columns"
+        assert "`experiment sweep` keeps the other scores, too: mae, r2, width_95" in done.stdout
         assert not list(tmp_path.rglob(RECORDS_FILE))
 
     def test_sweep_table_and_figure(self, config, tmp_path):  # noqa: F811

@@ -41,6 +41,12 @@ def all_records(experiment, seeds=(0,)):
     return {record.method: record for record, _ in run_methods(experiment, runs)}
 
 
+def with_learner(config, name):
+    """Give the sites of one method another learner."""
+    text = config.read_text().replace("[methods.mixture]", f"[methods.mixture]\nlearner='{name}'")
+    config.write_text(text)
+
+
 def keys(experiment, seed=0):
     return {label: key for one in plan(experiment, [seed]) for label, key in one.keys.items()}
 
@@ -566,18 +572,22 @@ class TestMethods:
             experiment = load_experiment(str(config), assignments=[assignment])
             with pytest.raises(ExperimentError, match=message):
                 all_records(experiment)
-        text = config.read_text().replace("[methods.mixture]", "[methods.mixture]\nlearner='smpl'")
-        config.write_text(text)
+        with_learner(config, "smpl")
         with pytest.raises(ExperimentError, match="no learner 'smpl'"):
             plan(load_experiment(str(config)), [0])
 
-    def test_estimators_of_scikit_learn_are_learners_by_name(self, config):
-        line = 'learner = "sklearn.linear_model:Ridge"'
-        config.write_text(
-            config.read_text().replace("[methods.mixture]", f"[methods.mixture]\n{line}")
-        )
+    @pytest.mark.parametrize(
+        "name", ["sklearn.linear_model:Ridge", "linear-regression", "random-forest"]
+    )
+    def test_estimators_are_learners(self, config, name):
+        with_learner(config, name)
         record = all_records(load_experiment(str(config), methods=["mixture"]))["mixture"]
         assert record.scores["rmse"] < 0.5  # quality is rounded alcohol
+
+    def test_estimators_of_classes_learn_no_numbers(self, config):
+        with_learner(config, "logistic-regression")
+        with pytest.raises(ExperimentError, match="no learner of these targets 'logistic-regr"):
+            all_records(load_experiment(str(config), methods=["mixture"]))
 
     def test_networks_of_ones_own_are_named_by_where_they_are(self, config, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import descendants
+from predbayes.flower.simulation import node_config, study_folder
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -199,6 +200,18 @@ class Deployment:
             *("run", app or self.root / "app", "study", "--stream"),
             *("--run-config", f'study="{study}" {config}'),
         )
+
+    def run_simulated(
+        self, example: Path, begin: str, root: Path, num_nodes: int, seconds: float
+    ) -> None:
+        """Run an example's study to its end, by nodes whose tables and keys ``begin`` writes."""
+        assert self.start("begin", BIN / "python", "-c", begin).wait(seconds) == 0
+        self.start_superlink()
+        for number in range(num_nodes):
+            config = node_config({"partition-id": number}, {"simulation": str(root)})
+            self.register(f"node-{number}")
+            self.start_node(f"node-{number}", config)
+        assert self.start_run(study_folder(root), example).wait(seconds) == 0
 
     def start_nginx(self) -> Process:
         """The coordinator's nginx; its port is then `outside`."""

@@ -6,12 +6,12 @@ import zipfile
 
 import pytest
 
-from predbayes.flower.simulation import node_config, study_folder
+from predbayes.flower.simulation import study_folder
 from predbayes.study.coordinator.study import Study
 from tests.data.publishers import write_hospitals
-from tests.flower.deployment import BIN, QUICK, ROOT, deployed
+from tests.flower.deployment import ROOT, deployed
 from tests.flower.installed import install
-from tests.flower.simulated import run_config, simulated
+from tests.flower.simulated import simulated
 
 EXAMPLE = ROOT / "examples" / "flower-four-hospitals"
 SITES = ["Budapest", "Cleveland", "Long Beach", "Zürich"]
@@ -67,13 +67,5 @@ def test_the_example_runs_deployed(data, installed, tmp_path, monkeypatch):
         begin = (
             f"from four_hospitals.task import *; begin(Path({str(root)!r}), Path({str(data)!r}))"
         )
-        assert deployment.start("begin", BIN / "python", "-c", begin).wait(ENDED) == 0
-        deployment.start_superlink()
-        for number in range(len(SITES)):
-            config = node_config({"partition-id": number}, {"simulation": str(root)})
-            deployment.register(f"node-{number}")
-            deployment.start_node(f"node-{number}", config)
-        told = run_config({**QUICK, "study": study_folder(root)})
-        run = deployment.start("run", BIN / "flwr", "run", EXAMPLE, "study", "--stream", *told)
-        assert run.wait(ENDED) == 0
+        deployment.run_simulated(EXAMPLE, begin, root, len(SITES), ENDED)
     assert_finished(root)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from predbayes.flower.simulation import node_config, study_folder
+from predbayes.flower.simulation import study_folder
 from predbayes.study.coordinator.study import Study
-from tests.flower.deployment import BIN, QUICK, ROOT, deployed
+from tests.flower.deployment import BIN, ROOT, deployed
 from tests.flower.installed import install
-from tests.flower.simulated import run_config
 
 EXAMPLE = ROOT / "examples" / "images"
 SITES = ["Basel", "Genoa", "Leiden", "Porto", "Uppsala"]
@@ -31,15 +30,7 @@ def test_the_example_runs_deployed_and_predicts_a_folder(tmp_path, monkeypatch):
     root = tmp_path / "clothes"
     with deployed(tmp_path / "deployment") as deployment:
         begin = f"from clothes.make import *; begin(Path({str(root)!r}), 150)"
-        assert deployment.start("begin", BIN / "python", "-c", begin).wait(ENDED) == 0
-        deployment.start_superlink()
-        for number in range(len(SITES)):
-            config = node_config({"partition-id": number}, {"simulation": str(root)})
-            deployment.register(f"node-{number}")
-            deployment.start_node(f"node-{number}", config)
-        told = run_config({**QUICK, "study": study_folder(root)})
-        run = deployment.start("run", BIN / "flwr", "run", EXAMPLE, "study", "--stream", *told)
-        assert run.wait(ENDED) == 0
+        deployment.run_simulated(EXAMPLE, begin, root, len(SITES), ENDED)
         study = Study(study_folder(root))
         assert sorted(study.state().uploads) == SITES
         assert study.verify() == []

@@ -239,13 +239,22 @@ def _read(source: str, *, rows: bool = False) -> tuple[list[Record], Path | None
     return read_records(folder / RECORDS_FILE), folder / LOSSES_FOLDER if rows else None
 
 
+_LEADING = ("nll", "accuracy", "ece", "rmse", "coverage_95", "crps")
+"""Scores that fit a narrow terminal; records have all."""
+
+
 def _print_scores(records: list[Record]) -> None:
-    names = list(dict.fromkeys(name for record in records for name in record.scores))
+    found = {name for record in records for name in record.scores}
+    names = [name for name in _LEADING if name in found] or sorted(found)
     lines = []
     for record in records:
         figures = [f"{record.scores[name]:.4f}" if name in record.scores else "" for name in names]
         lines.append((_cell(record), record.method, str(record.seed), *figures))
     show_table(("cell", "method", "seed", *names), lines, **_PLAIN)
+    if len(names) < len(found):
+        say(
+            f"`experiment sweep` keeps the other scores, too: {', '.join(sorted(found - {*names}))}"
+        )
 
 
 @contextmanager

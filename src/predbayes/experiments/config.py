@@ -178,8 +178,8 @@ class MethodSettings:
     Args:
         method: A name of `predbayes.experiments.methods.METHODS`, or an import string of your own;
             by default the label.
-        learner: ``sampler``, ``optimizer``, ``ensemble``, or an import string of a scikit-learn
-            estimator; by default the method's own.
+        learner: ``sampler``, ``optimizer``, ``ensemble``, an estimator by its name in a plan, or an
+            import string of a scikit-learn estimator; by default the method's own.
         student: Whether to distil the result; the student is scored under "LABEL student".
         num_rounds: Rounds of communication.
         options: Arguments of the method.

@@ -31,6 +31,7 @@ from predbayes.experiments.decode import require_known
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import DeepEnsemble, Network, SGDLearner, SGHMCLearner
+from predbayes.learning.named import CALIBRATED, CLASSIFIERS, REGRESSORS
 from predbayes.learning.nets import cnn, mlp
 from predbayes.methods.pooled import Pooled
 
@@ -82,7 +83,9 @@ METHODS: dict[str, MethodSpec] = {
 }
 
 
-LEARNERS = {"sampler": 1, "optimizer": 1, "ensemble": 1}
+_ESTIMATORS = {*CLASSIFIERS, *REGRESSORS}
+
+LEARNERS = {"sampler": 1, "optimizer": 1, "ensemble": 1, **dict.fromkeys(sorted(_ESTIMATORS), 1)}
 """Results versions of the learners and of what they learn gates with: raised when the same settings
 give other fits."""
 
@@ -171,16 +174,26 @@ def learner_kind(spec: MethodSpec, entry: MethodSettings) -> str:
 
 def build_learner(kind: str, settings: Settings, dataset: Dataset, device: str) -> Any:
     """Build a learner for a dataset by kind."""
-    if ":" in kind:
-        estimator = import_object(kind)()
-        if dataset.num_classes is None:
-            return SklearnRegressor(estimator)
-        return SklearnClassifier(estimator, dataset.num_classes)
+    if ":" in kind or kind in _ESTIMATORS:
+        return _of_estimator(kind, dataset.num_classes)
     network = build_network(settings.network, dataset)
     point = SGDLearner(network, settings.optimizer, device)
     if kind == "sampler":
         return SGHMCLearner(network, settings.sampler, device)
     return DeepEnsemble(point, settings.ensemble.size) if kind == "ensemble" else point
+
+
+def _of_estimator(kind: str, num_classes: int | None) -> Any:
+    """An estimator by import string; or by name, as a plan has it."""
+    if ":" not in kind:
+        known = REGRESSORS if num_classes is None else CLASSIFIERS
+        require_known("learner of these targets", [kind], known)
+        estimator = known[kind]()
+    else:
+        estimator = import_object(kind)()
+    if num_classes is None:
+        return SklearnRegressor(estimator, discreet=":" not in kind)
+    return SklearnClassifier(estimator, num_classes, calibrated=kind in CALIBRATED)
 
 
 def learner_version(kind: str, settings: Settings) -> str:
