@@ -252,9 +252,8 @@ def _print_scores(records: list[Record]) -> None:
         lines.append((_cell(record), record.method, str(record.seed), *figures))
     show_table(("cell", "method", "seed", *names), lines, **_PLAIN)
     if len(names) < len(found):
-        say(
-            f"`experiment sweep` keeps the other scores, too: {', '.join(sorted(found - {*names}))}"
-        )
+        others = ", ".join(sorted(found - {*names}))
+        say(f"`experiment sweep` keeps the other scores, too: {others}")
 
 
 @contextmanager
