@@ -276,6 +276,6 @@ def _peaks(pid: int, earlier: set[int]) -> Iterator[int]:
     for child in set(descendants(pid)) - earlier:
         with contextlib.suppress(OSError, StopIteration):
             if b"flwr-simulation" in Path(f"/proc/{child}/cmdline").read_bytes():
-                status = Path(f"/proc/{child}/status").read_text()
+                status = Path(f"/proc/{child}/status").read_text(encoding="utf-8")
                 line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
                 yield int(line.split()[1]) * 1024

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 
 def names_used(path: Path) -> set[str]:
     """Every dotted name in a file, as written."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name):
@@ -31,7 +31,7 @@ def names_used(path: Path) -> set[str]:
 def function_lengths(path: Path) -> list[int]:
     """Lines of every function's body, without its docstring."""
     lengths = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[ast.get_docstring(node) is not None :]
             lengths.append((body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0)
@@ -100,6 +100,17 @@ class TestEverySource:
         """`cli.show.say` passes no escape sequence and no line break on to a terminal."""
         if path.name != "show.py":
             assert not {"typer.echo", "typer.secho", "click.echo"} & names_used(path)
+
+    def test_text_files_have_one_encoding_and_one_line_ending(self, path):
+        """`Path.write_text` writes CR LF on Windows, and either guesses an encoding: bytes do not.
+
+        The linter sees `open`, and a `Path` whose type it knows.
+        """
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                name, given = node.func.attr, [*node.args, *node.keywords]
+                assert name != "write_text", f"line {node.lineno}: write_bytes(text.encode())"
+                assert name != "read_text" or given, f"line {node.lineno}: name the encoding"
 
     def test_draws_with_a_generator(self, path):
         """Every call of a random function of torch names its generator."""

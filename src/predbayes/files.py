@@ -12,14 +12,14 @@ import os
 import secrets
 import shutil
 import stat
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from safetensors import SafetensorError
+
+from predbayes.system import sync_folder
 
 TEMPORARY = ".partial-"
 _TOKEN = 4  # bytes, so that two processes do not meet
@@ -46,24 +46,6 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a file", str(path))
     return open(handle, "rb")
-
-
-@contextmanager
-def memory_file() -> Iterator[Path]:
-    """Yield the path of a file for what must not be on a disk; it goes with its process.
-
-    It is in memory alone and has no name in any folder, on Linux. Elsewhere it is in a private
-    folder, which whoever is killed leaves behind.
-    """
-    if not hasattr(os, "memfd_create"):
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
-            yield Path(private) / "content"
-        return
-    handle = os.memfd_create("predbayes")
-    try:
-        yield Path(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
 
 
 def write_whole(path: Path, write: Callable[[Path], object], *, by_many: bool = False) -> None:
@@ -121,17 +103,6 @@ def sync_file(path: Path) -> None:
     """Bring a file's bytes to the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def sync_tree(folder: Path) -> None:

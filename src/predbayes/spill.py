@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import tempfile
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, PredbayesError
+from predbayes.system import take_room
 
 MOST_IN_MEMORY = 256_000_000
 """Bytes of a tensor above which it lies in a file."""
@@ -38,10 +38,7 @@ def mapped(num_bytes: int, what: str, refused: type[PredbayesError] = DataError)
     """Return so many bytes of zeros in a file; refuse, saying for ``what``, if there is no room."""
     try:
         with tempfile.TemporaryFile() as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, num_bytes)
-            else:
-                file.truncate(num_bytes)
+            take_room(file, num_bytes)
             return mmap.mmap(file.fileno(), num_bytes)
     except OSError as error:
         raise refused(

@@ -69,7 +69,7 @@ def _stderr_closed() -> Iterator[None]:
     """Discard what is written to the process's stderr inside the block."""
     sys.stderr.flush()
     kept = os.dup(_STDERR)
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), _STDERR)
     try:
         yield

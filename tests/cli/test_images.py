@@ -64,6 +64,7 @@ def fill_in(path):
     path.write_text(text)
 
 
+@pytest.mark.ci("networks of images")
 def test_study_from_pictures_to_predictions_of_a_folder(predbayes, folders):
     coordinator = folders / "coordinator"
 

@@ -168,11 +168,17 @@ class TestSigned:
         (tmp_path / "site.toml").write_text('format = 1\nname = "Alpha"\n')
         done = predbayes("site", "verify", "study/kit", "Alpha.receipt")
         assert done.code == 0, done.err
-        seen = [json.loads(line) for line in Path("heads.jsonl").read_text().splitlines()]
+        seen = [
+            json.loads(line)
+            for line in Path("heads.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
         assert [line["entry"]["data"]["number"] for line in seen] == [1, 3]
         line = refused(predbayes("site", "verify", "study/kit", "Beta.receipt"))
         assert "the receipt is for Beta, and this site is Alpha" in line
-        noted = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
+        noted = [
+            json.loads(line)
+            for line in Path("audit.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
         assert [(line["act"], line["outcome"]) for line in noted] == [
             ("verify", "done"),
             ("verify", "refused"),

@@ -94,6 +94,7 @@ died = { column = "dead", recode = { alive = "0", dead = "1" } }
 """
 
 
+@pytest.mark.ci("a whole study, by commands")
 def test_study_from_a_table_to_an_adopted_model(predbayes, tables, monkeypatch):
     # Which rows are scored is drawn with a secret salt; figures below are of one draw.
     monkeypatch.setattr(secrets, "token_bytes", random.Random(0).randbytes)

@@ -310,21 +310,21 @@ def test_the_walk_of_the_data_manager_is_as_the_page_shows_it(tmp_path, monkeypa
             make_two_edits()
         assert_shows(run(command), shown)
         if command.endswith("--name Waldheim"):
-            drafted = Path("site.toml").read_text().splitlines()
+            drafted = Path("site.toml").read_text(encoding="utf-8").splitlines()
             (sample,) = fenced(MANAGER_PAGE, "toml")
             assert [line for line in sample.splitlines() if line not in drafted] == ["# …"] * 3
 
 
 def make_two_edits() -> None:
     (change,) = fenced(MANAGER_PAGE, "diff")
-    text = Path("site.toml").read_text()
+    text = Path("site.toml").read_text(encoding="utf-8")
     lines = change.splitlines()
     assert [line[0] for line in lines] == ["-", "+", "-", "+"]
     for old, new in pairwise(lines):
         if old[0] == "-":
             assert text.count(old[1:]) == 1
             text = text.replace(old[1:], new[1:])
-    Path("site.toml").write_text(text)
+    Path("site.toml").write_text(text, encoding="utf-8")
 
 
 def assert_shows(said: str, shown: list[str]) -> None:

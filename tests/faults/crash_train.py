@@ -98,7 +98,7 @@ def _write_rows(path: Path) -> None:
     for _ in range(300):
         x, y = drawn.gauss(0, 10), drawn.gauss(0, 10)
         lines.append(f"{x:.3f},{y:.3f},{'red' if x > 5 else 'green' if y > 0 else 'blue'}")
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -856,12 +856,12 @@ def _warm_up(targets: Sequence[Target]) -> None:
 
 def _forget_peak() -> int:
     """Memory in use now, from which a new peak is taken: the warming up had a higher one."""
-    Path("/proc/self/clear_refs").write_text("5")
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     return _status_bytes("VmRSS")
 
 
 def _status_bytes(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     (line,) = (line for line in lines if line.startswith(f"{name}:"))
     return 1024 * int(line.split()[1])
 

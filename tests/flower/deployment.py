@@ -256,7 +256,7 @@ class Deployment:
 
     def _start_nginx(self, name: str, path: Path, port: int, *replaced: tuple[str, str]) -> Process:
         """A configuration of `deploy/`, with this deployment's paths."""
-        folder, text = self.root / name, path.read_text()
+        folder, text = self.root / name, path.read_text(encoding="utf-8")
         folder.mkdir()
         for documented, own in replaced:
             assert documented in text

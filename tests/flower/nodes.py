@@ -23,7 +23,7 @@ def write_rows(path: Path, offset: int = 0, num_rows: int = 90) -> None:
     for row in range(num_rows):
         x, y = ((row + offset) * 37) % 60 - 30, ((row + offset) * 17) % 50 - 20
         lines.append(f"{x},{y},{'red' if x > 8 else 'green' if y > 0 else 'blue'}")
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def make_node(

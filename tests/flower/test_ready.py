@@ -137,7 +137,7 @@ class TestRound:
         assert found["Alpha"] == "in"
 
     def test_a_node_with_a_broken_table_says_hello_and_then_fails(self, world, nodes):
-        Path(nodes[12]["data"]).write_text("x,y,kind\n1,Qanary,red\n")
+        Path(nodes[12]["data"]).write_text("x,y,kind\n1,Qanary,red\n", encoding="utf-8")
         grid = DoubleGrid(app, nodes)
         found = Round(grid, world.begin(sites=SITES[:3]), SHORT).run()
         assert found == {"Alpha": "in", "Beta": "failed", "Gamma": "in"}
@@ -234,7 +234,7 @@ class TestNode:
         assert ready(config, world.kit.digest) is None
 
     def test_a_name_that_cannot_be_read_is_one_line(self, world, config):
-        Path(config["site"]).write_text("format = 1")
+        Path(config["site"]).write_text("format = 1", encoding="utf-8")
         with pytest.raises(PlanError, match=r"site\.toml: name"):
             greeting(Outbox(config), world.kit.digest, may_bring=True)
 

@@ -131,7 +131,7 @@ def test_a_foreign_key_is_refused_and_stops_nobody(world, nodes, tmp_path):
 
 def test_what_goes_wrong_at_a_site_stays_there(world, nodes, caplog):
     caplog.set_level("INFO")
-    Path(nodes[12]["data"]).write_text("x,y,kind\n41.4142,Qanary,red\n")
+    Path(nodes[12]["data"]).write_text("x,y,kind\n41.4142,Qanary,red\n", encoding="utf-8")
     study = world.begin(sites=SITES[:3])
     found = Round(DoubleGrid(app, nodes), study, SHORT).run()
     assert found["Beta"] == "failed"

@@ -118,7 +118,7 @@ def figures(root: Path) -> dict[str, float]:
 
 def _content(path: Path) -> bytes:
     if path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         # A line of the ledger carries its own digest, which covers digests of pages.
         entries = [line.get("entry", line) for line in lines]
         return json.dumps(_bare(entries), sort_keys=True).encode()

@@ -17,7 +17,7 @@ NAMED = re.compile(r"\btests/[\w/.-]+(?:::\w+)*")
 @cache
 def defined(path: Path) -> frozenset[str]:
     """The names of a file's classes and functions."""
-    nodes = ast.walk(ast.parse(path.read_text()))
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return frozenset(n.name for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef))
 
 

@@ -178,7 +178,9 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         except ValidationError as error:
             raise DataError("only classes that are strings or numbers can be saved") from error
         self.result_.save(folder)
-        (Path(folder) / _ESTIMATOR_FILE).write_text(record.model_dump_json(indent=2) + "\n")
+        (Path(folder) / _ESTIMATOR_FILE).write_bytes(
+            f"{record.model_dump_json(indent=2)}\n".encode()
+        )
 
     @classmethod
     def load(

@@ -87,7 +87,7 @@ def save(result: Result[Any], folder: Path) -> None:
         network=None if model is None else _describe(model),
         scaling=scaling,
     )
-    (folder / RESULT_FILE).write_text(record.model_dump_json(indent=2) + "\n")
+    (folder / RESULT_FILE).write_bytes(f"{record.model_dump_json(indent=2)}\n".encode())
 
 
 def load(

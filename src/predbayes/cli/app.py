@@ -6,6 +6,7 @@ Anything else is a bug and shows its traceback.
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -62,6 +63,9 @@ def options(
 def main() -> None:
     """Run the command line."""
     asking.append(ask_passphrase)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What goes into a file or a pipe may be in a code page that lacks a letter of a name.
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except PredbayesError as error:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, requires, version
 
 import typer
 
 import predbayes
+from predbayes import system
 from predbayes.cli.show import say
 
 _CORE = ("torch", "numpy", "pandas", "safetensors", "pydantic")
@@ -129,7 +129,7 @@ def _extras() -> dict[str, list[str]]:
 def _is_for_here(marker: str) -> bool:
     """Whether a marker such as `sys_platform != 'darwin'` holds."""
     wanted = re.search(r"sys_platform (==|!=) ['\"](\w+)['\"]", marker)
-    return wanted is None or (wanted[2] == sys.platform) == (wanted[1] == "==")
+    return wanted is None or (wanted[2] == system.NAME) == (wanted[1] == "==")
 
 
 def _installed(name: str) -> str | None:

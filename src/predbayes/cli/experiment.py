@@ -70,7 +70,7 @@ def show_experiment(config: Source) -> None:
     """Print a config; copy it to make your own."""
     from predbayes.experiments.config import find_config
 
-    say(*find_config(config).read_text().splitlines())
+    say(*find_config(config).read_text("utf-8").splitlines())
 
 
 @app.command("run")
@@ -215,7 +215,7 @@ def _deliver(text: str, out: Path | None) -> None:
     if out is None:
         say(*text.split("\n"))
     else:
-        out.write_text(text)
+        out.write_bytes(text.encode())
         say(f"wrote {out}")
 
 

@@ -12,7 +12,8 @@ import typer
 import predbayes.study
 from predbayes.cli.show import read_out, say, show_findings
 from predbayes.errors import PlanError, StudyError
-from predbayes.study.wording import bytes_readable, counted, quoted
+from predbayes.study.wording import bytes_readable, counted
+from predbayes.system import quoted
 from predbayes.text import printable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say
 from predbayes.cli.site_check import DEFAULT_SITE, site_log, site_option
 from predbayes.cli.site_train import DeviceOption, LearnerOption, read_site
 from predbayes.errors import StudyError
-from predbayes.study.wording import quoted
+from predbayes.system import quoted
 
 if TYPE_CHECKING:
     from predbayes.study.report.leakage import Outcome

@@ -13,7 +13,8 @@ import typer
 import predbayes.study
 from predbayes.cli.show import DataArgument, KitArgument, SiteOption, read_out, say, show_findings
 from predbayes.errors import DataError, PlanError, StudyError
-from predbayes.study.wording import bytes_readable, counted, quoted
+from predbayes.study.wording import bytes_readable, counted
+from predbayes.system import quoted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,8 @@ from predbayes.cli.site_check import (
 )
 from predbayes.cli.site_train import held_back, read_key, read_site
 from predbayes.errors import StudyError
-from predbayes.study.wording import counted, quoted
+from predbayes.study.wording import counted
+from predbayes.system import quoted
 
 
 def survey_command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -21,7 +20,7 @@ from predbayes.cli.show import (
 )
 from predbayes.cli.site_check import DEFAULT_SITE, site_log, site_option
 from predbayes.errors import KeyFileError, StudyError
-from predbayes.study.wording import quoted
+from predbayes.system import quoted
 
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
@@ -247,7 +246,7 @@ def read_key(own: SiteFile) -> SigningKey:
     if not own.key_path.exists():
         raise KeyFileError(
             f"there is no {own.key_path}, which signs; make it with predbayes site key "
-            f"{shlex.quote(own.name)}, and send the new .pub to the coordinator"
+            f"{quoted(own.name)}, and send the new .pub to the coordinator"
         )
     return SigningKey.load(own.key_path)
 

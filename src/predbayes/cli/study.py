@@ -23,7 +23,8 @@ from predbayes.cli.show import (
     show_table,
 )
 from predbayes.errors import StudyError
-from predbayes.study.wording import counted, quoted
+from predbayes.study.wording import counted
+from predbayes.system import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

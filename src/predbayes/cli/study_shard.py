@@ -11,7 +11,8 @@ import typer
 import predbayes.study
 from predbayes.cli.show import DEFAULT_STUDY, StudyOption, read_out, say, say_taken_in
 from predbayes.errors import StudyError, UploadError
-from predbayes.study.wording import counted, quoted
+from predbayes.study.wording import counted
+from predbayes.system import quoted
 
 if TYPE_CHECKING:
     from predbayes.study.coordinator.on_ray import OnRay

@@ -69,7 +69,7 @@ def encode(value: Any) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read the tables of a file."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ExperimentError(f"cannot read {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:

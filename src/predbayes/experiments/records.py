@@ -18,9 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
-
 from predbayes.errors import ExperimentError
+from predbayes.system import HeldError, held
 
 RECORDS_FILE = "records.jsonl"
 LOSSES_FOLDER = "losses"  # beside it: -log p of each scored row, one file for each record
@@ -88,7 +87,7 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         return []
     records = []
-    for number, line in enumerate(path.read_text().splitlines(keepends=True), 1):
+    for number, line in enumerate(path.read_text("utf-8").splitlines(keepends=True), 1):
         if not line.endswith("\n"):
             break  # cut short by a killed process
         try:
@@ -126,9 +125,9 @@ def open_writer(path: Path) -> Iterator[RecordWriter]:
 def _locked(path: Path) -> Iterator[None]:
     """One writer at a time; a dead process holds nothing."""
     try:
-        with FileLock(path.with_name(f".{path.name}.lock"), timeout=0):
+        with held(path.with_name(f".{path.name}.lock")):
             yield
-    except Timeout as error:
+    except HeldError as error:
         raise ExperimentError(f"another process is writing to {path}") from error
 
 

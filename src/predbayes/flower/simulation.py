@@ -98,7 +98,7 @@ def _settle(
     (folder / _PATHS["site"]).write_bytes("".join(lines).encode())
     table.to_csv(folder / _PATHS["data"], index=False)
     Approvals(folder).record("plan", kit.digest, "simulation")
-    (folder / _NODE).write_text(json.dumps({**_PATHS, **choices}))
+    (folder / _NODE).write_bytes(json.dumps({**_PATHS, **choices}).encode())
     return key
 
 

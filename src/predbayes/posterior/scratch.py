@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import mmap
-import sys
 import weakref
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from predbayes import system
 from predbayes.errors import TrainingError
 from predbayes.spill import mapped
 
@@ -46,6 +46,5 @@ def room(like: Mapping[str, Tensor], num: int) -> dict[str, Tensor]:
 
 def let_go() -> None:
     """Let the system have the memory of mapped files; what is read again comes from the file."""
-    if sys.platform == "linux":
-        for file in list(_maps):
-            file.madvise(mmap.MADV_DONTNEED)  # of a shared map: nothing written is lost
+    for file in list(_maps):
+        system.let_go(file)

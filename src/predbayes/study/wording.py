@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 _MINUS = "\N{MINUS SIGN}"
 
@@ -81,13 +79,3 @@ def counted(number: int, noun: str) -> str:
         ('1 site', '1,200 rows')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def quoted(path: Path) -> str:
-    """Return a path as a command line takes it.
-
-    Examples:
-        >>> quoted(Path("my kit"))
-        "'my kit'"
-    """
-    return shlex.quote(str(path))

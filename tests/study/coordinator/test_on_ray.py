@@ -49,7 +49,7 @@ def python(*arguments) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
-@pytest.mark.slow  # nodes and workers start seven times, each of which imports torch
+@pytest.mark.slow("nodes and workers start seven times, each of which imports torch")
 def test_workers_that_die_and_nodes_that_go_change_no_bit(shard, expected, tmp_path):
     done = python("tests.study.coordinator.cluster", shard.folder, tmp_path)
     assert done.returncode == 0, done.stderr

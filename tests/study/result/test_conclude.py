@@ -77,7 +77,7 @@ def test_each_part_is_screened_without_its_labels(tmp_path, monkeypatch):
     assert torch.equal(counts, 4 * torch.bincount(everybody, minlength=3))  # each is left out once
 
 
-@pytest.mark.slow
+@pytest.mark.slow("many studies of noise")
 def test_scores_are_not_flattered_by_the_labels_that_screened_the_sites(tmp_path, monkeypatch):
     """Noise scores as noise; with sites screened once, by all labels, it looked informative."""
     nested, once = [], []

@@ -60,7 +60,7 @@ def test_a_site_of_five_that_turned_its_labels_is_named(num_classes, kind):
         assert set(isolated(*study(seed, num_classes, kind, "labels"))) == {"s0"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("180 studies")
 def test_over_many_studies_honest_sites_are_not_accused_and_liars_mostly_named():
     """What docs/coordinator.md says: none of 180, and 165 of 180."""
     drawn = [(seed, c, kind) for c in (2, 3, 10) for kind in KINDS for seed in range(100, 120)]

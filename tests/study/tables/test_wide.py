@@ -322,7 +322,7 @@ def test_tensors_in_files_are_like_others(plan, scans, codes, tmp_path, monkeypa
 
 def _mapped_bytes():
     """Bytes of the process that lie in nameless temporary files."""
-    with open("/proc/self/maps") as maps:
+    with open("/proc/self/maps", encoding="utf-8") as maps:
         lines = [line.split()[0] for line in maps if tempfile.gettempdir() in line]
     ends = (line.split("-") for line in lines)
     return sum(int(end, 16) - int(start, 16) for start, end in ends)

@@ -16,12 +16,13 @@ from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import SUFFIX, unseal
 from predbayes.exchange.upload import Upload
-from predbayes.files import file_digest, memory_file
+from predbayes.files import file_digest
 from predbayes.study.coordinator.record import KIT, LABELS, StudyRecord
 from predbayes.study.coordinator.signer import private_key
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted, AcceptedSum
 from predbayes.study.result.shardsum import ShardSum
+from predbayes.system import memory_file
 
 
 @dataclass(frozen=True, slots=True, init=False)

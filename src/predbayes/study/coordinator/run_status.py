@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from pydantic import TypeAdapter
 from predbayes.files import remove, write_bytes
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.store.ledger import now
+from predbayes.system import runs
 
 RUN_FILE = ".run.json"
 
@@ -46,7 +46,7 @@ class RunStatus:
             found = TypeAdapter(cls).validate_json((folder / RUN_FILE).read_bytes(), strict=True)
         except (OSError, ValueError):
             return None
-        return found if found.host != socket.gethostname() or _runs(found.pid) else None
+        return found if found.host != socket.gethostname() or runs(found.pid) else None
 
 
 @contextmanager
@@ -57,17 +57,3 @@ def one_run(folder: Path) -> Iterator[None]:
             yield
         finally:
             remove(folder / RUN_FILE)
-
-
-def _runs(pid: int) -> bool:
-    if sys.platform == "win32":
-        return True  # where asking would end it
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OverflowError:
-        return False  # no process has such a number
-    except OSError:
-        pass  # somebody else's, and so there
-    return True

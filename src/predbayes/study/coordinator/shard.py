@@ -60,7 +60,7 @@ def begin_shard(folder: Path, name: str, kit_folder: Path, key_path: Path) -> No
         shutil.copytree(kit_folder, scratch / KIT)
         (scratch / UPLOADS).mkdir()
         (scratch / RESULTS).mkdir()
-        (scratch / KEY_PATH).write_text(str(key_path.absolute()), "utf-8")
+        (scratch / KEY_PATH).write_bytes(str(key_path.absolute()).encode())
         files = digests(scratch, (scratch / KIT).rglob("*"))
         files.pop(f"{KIT}/{KIT_SIGNATURE}", None)  # which says itself whose it is
         data = {"plan": kit.digest, "files": files, "key": key.public.signing.hex, "shard": name}

@@ -28,7 +28,7 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import Membership
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
-from predbayes.files import TEMPORARY, file_digest, memory_file, remove, sync_folder
+from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.study.coordinator.checkpoint import CHECKPOINT, MANY, save_checkpoint
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import (
@@ -59,6 +59,7 @@ from predbayes.study.result.surveyed import (
 )
 from predbayes.study.store.files import copy_bounded, locked, read_bounded, sync_files
 from predbayes.study.store.ledger import Entry, Leaf, now
+from predbayes.system import memory_file, sync_folder
 from predbayes.text import printable
 
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.escape(TEMPORARY)}.*")

@@ -88,7 +88,7 @@ class Study(StudyFolder):
             (scratch / UPLOADS).mkdir()
             (scratch / RESULTS).mkdir()
             if key_path is not None:
-                (scratch / KEY_PATH).write_text(str(Path(key_path).absolute()), "utf-8")
+                (scratch / KEY_PATH).write_bytes(str(Path(key_path).absolute()).encode())
             _begin(scratch, kit)
             AuditLog.at(scratch).note("init", plan=kit.digest)
         return cls(folder)

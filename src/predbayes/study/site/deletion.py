@@ -17,9 +17,10 @@ from predbayes.exchange.sealed import SUFFIX
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.statement import DELETION, Digest, Time
 from predbayes.exchange.strict import SiteName, Strict
-from predbayes.files import TEMPORARY, digests, remove, sync_folder, write_bytes
+from predbayes.files import TEMPORARY, digests, remove, write_bytes
 from predbayes.study.site.training import HELD_BACK, HOME
 from predbayes.study.store.ledger import now
+from predbayes.system import sync_folder
 
 _NOTED = ".deleting.json"
 REMAINS = (

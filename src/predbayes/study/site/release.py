@@ -30,7 +30,7 @@ from predbayes.files import remove, write_whole
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
-from predbayes.study.wording import quoted
+from predbayes.system import quoted
 from predbayes.text import require_printable
 
 if TYPE_CHECKING:  # a Flower node reads approvals without torch

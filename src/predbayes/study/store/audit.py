@@ -16,11 +16,9 @@ process left unfinished is removed by the next writer, which says so.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,8 +26,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from predbayes.errors import KeyFileError, PredbayesError, StudyError, UploadError
-from predbayes.study.store.files import opened_alone
 from predbayes.study.store.ledger import FIRST, now
+from predbayes.system import opened_alone, user
 from predbayes.text import printable
 
 AUDIT_FILE = "audit.jsonl"
@@ -131,7 +129,7 @@ def _line(last: bytes, act: str, outcome: Outcome, what: Mapping[str, Any]) -> b
         "time": now(),
         "act": act,
         "outcome": outcome,
-        "user": _user(),
+        "user": user(),
         "what": {name: _bounded(value) for name, value in what.items() if value is not None},
         "previous": _digest(last),
     }
@@ -183,16 +181,3 @@ def _reason(error: PredbayesError) -> str:
     """Say why; what is said about a table or a file of the site's own could quote a cell."""
     quotes_nothing = isinstance(error, KeyFileError | StudyError | UploadError)
     return str(error) if quotes_nothing else type(error).__name__
-
-
-@functools.cache
-def _user() -> str:
-    """Return who runs this, by the system's own word and not by an environment variable."""
-    if sys.platform == "win32":
-        return os.getlogin()
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container
-        return str(os.getuid())

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from predbayes.errors import StudyError
-from predbayes.files import open_regular, sync_file, sync_folder
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+from predbayes.files import open_regular, sync_file
+from predbayes.system import HeldError, held, sync_folder, synced_at_once
 
 LOCK = ".lock"  # of one step
 RUN_LOCK = ".lock-run"  # of a run over a network, which takes many steps
@@ -65,22 +57,10 @@ def sync_files(paths: Sequence[Path]) -> None:
     """
     if not paths:
         return
-    if len(paths) < _MANY_FILES or not _synced_at_once(paths[0].parent):
+    if len(paths) < _MANY_FILES or not synced_at_once(paths[0].parent):
         for path in paths:
             sync_file(path)
         sync_folder(paths[0].parent)
-
-
-def _synced_at_once(folder: Path) -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        return bool(ctypes.CDLL(None).syncfs(handle) == 0)
-    except (AttributeError, OSError):  # a C library without it
-        return False
-    finally:
-        os.close(handle)
 
 
 def _require_size(num_bytes: int, max_bytes: int) -> None:
@@ -94,43 +74,12 @@ def locked(folder: Path, name: str = LOCK, timeout: float = 0) -> Iterator[None]
 
     The second process is refused after ``timeout`` seconds; with -1 it waits for the first.
     """
-    if fcntl and timeout in (0, -1):
-        # The same lock as FileLock's, at a tenth of its time.
-        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if timeout else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            os.close(handle)
-            raise _at_work(folder) from error
-        try:
-            yield
-        finally:
-            os.close(handle)  # which lets go
-        return
     try:
-        with FileLock(folder / name, timeout=timeout):
+        with held(folder / name, timeout):
             yield
-    except Timeout as error:
+    except HeldError as error:
         raise _at_work(folder) from error
 
 
 def _at_work(folder: Path) -> StudyError:
     return StudyError(f"another command is at work on {folder.name}; try again later")
-
-
-@contextmanager
-def opened_alone(path: Path) -> Iterator[int]:
-    """Open a file of one's own to read and to add to, while every other process waits.
-
-    The file is its own lock where the system has such; elsewhere there is one beside it.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-    beside = nullcontext() if fcntl else locked(path.parent, f".lock-{path.stem}", timeout=-1)
-    with beside:
-        handle = os.open(path, flags, 0o600)
-        try:
-            if fcntl:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield handle
-        finally:
-            os.close(handle)  # which lets go
