@@ -1,0 +1,78 @@
+"""Workflows and the container call what there is, with no more rights than they need."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+CONTAINER = ROOT / "container" / "Containerfile"
+
+
+def read(path: Path) -> dict:
+    return yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # `on` stays a word
+
+
+def steps(path: Path) -> list[dict]:
+    return [step for job in read(path)["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+class TestEveryWorkflow:
+    def test_steps_call_scripts_and_files_that_exist(self, path):
+        text = "\n".join(step["run"] for step in steps(path) if "run" in step)
+        for name in re.findall(r"\b(?:scripts|container|tests|locks)/[\w./-]+", text):
+            assert (ROOT / name).exists(), name
+        usage = (ROOT / "scripts" / "check").read_text(encoding="utf-8")
+        for option in re.findall(r"scripts/check (--\w+)", text):
+            assert f"{option} " in usage
+
+    def test_each_job_has_a_bound_and_no_right_but_to_read(self, path):
+        workflow = read(path)
+        assert workflow["permissions"] == {"contents": "read"}
+        assert workflow["on"].keys() <= {"push", "pull_request", "schedule"}  # of forks: no secrets
+        for job in workflow["jobs"].values():
+            assert int(job["timeout-minutes"]) <= 90
+
+    def test_no_text_of_others_is_put_into_a_command(self, path):
+        """A branch may have a command for its name; a variable of the environment is safe."""
+        for step in steps(path):
+            assert "github." not in step.get("run", "")
+
+    def test_a_clone_keeps_no_token(self, path):
+        for step in steps(path):
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] == "false"
+
+
+def test_systems_and_pythons_are_those_of_the_docs():
+    (path,) = (path for path in WORKFLOWS if path.stem == "check")
+    matrix = read(path)["jobs"]["check"]["strategy"]["matrix"]
+    assert matrix["os"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
+    page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    assert f"Python {matrix['python'][0]} to {matrix['python'][-1]}" in page
+
+
+def test_only_the_last_job_of_a_release_publishes_and_it_has_no_token():
+    jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    assert list(jobs) == ["distributions", "bundle", "release", "publish"]
+    for before, job in zip(list(jobs), list(jobs)[1:], strict=False):
+        assert jobs[job]["needs"] == before
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs["publish"]["environment"]
+    assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+
+
+def test_the_container_installs_locked_files_and_is_not_root():
+    text = CONTAINER.read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.M)
+    assert all((ROOT / name).exists() for line in copied for name in line.split())
+    assert all((ROOT / name).exists() for name in re.findall(r"-r (\S+)", text))
+    installs = [line for line in text.splitlines() if "pip install" in line]
+    assert all("--require-hashes" in line or "--no-index" in line for line in installs)
+    assert re.findall(r"^USER (\w+)$", text, re.M) == ["site"]
+    assert text.index("USER site") < text.index("ENTRYPOINT")
