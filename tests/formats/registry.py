@@ -1,0 +1,153 @@
+"""Every format of a file that leaves the computer it was made on, or is kept: reader and headline.
+
+A headline is what a person would check a file by: numbers, names and digests, as JSON has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import predbayes as pb
+from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.exchange.masking import read_opening, read_request
+from predbayes.exchange.sealed import unseal
+from predbayes.exchange.statement import Receipt, read_signed
+from predbayes.exchange.upload import Upload
+from predbayes.study.coordinator.state import State
+from predbayes.study.kit.kit import Kit, Labels
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.model import CalibratedModel
+from predbayes.study.result.schema import Result
+from predbayes.study.result.shardsum import ShardSum
+from predbayes.study.site.deletion import SiteDeletion
+from predbayes.study.store.ledger import Ledger
+from predbayes.study.tables.sitefile import SiteFile
+from predbayes.study.tables.surveyfile import read_survey
+
+FILES = Path(__file__).with_name("files")
+Headline = Any
+
+
+def _digest(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()[:16]
+
+
+def _upload(path: Path) -> Headline:
+    upload = Upload.load(path)
+    arrays = {name: [list(a.shape), _digest(a)] for name, a in sorted(upload.arrays.items())}
+    return [upload.info.site, upload.info.kind, upload.info.num_rows, arrays]
+
+
+def _sealed(path: Path) -> Headline:
+    key = CoordinatorKey.load(FILES / "coordinator.key")
+    with tempfile.TemporaryDirectory() as private:
+        plain = Path(private, "plain")
+        envelope = unseal(path, plain, key.encryption, Kit.load(FILES / "kit-1").digest)
+        return [envelope.site, _upload(plain)]
+
+
+def _kit(path: Path) -> Headline:
+    kit = Kit.load(path)
+    return [kit.plan.name, kit.digest, kit.fingerprint, list(kit.inputs.shape), _digest(kit.inputs)]
+
+
+def _labels(path: Path) -> Headline:
+    labels = Labels.load(path, Kit.load(FILES / "kit-1"))
+    return [len(labels.order), len(labels.evaluate_targets), _digest(labels.order)]
+
+
+def _ledger(path: Path) -> Headline:
+    ledger = Ledger(path)
+    state = State().replay(ledger.read())
+    return [sorted(state.uploads), sorted(state.keys), len(state.results)]
+
+
+def _result(path: Path) -> Headline:
+    result = Result.model_validate_json(path.read_bytes(), strict=False)
+    return [result.number, result.study, [site.site for site in result.sites], result.scored_on]
+
+
+def _model(path: Path) -> Headline:
+    model = CalibratedModel.load(path)
+    return [model.number, model.plan.name, len(model.plan.columns)]
+
+
+def _receipt(path: Path) -> Headline:
+    key = Kit.load(FILES / "kit-1").plan.coordinator
+    assert key is not None
+    told = read_signed(path, Receipt, key.signing, {})
+    return [told.kind, told.site, told.number, told.head]
+
+
+def _sum(path: Path) -> Headline:
+    plan = Plan.load(path.with_suffix(".plan.toml"))
+    found = ShardSum.from_upload(plan, Upload.load(path))
+    return [[member.site, member.rows] for member in found.members]
+
+
+def _site(path: Path) -> Headline:
+    return SiteFile.load(path).name
+
+
+def _survey(path: Path) -> Headline:
+    survey, is_signed = read_survey(path)
+    return [survey.digest(), is_signed, sorted(survey.columns)]
+
+
+def _request(path: Path) -> Headline:
+    return sorted(read_request(path).sites)
+
+
+def _opening(path: Path) -> Headline:
+    size = json.loads(path.read_bytes().partition(b"\n")[0])["size"]
+    told, mask = read_opening(path, size)
+    return [sorted(told.sites), told.size, _digest(mask)]
+
+
+def _estimator(path: Path) -> Headline:
+    model = pb.FederatedClassifier.load(path)
+    inputs = [[0.5, -0.25], [-1.0, 0.5]]
+    return [list(model.classes_), model.n_features_in_, list(model.predict(inputs))]
+
+
+def _saved(path: Path) -> Headline:
+    result = pb.load(path)
+    return [sorted(result.account.sites), list(result.predictive.natural().shape)]
+
+
+def _deletion(path: Path) -> Headline:
+    told = SiteDeletion.model_validate_json(path.read_bytes().partition(b"\n")[0])
+    return [told.site, told.removed]
+
+
+FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
+    "kit-1": ("predbayes.study.plan.schema:Plan", _kit),
+    "labels-1.json": ("predbayes.study.kit.kit:_Contents", _labels),
+    "ledger-1.jsonl": ("", _ledger),
+    "upload-1.safetensors": ("predbayes.exchange.header:UploadInfo", _upload),
+    "sealed-1.sealed": ("predbayes.exchange.sealed:_MAGIC", _sealed),
+    "sum-1.sum": ("predbayes.exchange.header:UploadInfo", _sum),
+    "receipt-1.receipt": ("predbayes.exchange.statement:Statement", _receipt),
+    "result-4.json": ("predbayes.study.result.schema:Result", _result),
+    "model-1": ("predbayes.study.result.model:ModelHeader", _model),
+    "site-1.toml": ("predbayes.study.tables.sitefile:SiteFile", _site),
+    "survey-1.survey": ("predbayes.study.tables.surveyfile:Survey", _survey),
+    "request-1.json": ("predbayes.exchange.masking:Request", _request),
+    "opening-1.opening": ("predbayes.exchange.masking:Opening", _opening),
+    "deletion-1.deletion": ("predbayes.study.site.deletion:SiteDeletion", _deletion),
+    "estimator-1": ("predbayes.api.estimators:EstimatorRecord", _estimator),
+}
+"""File or folder: where the code has its number (nowhere: it has none), and how it is read."""
+
+LIKEWISE = {"estimator-1": ("predbayes.api.saved:ResultRecord", _saved)}
+"""What is in a folder beside it."""
+
+MADE_AGAIN = {"predbayes.study.report.leakage:Outcome"}
+"""Formats of files that stay where they were made, and are made again by whoever lacks them."""
