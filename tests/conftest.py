@@ -16,6 +16,14 @@ settings.register_profile("predbayes", derandomize=True, deadline=None, max_exam
 settings.load_profile("predbayes")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that is left out of the usual run says why it must take so long."""
+    for item in items:
+        for mark in (*item.iter_markers("slow"), *item.iter_markers("ci")):
+            if not mark.args:
+                raise pytest.UsageError(f"{item.nodeid}: {mark.name} without a reason")
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> torch.Generator:
     return generator(0, request.node.name)

@@ -114,7 +114,7 @@ def test_data_that_is_not_there_is_said_in_one_line(tmp_path, monkeypatch):
         uci("winequality-red.csv", "wine")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a whole study, by commands")
 @pytest.mark.data
 def test_a_regression_by_commands_comes_home_in_the_targets_unit(tmp_path):
     """Marks are whole points from 3 to 8; also where a site writes them in percent."""
@@ -143,7 +143,7 @@ def test_a_regression_by_commands_comes_home_in_the_targets_unit(tmp_path):
     assert np.mean(of_spread) < 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a whole study, by commands")
 @pytest.mark.data
 def test_four_hospitals_by_commands_each_training_in_a_process_of_its_own(tmp_path):
     script, out = example(), tmp_path / "study"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("whole benchmarks")
 ROOT = Path(__file__).parents[2]
 
 

@@ -22,10 +22,10 @@ RESULTS = Path(__file__).parents[2] / "results"
 DIGITS = 1e-4  # relative; tables show three or four digits, and processors round differently
 
 # Experiments with images whose cheapest cell takes a minute; two others like them always run.
+IMAGES = pytest.mark.slow("a minute of images")
 LONG = {"emnist", "gates-labels", "gates-reference", "gates-sites", "labels", "presets"}
 EXPERIMENTS = [
-    pytest.param(folder.name, marks=[pytest.mark.slow] if folder.name in LONG else [])
-    for folder in FOLDERS
+    pytest.param(folder.name, marks=[IMAGES] if folder.name in LONG else []) for folder in FOLDERS
 ]
 
 pytestmark = pytest.mark.data
@@ -59,6 +59,7 @@ def test_the_cheapest_cell_of_every_experiment_repeats(name):
     assert_repeated([cheapest], repeat(name, [cheapest]))
 
 
+@pytest.mark.ci("every method is trained")
 def test_every_method_repeats():
     """Every method for numbers and its student, in the cheapest cell of the regressions."""
     methods, students = set(), set()
@@ -72,7 +73,7 @@ def test_every_method_repeats():
     assert methods == METHODS.keys() - {"fedkt", "ridge-stacker"}  # of classes
 
 
-@pytest.mark.slow
+@pytest.mark.slow("the whole of FedKT")
 def test_the_method_for_classes_only_repeats():
     cheap = [r for r in records_of("classification") if r.config["method"]["name"] == "fedkt"]
     cheapest = min(cheap, key=lambda record: (record.seconds, record.key))

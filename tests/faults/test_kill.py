@@ -45,6 +45,7 @@ def count(found, **wanted):
     return Counter(line["command"] for line in kept)
 
 
+@pytest.mark.ci("fifty studies, killed and completed")
 def test_fifty_kills_at_random_moments_change_nothing(tmp_path):
     found = trials(tmp_path, "random", NUM_KILLS)
     assert problems(found) == []
@@ -56,6 +57,7 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path):
     assert count(found, killed=True, recorded=False).keys() == {"add", "withdraw", "finish"}
 
 
+@pytest.mark.ci("a study for each operation on a file")
 def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path):
     found = trials(tmp_path, "operations")
     assert problems(found) == []
@@ -69,6 +71,7 @@ def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path):
     assert count(found, killed=True, recorded=True).keys() == set(STEPS)
 
 
+@pytest.mark.ci("a study for each place of a cut")
 def test_a_line_of_the_ledger_cut_anywhere_changes_nothing(tmp_path):
     found = trials(tmp_path, "torn")
     assert problems(found) == []

@@ -73,7 +73,9 @@ def fuzz_apart(num, root, before=""):
 
 
 class TestFuzzed:
-    @pytest.mark.parametrize("num_files", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize(
+        "num_files", [2_000, pytest.param(10_000, marks=pytest.mark.slow("five times the files"))]
+    )
     def test_thousands_of_files_are_refused_in_bounded_memory(self, num_files, tmp_path):
         found = fuzz_apart(num_files, tmp_path)
         assert found["count"] == num_files

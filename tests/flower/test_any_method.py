@@ -42,6 +42,7 @@ def assert_same(folder, result):
     assert torch.equal(saved.predict(inputs).natural(), result.predict(inputs).natural())
 
 
+@pytest.mark.ci("two simulations on Ray")
 def test_methods_in_simulation_have_the_bits_of_one_process(tmp_path):
     nodes = [node(number) for number in range(NUM_SITES)]
     with simulated(tmp_path / "simulation") as simulation:
@@ -51,7 +52,7 @@ def test_methods_in_simulation_have_the_bits_of_one_process(tmp_path):
             assert_same(tmp_path / method, in_process(nodes, method, rounds=rounds))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a deployment whose nodes train for 300 epochs")
 def test_deployed_a_node_that_is_killed_in_training_is_left_out_and_stops_nobody(tmp_path):
     names = ("Alpha", "Beta", "Gamma")
     nodes = {

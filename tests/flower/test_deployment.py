@@ -24,7 +24,7 @@ from tests.flower.malformed import MALFORMED
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world
 
-slow = pytest.mark.slow  # every message starts a process that imports torch
+slow = pytest.mark.slow("every message starts a process that imports torch")
 
 LONG = LEARNER.replace("200", "5000")  # steps: time to be killed in
 ENDED = 550  # seconds in which a run has ended on the busiest machine
@@ -92,6 +92,7 @@ def in_training(config):
     return (Path(config["out"]) / "home").exists() and trained(config) is None
 
 
+@pytest.mark.ci("every message starts a process that imports torch")
 def test_a_deployment_gives_the_bits_that_files_give(world, nodes, federation, tmp_path):
     study = world.begin("flower", sites=tuple(nodes))
     assert federation.start_run(study.folder).wait(ENDED) == 0

@@ -20,7 +20,7 @@ def test_what_a_user_writes_is_a_plan():
     assert len((EXAMPLE / "embedded" / "plan.toml").read_text().splitlines()) < 60
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a simulation that embeds images")
 @pytest.mark.data
 def test_the_example_runs_in_simulation(tmp_path, monkeypatch):
     root = tmp_path / "embedded"

@@ -43,6 +43,7 @@ def assert_finished(root, num_results=1):
     assert study.verify() == []
 
 
+@pytest.mark.ci("two simulations on Ray")
 def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, tmp_path):
     root = tmp_path / "hospitals"
     with simulated(tmp_path / "simulation", PYTHONPATH=str(installed)) as simulation:
@@ -59,7 +60,7 @@ def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, 
         assert study_folder(root).joinpath("ledger.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a deployment of four nodes")
 def test_the_example_runs_deployed(data, installed, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(installed))
     root = tmp_path / "hospitals"

@@ -15,7 +15,7 @@ from predbayes.seeding import generator
 from tests.flower.deployment import BIN, ROOT, deployed, until
 from tests.flower.simulated import run_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.data]
+pytestmark = [pytest.mark.slow("a deployment that trains on images"), pytest.mark.data]
 
 APP = ROOT / "tests" / "flower" / "fashion"
 TASK = runpy.run_path(str(APP / "images" / "task.py"))

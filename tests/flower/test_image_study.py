@@ -23,7 +23,7 @@ def test_what_a_user_writes_is_short():
     assert "predbayes.flower.study_client:app" in (EXAMPLE / "pyproject.toml").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a deployment that trains on images")
 @pytest.mark.data
 def test_the_example_runs_deployed_and_predicts_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(install(EXAMPLE, "clothes", tmp_path / "packages")))

@@ -38,7 +38,7 @@ def test_five_kinds_of_models_give_one(script, result):
     assert pb.metrics.accuracy(result.predict(inputs), targets) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a simulation of five sites on Ray")
 def test_over_flower_it_has_the_bits_of_python(script, result, tmp_path):
     with simulated(tmp_path / "simulation") as simulation:
         run = simulation.run_app(EXAMPLE, 5, out=tmp_path / "result")

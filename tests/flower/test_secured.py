@@ -24,7 +24,7 @@ from tests.flower.deployment import APP, BIN, CERTIFICATES, deployed, free_port,
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import make_world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("deployments with TLS, each of many processes")
 
 STUDY_APP = "@predbayes/predbayes-study==1.0.0"
 ENDED = 550  # seconds in which a run has ended on the busiest machine

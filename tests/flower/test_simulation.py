@@ -84,6 +84,7 @@ def bits(study):
     return uploads, state.results[-1].outcome
 
 
+@pytest.mark.ci("simulations on Ray")
 def test_simulation_files_and_one_process_give_the_same_bits(world, root, tmp_path):
     with simulated(tmp_path / "simulation") as simulation:
         assert simulation.run(simulation.app, len(SITES), simulation=root).wait(ENDED) == 0

@@ -306,6 +306,7 @@ def test_a_storage_that_cannot_sign_addresses_ends_the_run_at_once(world, nodes,
     assert grid.asked == []
 
 
+@pytest.mark.ci("a simulation on Ray")
 def test_in_flowers_simulation(server, s3, tmp_path):
     world = make_world(tmp_path / "world", learner=LEARNER)
     tables = {}

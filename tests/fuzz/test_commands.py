@@ -43,6 +43,7 @@ def test_what_is_kept_breaks_nothing(grounds):
     assert len(done) >= 15
 
 
+@pytest.mark.ci("thousands of inputs, each a command")
 def test_inputs_by_the_thousand_break_nothing_in_bounded_memory(grounds):
     attacked(grounds, 60, "warm up")
     before = _forget_peak()
@@ -65,7 +66,7 @@ def test_inputs_that_shrink_break_nothing(grounds):
     attack()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a hundred thousand inputs")
 def test_a_hundred_thousand_break_nothing(grounds):
     attacked(grounds, 100_000, "slow")
 

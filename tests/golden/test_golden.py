@@ -40,6 +40,7 @@ def made(name: str) -> dict[str, dict[str, str]]:
     "name",
     [pytest.param(name, marks=[pytest.mark.data] if name != "demo" else []) for name in STUDIES],
 )
+@pytest.mark.ci("whole studies with small kernels alone")
 def test_a_study_leaves_the_same_bits(name):
     now = made(name)
     if now["probe"] == KEPT["probe"]:

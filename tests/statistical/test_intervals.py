@@ -22,7 +22,11 @@ from predbayes.seeding import generator
 from predbayes.study.result.scoring import mean_estimate, wilson
 
 TIMES = pytest.mark.parametrize(
-    "times", [pytest.param(1, id="fast"), pytest.param(10, id="thorough", marks=pytest.mark.slow)]
+    "times",
+    [
+        pytest.param(1, id="fast"),
+        pytest.param(10, id="thorough", marks=pytest.mark.slow("ten times the draws")),
+    ],
 )
 
 
