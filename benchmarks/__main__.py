@@ -16,6 +16,7 @@ from predbayes.errors import PredbayesError
 NAMES = (
     "clinic",
     "coverage",
+    "dp",
     "encodings",
     "endtoend",
     "flower",

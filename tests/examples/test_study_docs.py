@@ -57,6 +57,7 @@ TABLES = {
     "Measures": "### `[measures]`",
     "Survey": "### `[survey]`",
     "Privacy": "### `[privacy]`",
+    "People": "| key of `people` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "FrozenEncoder": "| key of an encoder |",

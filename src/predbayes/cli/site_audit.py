@@ -34,6 +34,7 @@ def audit_command(
     from predbayes.study.report.leakage import FILE
     from predbayes.study.site.audit import audit
     from predbayes.study.site.release import Approvals
+    from predbayes.study.site.secret import secret_for
     from predbayes.study.site.training import HOME, SiteRows
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
@@ -44,7 +45,8 @@ def audit_command(
         what |= {"site": own.name, "plan": loaded.digest}
         approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
-        rows = SiteRows.of(plan, read_site_table(plan, own, data))
+        table, secret = read_site_table(plan, own, data), secret_for(plan, own)
+        rows = SiteRows.of(plan, table, secret=secret)
         name = plan.learner_or(learner)
         (out / HOME).mkdir(parents=True, exist_ok=True)
         with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):

@@ -71,7 +71,7 @@ def check_command(
             else:
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
-                rows = _Rows(loaded.plan, own.name)
+                rows = _Rows(loaded.plan, own)
                 checked = site_problems(loaded.plan, own, data, least, rows.count_held_out)
                 checked = _with_policy(checked, loaded, own, rows, least)
                 _tell(checked, data, show_values=show_values)
@@ -132,16 +132,18 @@ class _Rows:
     """The rows that `site train` would see; encoded once, as large tables take a while."""
 
     plan: Plan
-    site: str
+    own: SiteFile
     inputs: Tensor | None = None  # of a table that fits
     trained: tuple[Tensor, Tensor] | None = None  # inputs and targets that are not held out
 
     def count_held_out(self, frame: pd.DataFrame, examined: Examined) -> int:
         """Return how many of them are held out."""
+        from predbayes.study.site.secret import secret_if_any
         from predbayes.study.site.training import SiteRows
 
-        rows = SiteRows.of(self.plan, frame, examined)
-        trained, held_out = rows.split(self.plan, self.site)
+        secret = secret_if_any(self.plan, self.own)
+        rows = SiteRows.of(self.plan, frame, examined, secret=secret)
+        trained, held_out = rows.split(self.plan, self.own.name)
         self.inputs, self.trained = rows.inputs, rows[trained]
         return len(held_out)
 
@@ -241,6 +243,7 @@ def _asked(kit: Kit) -> Iterator[str]:
         "stays": "your table; every row of it",
         "trained": learner,
         "network": _network(plan),
+        "promised": "" if plan.promise is None else plan.promise.text,
         "held out": f"{plan.learner.holdout:.0%} of your rows, never trained on",
     }
     yield f"the study {plan.name!r} asks of this site:"

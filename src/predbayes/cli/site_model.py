@@ -123,13 +123,15 @@ def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFil
 
     from predbayes.study.result.model import model_folder
     from predbayes.study.result.signed import load_signed
+    from predbayes.study.site.secret import secret_for
     from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
     own = read_site(site)
     loaded = load_signed(model_folder(model), own.allow_networks)
     torch.set_num_threads(loaded.plan.learner.threads)
-    return loaded, own, SiteRows.of(loaded.plan, read_site_table(loaded.plan, own, data))
+    plan, table = loaded.plan, read_site_table(loaded.plan, own, data)
+    return loaded, own, SiteRows.of(plan, table, secret=secret_for(plan, own))
 
 
 def _kept(home: Path | None) -> Holdout | None:

@@ -178,6 +178,7 @@ def train_command(
     from predbayes.progress import at, listening
     from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.release import Approvals
+    from predbayes.study.site.secret import secret_for
     from predbayes.study.site.training import SiteRows, Training
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
@@ -188,10 +189,19 @@ def train_command(
         what |= {"plan": loaded.digest, "site": own.name}
         approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
-        rows = SiteRows.of(plan, read_site_table(plan, own, data))
+        table, secret = read_site_table(plan, own, data), secret_for(plan, own)
+        rows = SiteRows.of(plan, table, secret=secret)
         name = plan.learner_or(learner)
         training = Training(
-            loaded, own.name, read_key(own), approvals, out, name, device, own.allow_networks
+            loaded,
+            own.name,
+            read_key(own),
+            approvals,
+            out,
+            name,
+            device,
+            own.allow_networks,
+            own.table,
         )
         say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
         if is_another_software(plan):

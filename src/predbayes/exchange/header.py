@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict, valid_site_name
+from predbayes.learning.accounting import Adjacency, Guarantee, Unit
 from predbayes.text import printable
 
 _METADATA = "__metadata__"
@@ -146,6 +147,20 @@ class Seal(Strict):
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 
+class Promise(Strict):
+    """The differential privacy of an upload."""
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    adjacency: Adjacency
+    unit: Unit
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised."""
+        return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
+
+
 class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused."""
 
@@ -153,7 +168,7 @@ class UploadInfo(Strict):
     kind: Literal[
         "weights", "delta", "predictions", "counts", "evaluation", "moments", "sum", "masked"
     ]
-    num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
+    num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|; with `privacy` a noisy count
     class_rows: tuple[Amount, ...] | None = None
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
@@ -169,8 +184,13 @@ class UploadInfo(Strict):
         tuple[Seal, ...], Field(max_length=16, exclude_if=lambda found: not found)
     ] = ()
 
+    # What all of it promises to people at the site; left out where nothing is.
+    privacy: Annotated[Promise | None, Field(exclude_if=lambda found: found is None)] = None
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.privacy is not None and self.class_rows is not None:
+            raise ValueError("an upload with a promise of privacy counts no classes")
         if (self.kind == "masked") != bool(self.seals):
             raise ValueError("seals are of kind masked, which needs them")
         if (self.kind == "evaluation") != (self.evaluation is not None):

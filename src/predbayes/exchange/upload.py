@@ -42,6 +42,7 @@ from torch import Tensor
 from predbayes.errors import UploadError
 from predbayes.exchange.header import (
     Header,
+    Promise,
     Signature,
     Spec,
     UploadInfo,
@@ -50,6 +51,7 @@ from predbayes.exchange.header import (
     to_metadata,
 )
 from predbayes.exchange.signing import SigningKey
+from predbayes.learning.accounting import Guarantee
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.scratch import let_go
 from predbayes.predictive.families import (
@@ -127,6 +129,10 @@ class Upload:
     def for_plan(self, digest: str, learner: str = "") -> Upload:
         """The same upload, made for the study with this plan."""
         return self._told(plan=digest, learner=learner)
+
+    def promising(self, guarantee: Guarantee) -> Upload:
+        """The same upload, with the differential privacy that it was made under."""
+        return self._told(privacy=Promise(**dataclasses.asdict(guarantee)))
 
     def having_seen(self, head: str) -> Upload:
         """The same upload of a site that has seen this head of the study's ledger; "" if none."""
@@ -208,7 +214,7 @@ class Upload:
             raise UploadError("it holds other arrays than it declares", shown)
         return cls(header.info, arrays)
 
-    def _told(self, **fields: str) -> Upload:
+    def _told(self, **fields: str | Promise) -> Upload:
         try:
             info = UploadInfo.model_validate(self.info.model_dump() | fields)
         except ValidationError as error:

@@ -27,6 +27,7 @@ from predbayes.flower.transit import deliver
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.site.release import Approvals
+from predbayes.study.site.secret import secret_for
 from predbayes.study.site.training import SiteRows, Training
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
@@ -80,6 +81,7 @@ class Node:
             kit.plan.learner_or(str(config.get("learner", ""))),
             str(config.get("device", "cpu")),
             own.allow_networks,
+            own.table,
         )
         # Only of our own reading it is known that nothing but these files is read.
         signed = () if kit.signed is None else (kit.folder / KIT_SIGNATURE,)
@@ -89,7 +91,9 @@ class Node:
         return cls(
             outbox,
             training,
-            lambda: SiteRows.of(kit.plan, read(kit.plan, own, data)),
+            lambda: SiteRows.of(
+                kit.plan, read(kit.plan, own, data), secret=secret_for(kit.plan, own)
+            ),
             made_of,
             AuditLog.at(own.folder, own.audit),
         )

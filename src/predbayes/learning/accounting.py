@@ -30,8 +30,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import scipy  # whose parts load when they are used
-
 Adjacency = Literal["replace-one", "add-or-remove"]
 Unit = Literal["person", "row"]
 
@@ -76,7 +74,8 @@ def delta_of(mu: float, epsilon: float) -> float:
     """
     if mu == 0:
         return 0.0
-    log_ndtr = scipy.special.log_ndtr
+    from scipy.special import log_ndtr  # a plan, which has a guarantee, loads without it
+
     above = math.exp(log_ndtr(-epsilon / mu + mu / 2))
     # Numerics: e^eps alone overflows.
     return max(above - math.exp(epsilon + log_ndtr(-epsilon / mu - mu / 2)), 0.0)
@@ -91,8 +90,10 @@ def epsilon_of(mu: float, delta: float) -> float:
     """
     if delta_of(mu, 0.0) <= delta:
         return 0.0
+    from scipy.special import ndtri
+
     # At mu^2 / 2 - mu Phi^-1(delta) the first term alone is delta.
-    enough = mu * mu / 2 - mu * float(scipy.special.ndtri(delta))
+    enough = mu * mu / 2 - mu * float(ndtri(delta))
     return _boundary(lambda epsilon: delta_of(mu, epsilon) <= delta, 0.0, enough)
 
 

@@ -96,6 +96,9 @@ REGRESSORS: dict[str, Callable[[], Any]] = {
 BY_TASK = {"classification": CLASSIFIERS, "regression": REGRESSORS, "survival": HAZARDS}
 """What a plan's task can be learnt by."""
 
+PRIVATE = "dp-logistic"
+"""The learner of plans that promise differential privacy (`predbayes.learning.private`)."""
+
 AUTO = "auto"
 """The name under which a site chooses a learner by cross-validation."""
 

@@ -218,6 +218,13 @@ class Intake:
             raise UploadError("it was made for another plan, or another version of this one")
         if info.kind == "sum" and not kind:
             raise UploadError("it is the sum of a shard; add it with `predbayes study merge`")
+        promised = None if info.privacy is None else info.privacy.guarantee
+        if promised != self.plan.promise and not kind:
+            asked = self.plan.promise.text if self.plan.promise else "no differential privacy"
+            raise UploadError(
+                f"it promises {promised.text if promised else 'no differential privacy'}, and the "
+                f"plan {asked}"
+            )
         if info.kind not in ((kind,) if kind else (self.plan.sent, "evaluation")):
             asked = f"the plan asks for {self.plan.sent}"
             raise UploadError(f"it holds {info.kind}; {'a sum was asked for' if kind else asked}")

@@ -338,9 +338,12 @@ class Step:
             key, rows = self.state.keys[site], upload.info.num_rows
             self._require_unmerged([Member(digest, site, key, rows)])
         agreed = self.state.agreed.get(site)
-        if agreed is not None:
+        promise = upload.info.privacy
+        if agreed is not None and promise is None:  # a count with noise is near it or not
             require_agreed(site, upload.info.num_rows, agreed)
-        known = {} if agreed is None else {"agreed_rows": agreed}
+        known: dict[str, object] = {} if agreed is None else {"agreed_rows": agreed}
+        if promise is not None:
+            known["privacy"] = promise.guarantee.text
         self._keep("add", source, upload, before, kind=upload.info.kind, **known)
         return self.state.uploads[site]
 

@@ -10,6 +10,7 @@
     gaussian-process      with learnt length scale and noise
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
                           package; built without arguments
+    dp-logistic           linear, under the differential privacy that the plan promises
     auto                  a linear model, boosting or the small network: which, cross-validation
                           says (`choose_learner`)
 
@@ -39,8 +40,9 @@ from predbayes.learning.likelihood import Hazards, LearnedNoise, Likelihood, Sof
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
 from predbayes.learning.moments import RandomFeatures
 from predbayes.learning.moments_network import head_network
-from predbayes.learning.named import BY_TASK, CALIBRATED
+from predbayes.learning.named import BY_TASK, CALIBRATED, PRIVATE
 from predbayes.learning.nets import mlp
+from predbayes.learning.private import PrivateLogistic
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
 from predbayes.study.plan.networks import Build, Installed, require_agreed
@@ -146,6 +148,8 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     if name == "small-network":
         small = Network.mlp(plan.num_inputs, _likelihood(plan), SMALL)
         return SGHMCLearner(small, sampler_settings(plan), device)
+    if name == PRIVATE and plan.promise is not None:
+        return PrivateLogistic(plan.num_outputs, plan.promise)
     known = BY_TASK[plan.target.task]
     if ":" in name:
         estimator = _load(name)()

@@ -13,7 +13,8 @@
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [measures]    which class is the event, and from which risks on something would be done
     [survey]      what sites tell of their columns before the plan is frozen
-    [privacy]     whether the coordinator sees single uploads, or only their sum
+    [privacy]     whether the coordinator sees single uploads, or only their sum; and what is
+                  promised to each person at a site
     [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
                   the coordinator's keys
 
@@ -42,8 +43,9 @@ from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
+from predbayes.learning.accounting import Adjacency, Guarantee, Unit
 from predbayes.learning.leverage import ENOUGH_ROWS
-from predbayes.learning.named import AUTO, BY_TASK, HAZARDS, tried_by_auto
+from predbayes.learning.named import AUTO, BY_TASK, HAZARDS, PRIVATE, tried_by_auto
 from predbayes.predictive.fixed import FixedPoint
 from predbayes.study.plan.grouping import Grouping
 
@@ -452,6 +454,20 @@ def _holders(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+class People(Section):
+    """Differential privacy of people at a site: epsilon never without the other three."""
+
+    epsilon: Annotated[Positive, Field(le=100)]
+    delta: Annotated[Finite, Field(gt=0, le=1e-3)]  # far below one over the people of a site
+    adjacency: Adjacency
+    unit: Unit
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised."""
+        return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
+
+
 class Privacy(Section):
     """Who sees what a site sent: the coordinator, or nobody but in a sum of many sites."""
 
@@ -464,6 +480,8 @@ class Privacy(Section):
     max_sites: Annotated[int, Field(gt=0)] = 100
     # What happens before a result that differs from an earlier one by a single site.
     differences: Literal["say", "forbid"] = "say"
+    # What each upload promises to the people it is of; left out where nothing is.
+    people: Annotated[People | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -595,6 +613,7 @@ class Plan(Section):
             if name in self.columns:
                 raise ValueError(f"the target {name!r} is also one of the columns")
         _require_file_names(self.wide)
+        _require_private(self)
         name = self.learner.name
         if name not in (known := ("any", AUTO, *self.learner_names)):
             raise ValueError(
@@ -654,6 +673,12 @@ class Plan(Section):
         return self.privacy if sealed else None
 
     @property
+    def promise(self) -> Guarantee | None:
+        """What differential privacy each upload has, if any: then nothing else may leave a site."""
+        stated = None if self.privacy is None else self.privacy.people
+        return None if stated is None else stated.guarantee
+
+    @property
     def sent(self) -> str:
         """The kind of upload that leaves a site."""
         return self.upload.kind if self.sealing is None else "masked"
@@ -671,6 +696,8 @@ class Plan(Section):
     @property
     def learner_names(self) -> tuple[str, ...]:
         """The models of the plan's task that can be named: in it, or by a site that may choose."""
+        if self.promise is not None:
+            return (PRIVATE,)
         return ("network", "small-network", *BY_TASK[self.target.task])
 
     @property
@@ -904,6 +931,40 @@ def _require_sealable(plan: Plan) -> None:
         plan.sealing.form(plan).parts  # noqa: B018  # fit, or are refused
     except PoolError as error:
         raise ValueError(f"privacy: {error}") from error
+
+
+def _require_private(plan: Plan) -> None:
+    """Under a promise of differential privacy sites send what has noise, and nothing else."""
+    if plan.promise is None:
+        if plan.learner.name == PRIVATE:
+            raise ValueError(
+                f"learner.name: {PRIVATE!r} needs privacy.people: epsilon, delta, adjacency, unit"
+            )
+        return
+    if not plan.classification:
+        raise ValueError("privacy.people: the private learner is of a classification")
+    if plan.learner.name != PRIVATE:
+        raise ValueError(
+            f"with privacy.people learner.name must be {PRIVATE!r}: no other learner has noise, "
+            "and to choose one by the rows tells of them"
+        )
+    if plan.upload.kind != "predictions":
+        raise ValueError("with privacy.people upload.kind must be 'predictions'")
+    if plan.sealing is not None:
+        raise ValueError(
+            "privacy.people and mode = 'sealed' do not go together: sealed sums need the exact "
+            "number of rows of each class"
+        )
+    unnoised = {
+        "gate": plan.gate is not None,
+        "learner.split": plan.learner.split != "any",
+        "survey": plan.survey is not None,
+        "reference.synthetic": plan.reference.synthetic is not None,
+    }
+    if stated := [name for name, is_stated in unnoised.items() if is_stated]:
+        raise ValueError(
+            f"with privacy.people leave {', '.join(stated)} out: it tells of rows without noise"
+        )
 
 
 def _require_apart(groupings: Sequence[Grouping]) -> None:

@@ -71,7 +71,7 @@ _WEIGHTS = {
 _ANY_WEIGHT = "numbers of the network"
 _SHOWN_FIELDS = {
     "format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner", "seen",
-    "seals",
+    "seals", "privacy",
 }  # fmt: skip
 
 
@@ -210,7 +210,9 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
         raise StudyError(f"the upload is not what the plan {plan.name!r} asks for")
     if not info.site:
         raise StudyError("the upload does not say which site it is from")
-    if info.num_rows != data.num_trained - data.num_trained % data.unit:
+    # A count with noise is of people, and is not that of the rows.
+    exact = data.num_trained - data.num_trained % data.unit
+    if plan.promise is None and info.num_rows != exact:
         raise StudyError(
             f"the upload counts {info.num_rows} rows, and {data.num_trained} were trained on"
         )

@@ -343,7 +343,10 @@ def _at_sites(study: _Study) -> Iterator[str]:
 def _limits(study: _Study) -> Iterator[str]:
     yield from study.result.cautions
     yield "Scores hold for rows like the reference rows."
-    yield "No differential privacy: a known person’s row can be looked for in the model."
+    if study.plan.promise is None:
+        yield "No differential privacy: a known person’s row can be looked for in the model."
+    else:
+        yield f"Uploads of sites are differentially private: {study.plan.promise.text}."
     yield "Screening is a statistical test, and no proof against manipulation."
 
 

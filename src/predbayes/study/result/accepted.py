@@ -40,10 +40,13 @@ class AcceptedUpload(Accepted):
 
     kind: Literal["predictions", "weights", "moments", "masked"]
     agreed_rows: int | None = None  # at admission; None where the site's word is all there is
+    privacy: str = ""  # what it promises to people; the number of rows has noise then
 
     @property
     def rows_in_words(self) -> str:
         """The rows, and whether anybody but the site vouches for them."""
+        if self.privacy:
+            return f"about {self.num_rows:,} people, {self.privacy}"
         agreed = "stated, not" if self.agreed_rows is None else f"{self.agreed_rows:,}"
         return f"{self.num_rows:,} rows ({agreed} agreed)"
 

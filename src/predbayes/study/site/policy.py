@@ -259,6 +259,11 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
     if plan.moments is not None and plan.moments.rows_per_feature < policy.min_rows_per_feature:
         asked, floor = plan.moments.rows_per_feature, policy.min_rows_per_feature
         yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
+    if policy.max_epsilon is not None and plan.promise is None:
+        yield (
+            f"the plan promises no differential privacy (privacy.people), against max_epsilon = "
+            f"{policy.max_epsilon:g} at max_delta = {policy.max_delta:g} of {where}"
+        )
     yield from _unbounded(policy, where, plan)
     yield from limit_problems(plan, policy, where, learner=chosen or "network", num_rows=num_rows)
     if policy.software == "refuse" and (problem := software_problem(plan)):

@@ -161,6 +161,7 @@ class Approvals:
 
     def require_evaluation(self, plan: Plan) -> None:
         """Refuse to tell how a model does if the site would not train for its plan."""
+        require_no_promise(plan, "an evaluation")
         self.policy.require(plan)
         self.policy.require_kind("evaluation")
         if not self._allows(plan):
@@ -233,6 +234,14 @@ class Approvals:
     @property
     def _ledger(self) -> Ledger:
         return Ledger(self.folder / FILE)
+
+
+def require_no_promise(plan: Plan, what: str) -> None:
+    """Refuse what has no noise, where the plan promises that all that leaves has."""
+    if plan.promise is not None:
+        raise StudyError(
+            f"{what} does not leave: the plan promises {plan.promise.text}, and {what} is exact"
+        )
 
 
 def _require_name(by: str) -> None:

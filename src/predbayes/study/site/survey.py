@@ -10,7 +10,7 @@ from predbayes.exchange.signing import SigningKey
 from predbayes.files import remove, write_bytes
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.survey import render_survey
-from predbayes.study.site.release import Approvals
+from predbayes.study.site.release import Approvals, require_no_promise
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.survey import take_survey
 from predbayes.study.tables.surveyfile import Survey, is_survey
@@ -38,6 +38,7 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     approvals = Approvals.of(own)
     policy = approvals.policy
     policy.require_survey()
+    require_no_promise(plan, "a survey")
     step, public = policy.survey_step(plan), key.public.hex
     survey = take_survey(plan, own, data, step=step, key=public, moments=policy.moments)
     released = approvals.may_tell(plan, survey.digest())

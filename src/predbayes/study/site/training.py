@@ -11,6 +11,11 @@
               (`study.site.sums`); the model that was fitted then stays, for the site to compare
     mask      if the plan's sums are sealed: predictions and class counts as words under masks
 
+Under a plan that promises differential privacy (`privacy.people`) there are predictions of a model
+that was learnt with noise, a count with noise, and nothing else: no blind spot, no gate, no class
+counts. Noise and held-out rows are by the site's secret (`study.site.secret`), and what is promised
+is in the book of budgets (`study.site.budget`) before anything is trained.
+
 Everything random derives from the plan's seed, the site's name and, where a learner is refitted by
 the bootstrap, its rows: the same rows give the same upload to the bit, also if training was killed
 and went on. With other rows, be it one less, every bootstrap weight is drawn anew, so that the
@@ -62,7 +67,8 @@ from predbayes.learning.local import (
     kept_together,
     teller_of,
 )
-from predbayes.learning.named import AUTO
+from predbayes.learning.named import AUTO, PRIVATE
+from predbayes.learning.private import Noise, PrivateLogistic
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
 from predbayes.predictive.words import to_words
@@ -77,10 +83,12 @@ from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.leakage import FILE as AUDIT_FILE
 from predbayes.study.report.leakage import Outcome
 from predbayes.study.site.blindspot import near_groups, with_blind_spot
+from predbayes.study.site.budget import Book, Spent
 from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.release import Approvals, write_upload
+from predbayes.study.site.secret import derived, release_id
 from predbayes.study.site.sums import require_many, upload_of_sums
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, examine
@@ -110,9 +118,17 @@ class SiteRows:
     num_dropped: int = 0
     patients: Tensor | None = None  # (N,) rows of one patient have one number
     lines: Tensor | None = None  # (N,) where they are in the site's file; its header is line 1
+    secret: bytes = field(default=b"", repr=False)  # the site's; of a plan with a promise alone
 
     @classmethod
-    def of(cls, plan: Plan, frame: pd.DataFrame, examined: Examined | None = None) -> SiteRows:
+    def of(
+        cls,
+        plan: Plan,
+        frame: pd.DataFrame,
+        examined: Examined | None = None,
+        *,
+        secret: bytes = b"",
+    ) -> SiteRows:
         """Encode a table in the plan's columns and units; or what was examined of it already."""
         least = least_cell(plan)
         targets = code_targets(plan, frame, least=least)
@@ -123,10 +139,11 @@ class SiteRows:
         examined.require_sound(least)
         inputs = take(Encoder(plan).in_blocks(examined), known.nonzero()[:, 0])
         kept = targets[known].long() if plan.classification else targets[known].float()
+        _require_people(plan, frame)
         patients = _numbered(frame[PATIENT])[known] if PATIENT in frame else None
         numbered = pd.api.types.is_integer_dtype(frame.index)
         lines = torch.tensor(frame.index.to_numpy(), dtype=torch.int64)[known] if numbered else None
-        return cls(inputs, kept, int((~known).sum()), patients, lines)
+        return cls(inputs, kept, int((~known).sum()), patients, lines, secret)
 
     def digest(self) -> str:
         """SHA-256 of the encoded rows."""
@@ -156,6 +173,9 @@ class SiteRows:
         and each class has its share on both. With the reference inputs, rows that these are near
         to are held out in the place of others (`study.site.blindspot`).
         """
+        if plan.promise is not None:
+            held_out = self._tossed(plan, site)
+            return (~held_out).nonzero()[:, 0], held_out.nonzero()[:, 0]
         held_out = self._drawn(plan, site)
         if reference is not None and bool(held_out.any()):
             held_out = self._blind(plan, site, reference, held_out)
@@ -168,6 +188,28 @@ class SiteRows:
         """
         asked = kit.plan.upload.kind == "predictions"
         return self.split(kit.plan, site, kit.inputs if asked else None)
+
+    def _tossed(self, plan: Plan, site: str) -> Tensor:
+        """Which rows are held out by a coin for each person, (N,).
+
+        A share, or a blind spot, would hold somebody out because of somebody else's rows: two
+        people would differ between neighbouring tables.
+        """
+        self.require_secret()
+        whose = torch.arange(len(self.targets))
+        if self.patients is not None:
+            whose = torch.unique(self.patients, return_inverse=True)[1]
+        noise = Noise(derived(self.secret, "coins", plan.digest(), site))
+        coins = noise.uniforms(int(whose.max()) + 1, "held out") < plan.learner.holdout
+        return torch.from_numpy(coins)[whose]
+
+    def require_secret(self) -> None:
+        """Refuse to draw what must be secret from what everybody knows."""
+        if not self.secret:
+            raise TrainingError(
+                "the plan promises differential privacy: `predbayes site train` makes what leaves, "
+                "with noise of the site's secret"
+            )
 
     def _drawn(self, plan: Plan, site: str) -> Tensor:
         """Which rows are held out by lot, (N,)."""
@@ -222,6 +264,18 @@ class SiteRows:
         return connected([copies] if self.patients is None else [self.patients, copies])
 
 
+def _require_people(plan: Plan, frame: pd.DataFrame) -> None:
+    """Refuse rows of which nobody knows whose they are, where people are promised something."""
+    if plan.promise is None or plan.promise.unit != "person":
+        return
+    if PATIENT not in frame or bool((frame[PATIENT] == "").any()):
+        lacking = "some rows have no patient" if PATIENT in frame else "it names no such column"
+        raise DataError(
+            f"privacy.people of the plan is for each person, and site.toml has to say whose each "
+            f"row is (patient = COLUMN): {lacking}, and rows of one person must be clipped as one"
+        )
+
+
 def _equal_rows(inputs: Tensor) -> Tensor:
     """The same number for equal rows, (N,)."""
     seen: dict[bytes, int] = {}
@@ -265,6 +319,8 @@ def make_upload(
         raise TrainingError(
             "the plan's sums are sealed: `predbayes site train` makes what leaves, with a key"
         )
+    if kit.plan.promise is not None:
+        SiteRows(*rows).require_secret()
     own, fitted = SiteRows(*rows), learner or kit.plan.learner_or(None)
     if fitted == AUTO:
         fitted = choose_at_site(kit, site, own).name
@@ -299,6 +355,7 @@ class Training:
     learner: str = "network"  # a name that `predbayes.study.plan.models` knows
     device: str = "cpu"  # where a network is trained
     allow_networks: tuple[str, ...] = ()  # of the consortium's own, by their names
+    table: str = ""  # by which the book of budgets knows the rows
 
     def __post_init__(self) -> None:
         require_site_name(self.site)  # before hours of training: files have its name
@@ -314,6 +371,7 @@ class Training:
         upload = self._finished(identity)
         again = upload is not None
         if upload is None:
+            self._spend(rows)
             checkpoint = Checkpoint(home / _CHECKPOINT, identity)
             with listening([_within(self.approvals.policy.max_hours)]):
                 upload, own = fit_site(
@@ -339,6 +397,23 @@ class Training:
                 remove(path)
         choice = _read_choice(home / CHOICE_FILE, identity) if self.learner == AUTO else None
         return self._release(upload, rows, choice, again=again)
+
+    def _spend(self, rows: SiteRows) -> None:
+        """Write into the book of budgets what the upload promises, before it is made."""
+        plan = self.kit.plan
+        if plan.promise is None:
+            return
+        learner = make_learner(plan, self.learner)
+        assert isinstance(learner, PrivateLogistic)  # as the plan has it
+        spent = Spent(
+            table=self.table,
+            release=release_id(release_key(self.kit, self.site, rows, learner)),
+            plan=self.kit.digest,
+            study=plan.name,
+            site=self.site,
+            **dataclasses.asdict(plan.promise),
+        )
+        Book(self.approvals.folder).spend(spent, self.approvals.policy)
 
     def _settled(self, rows: SiteRows, identity: str) -> str:
         """The learner's name; if the rows are to choose it, what they chose is kept."""
@@ -549,6 +624,10 @@ def fit_site(
     if plan.sums_alone:
         require_many(plan, *rows[kept], plan.rules.min_cell)
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
+    if isinstance(fitted, PrivateLogistic):
+        return _private(kit, site, rows, fitted)
+    if plan.promise is not None:
+        raise TrainingError(f"the plan promises {plan.promise.text}, and this learner has no noise")
     options: Any = {"checkpoint": checkpoint} if isinstance(fitted, SGHMCLearner) else {}
     options |= kept_together(fitted, rows.patients, kept)
     drawn_by = () if isinstance(fitted, SGHMCLearner) else (SiteRows(*rows[kept]).digest(),)
@@ -577,6 +656,31 @@ def fit_site(
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
     return told.having_seen(head), own
+
+
+def _private(
+    kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic
+) -> tuple[Upload, Predictor]:
+    """What leaves under a promise of differential privacy: all of it is of one noisy model."""
+    assert learner.guarantee is not None  # as `make_learner` makes it
+    kept, _held_out = rows.split_for(kit, site)
+    keyed = replace(learner, secret=release_key(kit, site, rows, learner))
+    with threads(kit.plan.learner.threads):
+        own = keyed.fit(
+            rows[kept],
+            rng=generator(kit.plan.seed, "site", site),  # of which nothing is drawn
+            **kept_together(keyed, rows.patients, kept),
+        )
+        said = own.predict(kit.inputs)
+    upload = Upload.of_predictions(said, num_rows=own.people, dtype=upload_dtype(kit.plan))
+    told = upload.named(site).for_plan(kit.digest, PRIVATE).promising(learner.guarantee)
+    return told.having_seen(kit.head), own
+
+
+def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic) -> bytes:
+    """Return the key of the noise of an upload: another one if anything of it is another."""
+    rows.require_secret()
+    return derived(rows.secret, "release", kit.digest, site, rows.digest(), learner.settings)
 
 
 def gate_teller(

@@ -3,6 +3,7 @@
     name = "Basel"                 as admitted to the study
     key = "Basel.key"              its private key, beside this file
     patient = "Pat.-Nr."           rows of one patient are all trained on or all held out
+    table = "cardiology"           what its budget of privacy is counted for; empty: all tables here
     audit = "audit.jsonl"          its audit log, beside this file or elsewhere
     officer = "predbayes-ed25519 …"  whose signed approvals alone count
     allow_networks = ["hearts"]    networks of the consortium's own that may run here, by name
@@ -179,6 +180,12 @@ class Policy(Limits):
         Annotated[Finite, Field(gt=0.5, le=1)] | None,
         Field(exclude_if=lambda most: most is None),
     ] = None
+    # Most epsilon, at this delta, that all releases of a table may have together; left out of
+    # digests where there is none.
+    max_epsilon: Annotated[
+        Annotated[Finite, Field(gt=0)] | None, Field(exclude_if=lambda most: most is None)
+    ] = None
+    max_delta: Annotated[Finite, Field(gt=0, le=1e-3, exclude_if=lambda most: most == 1e-5)] = 1e-5
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
     # Storages to which files may be sent, each with all below it; where none is stated a person may
     # choose, and a message may not. Left out of digests where none is.
@@ -204,6 +211,7 @@ class SiteFile(Section):
     format: Literal[1]
     name: SiteName
     patient: str = ""  # the column that says whose row it is: nobody is trained on and held out
+    table: str = ""  # by which the book of budgets knows it; empty: all tables here are one
     key: str = ""  # path of the private key, relative to this file; empty is NAME.key
     audit: str = ""  # path of the audit log, relative to this file; empty is beside it
     officer: Annotated[str, Field(pattern=r"^$|^predbayes-ed25519 [0-9a-f]{64}$")] = ""  # the
