@@ -1,4 +1,4 @@
-"""`scripts/tests-of` finds the tests of a change, `scripts/messages` every message."""
+"""Scripts that find: tests of a change, every message, what a site loads from elsewhere."""
 
 from __future__ import annotations
 
@@ -51,3 +51,30 @@ def test_messages_of_all_kinds_are_on_the_page():
         "did not sign the upload that stands in its name",  # a StudyError
     ):
         assert words in page
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.html", '<a href="https://example.org">x</a> <img src="b.png">', False),
+        ("a.html", '<link rel="canonical" href="https://example.org/">', False),
+        ("a.html", '<img src="https://example.org/b.png">', True),
+        ("a.html", '<img srcset="b.png 1x, //example.org/c.png 2x">', True),
+        ("a.html", '<script src="//example.org/b.js"></script>', True),
+        ("a.html", '<link rel="stylesheet" href="https://example.org/b.css">', True),
+        ("a.html", "<style>@import 'https://example.org/b.css';</style>", True),
+        ("a.css", "p { background: url(https://example.org/b.png) }", True),
+        ("a.css", "p { background: url(b.png) }", False),
+    ],
+)
+def test_what_a_site_loads_from_elsewhere_is_told(name, text, found, tmp_path):
+    (tmp_path / name).write_text(text)
+    command = [sys.executable, ROOT / "scripts" / "offline", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == found
+    assert ("example.org" in done.stdout) == found
+
+
+def test_a_site_without_pages_is_no_site(tmp_path):
+    command = [sys.executable, ROOT / "scripts" / "offline", tmp_path]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1

@@ -120,6 +120,7 @@ def train_and_adopt(
         run(coordinator, ["study", "admit", site.name, f"{site.name}.pub"])
         if (coordinator / f"{site.name}.survey").exists():
             run(coordinator, ["study", "add", f"{site.name}.survey"])  # for the report's Table 1
+    # --8<-- [start:study]
     for site in sites:
         at = out / site.folder
         run(at, ["site", "check", "kit", table])
@@ -133,6 +134,7 @@ def train_and_adopt(
         at = out / site.folder
         shutil.copytree(coordinator / "study" / "results" / "1" / "model", at / "model")
         run(at, ["site", "adopt", "model", table, "--home", "out", "--out", "adopted"])
+    # --8<-- [end:study]
 
 
 def as_process(folder: Path, arguments: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from mixed import task
 import predbayes as pb
 
 
+# --8<-- [start:run]
 def run(seed=0, learners=tuple(task.LEARNERS)):
     """One run; each site has the learner of its number."""
     sites = {f"site {number}": task.site_rows(seed, number) for number in range(len(learners))}
@@ -18,3 +19,4 @@ if __name__ == "__main__":
     inputs, targets = task.rows_to_come(0)
     print(result)
     print(f"NLL {pb.metrics.nll(result.predict(inputs), targets):.3f} on {len(targets)} new rows")
+# --8<-- [end:run]

@@ -6,13 +6,17 @@ where it is read; `printable` writes it in escapes where it is shown, whether it
 
 A spreadsheet runs a cell that begins like a formula. `to_cell` puts an apostrophe before it, and
 `from_cell` takes that away again. Numbers stay as they are.
+
+A notebook shows HTML. `html_table` escapes every cell of a table.
 """
 
 from __future__ import annotations
 
+import html
 import logging
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 from predbayes.errors import TextError
 
@@ -92,6 +96,33 @@ def to_cell(text: str) -> str:
 def from_cell(cell: str) -> str:
     """Return the text of a cell that `to_cell` made."""
     return _GUARDED.sub(r"\1", cell) if "'" in cell else cell
+
+
+def html_table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
+    """Return a table for a notebook; the first cell of a row names it, and every cell is escaped.
+
+    Examples:
+        >>> html_table([("<b>", "3")]).count("<b>")
+        0
+    """
+    left = "style='text-align:left'"
+    named = "".join(f"<th scope='col' {left}>{_escaped(name)}</th>" for name in head)
+    lines = (
+        f"<tr><th scope='row' {left}>{_escaped(first)}</th>"
+        + "".join(f"<td {left}>{_escaped(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for first, *cells in rows
+    )
+    return f"<table>{f'<tr>{named}</tr>' if named else ''}{''.join(lines)}</table>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Return paragraphs for a notebook, escaped."""
+    return "".join(f"<p>{_escaped(line)}</p>" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text, None))
 
 
 class OneLine(logging.Formatter):

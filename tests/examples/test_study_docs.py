@@ -357,7 +357,7 @@ def commands(page: str) -> list[str]:
 
 
 PAGES = {
-    "README.md": 13,
+    "README.md": 6,
     "docs/beginnings.md": 11,
     "docs/coordinator.md": 15,
     "docs/data-manager.md": 15,
@@ -384,16 +384,3 @@ def test_commands_in_the_docs_exist(path):
 def test_a_command_that_does_not_exist_would_be_found():
     with pytest.raises(click.UsageError):
         typer.main.get_command(app).commands["demo"].make_context("demo", ["--no-such"])
-
-
-def test_links_between_the_pages_lead_somewhere():
-    pages = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
-    for name in ("coordinator.md", "data-manager.md", "data-protection.md", "plan.md"):
-        for target in re.findall(r"\]\(([^)\s]+)\)", pages[name]):
-            if target.startswith("https:"):
-                continue
-            file, _, anchor = target.partition("#")
-            assert (ROOT / "docs" / file).exists(), target
-            if anchor:
-                titles = re.findall(r"^#+ (.*)$", pages[file or name], re.M)
-                assert anchor in [re.sub(r"[^\w]+", "-", title.lower()) for title in titles]

@@ -92,14 +92,16 @@ def test_every_marked_number_is_that_of_its_claim(page):
         assert agrees(shown, CLAIMS[name]["value"]), f"{page}: {name} is {CLAIMS[name]['value']}"
 
 
-def test_the_readme_claims_no_figure_without_a_mark():
-    """In the table of what it reaches, every number has one."""
-    section = PAGES["README.md"].partition("## What it reaches")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ") and " / " in line][1:]
+def test_the_readme_and_the_page_of_claims_claim_no_figure_without_a_mark():
+    """In the words of the one and in the table of the other, every number has one."""
+    readme = PAGES["README.md"].partition("## What it reaches")[2].partition("\n## ")[0]
+    lines = PAGES["docs/claims.md"].splitlines()
+    rows = [line for line in lines if line.startswith("| ") and " / " in line][1:]
     assert len(rows) >= 6
-    for row in rows:
-        without = re.sub(r"[-+]?\d*\.\d+<!-- claim: \S+ -->", "", row)
-        assert not re.search(r"\d\.\d", without), row
+    assert "<!-- claim: " in readme
+    for text in (readme, *rows):
+        without = re.sub(r"[-+]?\d*(\.\d+| %)<!-- claim: \S+ -->", "", text)
+        assert not re.search(r"\d\.\d|\d %", without), text
 
 
 def test_names_that_are_promised_are_lines_of_the_table():

@@ -25,7 +25,7 @@ def node(number, **config):
     return {"partition-id": number, "num-partitions": NUM_SITES, **config}
 
 
-def in_process(configs, method="fedavg", epochs=5, rounds=3):
+def in_process(configs, method="fedavg", epochs=30, rounds=3):
     """The same run without Flower, over the sites of these nodes."""
     told = {"method": method, "num-epochs": epochs}
     contexts = [SimpleNamespace(node_config=config, run_config=told) for config in configs]
@@ -50,6 +50,9 @@ def test_methods_in_simulation_have_the_bits_of_one_process(tmp_path):
             told = {"method": method, "num-rounds": rounds, "out": tmp_path / method}
             assert simulation.run_app(EXAMPLE, NUM_SITES, **told).wait(ENDED) == 0
             assert_same(tmp_path / method, in_process(nodes, method, rounds=rounds))
+    gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gallery")))
+    page, loaded = gallery.shown("examples/flower-any-method"), pb.load(tmp_path / "distilled")
+    assert list(gallery.differences(page, str(loaded))) == []
 
 
 @pytest.mark.slow("a deployment whose nodes train for 300 epochs")

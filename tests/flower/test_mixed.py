@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -36,6 +38,11 @@ def test_five_kinds_of_models_give_one(script, result):
     inputs, targets = script.task.rows_to_come(0)
     assert len(result.account.sites) == len(script.task.LEARNERS) == 5
     assert pb.metrics.accuracy(result.predict(inputs), targets) > 0.9
+    nll = pb.metrics.nll(result.predict(inputs), targets)
+    printed = f"{result}\nNLL {nll:.3f} on {len(targets)} new rows\n"
+    gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gallery")))
+    page = gallery.shown("examples/mixed-federation/in_python.py")
+    assert list(gallery.differences(page, printed)) == []
 
 
 @pytest.mark.slow("a simulation of five sites on Ray")

@@ -6,12 +6,14 @@ import html
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 import predbayes.study
 from predbayes.study import CalibratedModel, Kit, Plan, Study
+from predbayes.study.coordinator.status import status_of
 from tests.study.world import make_world
 
 
@@ -48,6 +50,39 @@ def test_paths_may_be_text(finished, tmp_path):
     model = CalibratedModel.load(f"{root}/study/results/1/model")
     model.save(f"{tmp_path}/copy")
     assert (tmp_path / "copy" / "model.json").exists()
+
+
+def test_a_notebook_shows_a_study_and_its_result(finished):
+    study = Study(finished.root / "study")
+    shown = study._repr_html_()
+    assert "small: 2 sites in, quorum 2" in shown
+    assert "next: results/1/report.html" in shown
+    assert len(re.findall("<tr>", shown)) == 1 + len(study.state().keys)
+    found = study.result(1)
+    told, nll = found._repr_html_(), found.student.scores.metrics["nll"]
+    assert f"<td style='text-align:left'>{nll.value:.3f} ({nll.low:.3f} to " in told
+    assert html.escape(found.verdict) in told
+    assert re.findall(r"scope='row'[^>]*>([^<]+)", told) == ["model", "pool", "mixture"]
+
+
+def test_nothing_in_a_study_breaks_out_of_what_a_notebook_shows(finished):
+    study = Study(finished.root / "study")
+    status = status_of(study)
+    evil = "<img src=x onerror=alert(1)>"
+    site = replace(status.sites[0], site=evil)
+    made = replace(status.results[0], verdict=evil)
+    shown = replace(status, study=evil, sites=(site,), results=(made,), next=evil)._repr_html_()
+    shown += study.result(1).model_copy(update={"study": evil, "cautions": (evil,)})._repr_html_()
+    assert "<img" not in shown
+    assert shown.count("&lt;img") == 6
+
+
+def test_a_study_of_many_sites_is_shown_in_part(finished, tmp_path):
+    begun = Study.init(tmp_path / "study", finished.kit.folder, finished.labels_path)
+    begun.admit_all({f"site {number}": finished.key(str(number)).public for number in range(60)})
+    shown = begun._repr_html_()
+    assert shown.count("<tr>") == 41
+    assert "and 20 more sites" in shown
 
 
 def test_the_card_of_a_model_says_how_to_use_it(finished, monkeypatch):

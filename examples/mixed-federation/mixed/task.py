@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import predbayes as pb
 
+# --8<-- [start:learners]
 NETWORK = pb.Network.mlp(30, pb.Softmax(2), hidden=(32,))
 SAMPLER = pb.SamplerSettings(num_epochs=100, batch_size=25, friction=0.1, prior_std=0.3)
 LEARNERS = {
@@ -26,6 +27,7 @@ METHOD = pb.Distilled(
     pb.Pooled(LEARNERS["network"], pb.AutoPool(), send="predictions"),
     student=pb.Network.mlp(30, pb.Softmax(2), hidden=(32,)),
 )
+# --8<-- [end:learners]
 NUM_REFERENCE, NUM_LABELLED, NUM_ROWS = 120, 60, 50  # the last one at each site
 
 

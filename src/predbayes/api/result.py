@@ -11,7 +11,6 @@ What the lines of the summary say is kept as plain data, an `Account`: a loaded 
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from predbayes.learning.local import NetworkPredictor, Predictor
 from predbayes.methods.description import describe_pool, pool_of
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll
+from predbayes.text import html_table
 
 State = TypeVar("State")
 _SHOWN_SITES = 8
@@ -148,12 +148,7 @@ class Result(Generic[State]):
         return self.summary()
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(said)}</td></tr>"
-            for name, said in _lines(self.account)
-        )
-        return f"<table>{cells}</table>"
+        return html_table(_lines(self.account))
 
 
 def account_of(

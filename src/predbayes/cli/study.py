@@ -29,7 +29,7 @@ from predbayes.system import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from predbayes.study.coordinator.status import SiteStatus, Status
+    from predbayes.study.coordinator.status import Status
     from predbayes.study.coordinator.stored import Answer
     from predbayes.study.store.audit import Outcome
 
@@ -39,7 +39,6 @@ app = typer.Typer(
     suggest_commands=False,
 )
 
-_MOST_SITES = 40  # that are shown one by one
 _KINDS = (".safetensors", ".sealed", ".survey")  # of files that sites send
 
 
@@ -257,9 +256,9 @@ def status(
 ) -> None:
     """Show the state of the study, and the next step."""
     from predbayes.study.coordinator.record import StudyRecord
-    from predbayes.study.coordinator.status import status_of
+    from predbayes.study.coordinator.status import MOST_SITES, status_of
 
-    found = status_of(StudyRecord(study), None if as_json or everything else _MOST_SITES)
+    found = status_of(StudyRecord(study), None if as_json or everything else MOST_SITES)
     if as_json:
         say(*json.dumps(asdict(found), indent=1).split("\n"))
     else:
@@ -413,45 +412,30 @@ def _folders(handed: list[str]) -> dict[str, Path]:
 
 
 def _show(found: Status) -> None:
-    say(f"{found.study}: {found.num_in} sites in, quorum {found.quorum}")
+    from predbayes.study.coordinator.status import COLUMNS, MOST_SITES
+
+    say(found.title)
     say(f"plan {found.fingerprint}")
     if found.deadline is not None:
         say(f"deadline {found.deadline}{', which has passed' if found.late else ''}")
     if found.sites:
-        columns = ("site", "state", "rows", "bytes", "since", "key")
-        show_table(columns, [_line(site) for site in found.sites])
+        show_table(COLUMNS, [site.cells() for site in found.sites])
         if any(site.num_rows is not None and site.agreed_rows is None for site in found.sites):
             say("stated: by the site, not agreed with it (predbayes study admit --rows)")
     if len(found.sites) < found.num_sites:
         count = f"{found.num_awaited:,} of {found.num_sites:,} sites are awaited"
         say(f"{count}, the first {len(found.sites)} shown; --all shows every site")
-    for site in found.due[:_MOST_SITES]:
+    for site in found.due[:MOST_SITES]:
         say(f"kept as long as the plan says: predbayes study delete {quoted(Path(site))}")
-    if more := found.due[_MOST_SITES:]:
+    if more := found.due[MOST_SITES:]:
         say(f"and {len(more):,} more sites")
     if found.run is not None:
         awaited = [f"{site} ({state})" for site, state in found.run.sites.items() if state != "in"]
-        names = ", ".join(awaited[:_MOST_SITES]) or "nobody"
-        names += f" and {len(awaited) - _MOST_SITES:,} more" if awaited[_MOST_SITES:] else ""
+        names = ", ".join(awaited[:MOST_SITES]) or "nobody"
+        names += f" and {len(awaited) - MOST_SITES:,} more" if awaited[MOST_SITES:] else ""
         left = f"{found.run.seconds_left:.0f} s to its deadline"
         stage = "its result is being made" if found.run.finishing else left
         say(f"a run is under way, {stage}; not in: {names}")
     for result in found.results:
-        score = "" if result.nll is None else f", NLL {result.nll:.3f}"
-        note = "" if result.current else ", made before the last files came or went"
-        say(f"result {result.number}: {result.sites} sites{score}{note}")
+        say(str(result))
     say(f"next: {found.next}")
-
-
-def _line(site: SiteStatus) -> tuple[str, ...]:
-    size = "" if site.num_bytes is None else f"{site.num_bytes:,}"
-    words = "" if site.key is None else "-".join(site.key.split("-")[:3]) + "-…"
-    day = (site.since or "")[:10]  # the whole time would not fit into 80 columns
-    return site.site, site.state, _rows(site), size, day, words
-
-
-def _rows(site: SiteStatus) -> str:
-    """What it states, and whether that was agreed; before its upload what was agreed."""
-    if site.num_rows is None:
-        return "" if site.agreed_rows is None else f"{site.agreed_rows:,} agreed"
-    return f"{site.num_rows:,} {'stated' if site.agreed_rows is None else 'agreed'}"

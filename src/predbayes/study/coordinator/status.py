@@ -15,6 +15,13 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
+from predbayes.text import html_lines, html_table
+
+COLUMNS = ("site", "state", "rows", "bytes", "since", "key")
+"""What a table of sites says of each."""
+
+MOST_SITES = 40
+"""That are shown one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,19 @@ class SiteStatus:
     num_bytes: int | None
     since: str | None  # when its upload came
 
+    def cells(self) -> tuple[str, ...]:
+        """Return its line in a table: see `COLUMNS`."""
+        size = "" if self.num_bytes is None else f"{self.num_bytes:,}"
+        words = "" if self.key is None else "-".join(self.key.split("-")[:3]) + "-…"
+        day = (self.since or "")[:10]  # the whole time would not fit into 80 columns
+        return self.site, self.state, self._rows(), size, day, words
+
+    def _rows(self) -> str:
+        """What it states, and whether that was agreed; before its upload what was agreed."""
+        if self.num_rows is None:
+            return "" if self.agreed_rows is None else f"{self.agreed_rows:,} agreed"
+        return f"{self.num_rows:,} {'stated' if self.agreed_rows is None else 'agreed'}"
+
 
 @dataclass(frozen=True, slots=True)
 class ResultStatus:
@@ -41,6 +61,11 @@ class ResultStatus:
     current: bool  # whether it is of the uploads that are in now
     verdict: str
     nll: float | None  # of the student
+
+    def __str__(self) -> str:
+        score = "" if self.nll is None else f", NLL {self.nll:.3f}"
+        note = "" if self.current else ", made before the last files came or went"
+        return f"result {self.number}: {self.sites} sites{score}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +87,21 @@ class Status:
     results: tuple[ResultStatus, ...]
     ledger_digest: str
     next: str  # what to do now
+
+    @property
+    def title(self) -> str:
+        """What the first line says."""
+        return f"{self.study}: {self.num_in} sites in, quorum {self.quorum}"
+
+    def _repr_html_(self) -> str:
+        results = [line for made in self.results for line in (str(made), made.verdict)]
+        hidden = self.num_sites - len(self.sites)
+        more = [f"and {hidden:,} more sites"] if hidden else []
+        return (
+            html_lines([self.title, f"plan {self.fingerprint}"])
+            + html_table([site.cells() for site in self.sites], COLUMNS)
+            + html_lines([*more, *results, f"next: {self.next}"])
+        )
 
 
 def status_of(study: StudyRecord, most: int | None = None) -> Status:

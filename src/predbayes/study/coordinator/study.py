@@ -32,6 +32,7 @@ from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPL
 from predbayes.study.coordinator.shard import Folding, begin_shard, sum_up
 from predbayes.study.coordinator.signer import KEY_PATH, Signer, private_key
 from predbayes.study.coordinator.state import FinishedResult, State
+from predbayes.study.coordinator.status import MOST_SITES, status_of
 from predbayes.study.coordinator.step import Step, begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
@@ -301,6 +302,9 @@ class Study(StudyFolder):
         """
         with self.audit.during("export", out=str(out)):
             return export(self, Path(out), sites or {}, licence)
+
+    def _repr_html_(self) -> str:
+        return status_of(self, MOST_SITES)._repr_html_()
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field
 
 from predbayes.study.plan.schema import Finite, Section
 from predbayes.study.result.tableone import TableOne
+from predbayes.text import html_lines, html_table
 
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
@@ -333,3 +334,26 @@ class Result(Section):
     def num_sites(self) -> int:
         """All that have sent an upload, those in sums of shards included."""
         return len(self.sites) + sum(shard.num_sites for shard in self.shards)
+
+    def _repr_html_(self) -> str:
+        # Imported here: whoever only reads the status of a study does without torch.
+        from predbayes.predictive.measures import MEASURES
+
+        compared = {
+            "model": self.student.scores,
+            "pool": self.pooled,
+            "mixture": self.mixture,
+            "labels alone": self.server_only,
+        }
+        scored = {who: scores.metrics for who, scores in compared.items() if scores is not None}
+        names = list(scored.get("model", {}))
+        rows = [(who, *(_told(found.get(name)) for name in names)) for who, found in scored.items()]
+        title = f"{self.study}, result {self.number}: {self.num_sites} sites"
+        table = html_table(rows, ("", *(MEASURES[name].label for name in names))) if names else ""
+        return html_lines([title, self.verdict]) + table + html_lines(self.cautions)
+
+
+def _told(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    return f"{estimate.value:,.3f} ({estimate.low:,.3f} to {estimate.high:,.3f})"
