@@ -30,7 +30,7 @@ def without_code(text: str) -> str:
 
 def anchors(path: Path) -> set[str]:
     """Of the titles, as mkdocs and GitHub make them."""
-    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
     plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
     of_github = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain}
     return of_github | {slugify(title, "-") for title in plain}

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import os
 import stat
 
 import pandas as pd
 import pytest
 import torch
 
+from predbayes import system
 from predbayes.errors import (
     DataError,
     KeyFileError,
@@ -174,7 +174,7 @@ class TestSecret:
         made = secret_for(world.kit.plan, own)
         path = tmp_path / f"Alpha{SUFFIX}"
         assert (len(made), secret_for(world.kit.plan, own)) == (32, made)
-        if os.name == "posix":
+        if system.NAME != "win32":  # where files have no mode
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     def test_that_is_none_is_refused(self, tmp_path):
