@@ -10,35 +10,48 @@ them.
     against_model CPU of folding 10^2, 10^3, ... uploads, over the number times the median cost of
                   one among the first thousand, which is the cost model of docs/scale.md
     rss_ratio     peak memory of a process that folds N uploads over that of one that folds 100
+    speedup       time of one process that folds a thousand uploads over that of two that fold a
+                  half each, on a core of its own each, and of adding their sums: the best of turns.
+                  On a machine that others use it tells of them: see the load beside it, and
+                  `speedup_by_cpu`, the same in CPU seconds of the process that took the most
+    study         as in `benchmarks.scale_study`: N sites, each with a key and a file of its own,
+                  taken in and added up; what commands cost then
     same_bits     whether the sum of all is the sum of two halves in another order, to the bit
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from benchmarks import scale_study
 from benchmarks.intake import against_bare
 from predbayes.exchange.upload import Upload
 from predbayes.methods.pooled import contribution
+from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import PredictiveSum, WrittenSum
 from predbayes.predictive.selection import TERMS
 from predbayes.seeding import generator
 from predbayes.summand import fold
 
-ROWS, CLASSES, FLOOR = 2000, 10, -12.0  # the floor is that of a plan
-DISTINCT, BLOCK, FEW = 1000, 100, 100
+ROWS, CLASSES = 2000, 10
+LIFTED: dict[str, Any] = {"terms": TERMS[Categorical], "floor": -12.0}  # that of a plan
+DISTINCT, BLOCK, FEW, TURNS = 1000, 100, 100, 5
 
 
 def run(clients: int = 10_000) -> dict[str, Any]:
@@ -50,6 +63,7 @@ def run(clients: int = 10_000) -> dict[str, Any]:
         few, many = (_peak(scratch, num) for num in (FEW, clients))
         halves = [_summed(files[part]) for part in (slice(1, None, 2), slice(0, None, 2))]
         whole = _summed(files)
+        faster = _speedup(files)
     ratio = median(o / b for o, b in zip(ours, bare, strict=True))
     print(f"fold: {1e6 * median(ours):.0f} us an upload, bare add {1e6 * median(bare):.0f} us")
     print(f"peak memory: {few / 1e6:.0f} MB for {FEW}, {many / 1e6:.0f} MB for {clients}")
@@ -61,7 +75,9 @@ def run(clients: int = 10_000) -> dict[str, Any]:
         "against_model": _against_model(ours),
         "intake_ratio": against_bare(),
         "rss_ratio": many / few,
+        **faster,
         "same_bits": _equal(whole, halves[0].add_(halves[1])),
+        "study": scale_study.run(clients),
     }
 
 
@@ -80,10 +96,13 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _lifted(path: Path) -> PredictiveSum[Any]:
+def _contributed(path: Path) -> Contribution:
     upload = Upload.load(path)
-    sent = contribution(upload, upload.predictive())
-    return sent.summand(terms=TERMS[Categorical], floor=FLOOR)
+    return contribution(upload, upload.predictive())
+
+
+def _lifted(path: Path) -> PredictiveSum[Any]:
+    return _contributed(path).summand(**LIFTED)
 
 
 def _summed(files: list[Path]) -> PredictiveSum[Any]:
@@ -106,6 +125,58 @@ def _fold(files: list[Path], clients: int) -> tuple[list[float], list[float], Pr
             accumulator.add_(array)
         bare.append((time.process_time() - began) / len(block))
     return ours, bare, total
+
+
+def _speedup(files: list[Path]) -> dict[str, Any]:
+    """One process that folds files against two that fold half of them each, in turns."""
+    gate = torch.zeros(ROWS)  # so that the form has every term
+    form = replace(_contributed(files[0]), gate=gate).summand(**LIFTED)
+    context = multiprocessing.get_context("spawn")
+    workers: list[Connection] = []
+    for core in range(2):
+        here, there = context.Pipe()
+        context.Process(target=_work, args=(there, core), daemon=True).start()
+        here.send(files[:BLOCK])  # what is loaded once
+        here.recv()
+        workers.append(here)
+    turns = [[_dealt(form, workers[:num], files) for num in (1, 2)] for _ in range(TURNS)]
+    one, two = ([min(turn[k] for turn in of) for k in (0, 1)] for of in zip(*turns, strict=True))
+    for worker in workers:
+        worker.send(None)
+    return {
+        "speedup": one[0] / two[0],
+        "speedup_by_cpu": one[1] / two[1],
+        "load": os.getloadavg()[0],
+    }
+
+
+def _dealt(form: PredictiveSum[Any], workers: list[Connection], files: list[Path]) -> list[float]:
+    """Seconds that workers and the addition of their sums take: by the clock, and of CPU."""
+    began = time.perf_counter()
+    for number, worker in enumerate(workers):
+        worker.send(files[number :: len(workers)])
+    told = [worker.recv() for worker in workers]
+    cpu = time.process_time()
+    fold(form.read(_received(*written)) for written, _ in told)
+    cpu = time.process_time() - cpu
+    return [time.perf_counter() - began, max(seconds for _, seconds in told) + cpu]
+
+
+def _received(arrays: dict[str, Any], *rest: Any) -> WrittenSum:
+    return WrittenSum({name: torch.from_numpy(array) for name, array in arrays.items()}, *rest)
+
+
+def _work(parent: Connection, core: int) -> None:
+    """Fold what the parent sends, in a process on one core; tell the sum and the CPU it took."""
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
+    while (files := parent.recv()) is not None:
+        began = time.process_time()
+        arrays, *rest = _summed(files).written()
+        told = ({name: array.numpy() for name, array in arrays.items()}, *rest)
+        parent.send((told, time.process_time() - began))
 
 
 def _against_model(seconds: list[float]) -> dict[int, float]:

@@ -143,3 +143,16 @@ def test_a_sum_that_overflows_is_refused():
     total.add_(total.clone())
     with pytest.raises(PoolError, match="larger than can be added"):
         total.value()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_rows_that_differ_much_in_size_are_split_alike_in_any_precision(dtype, monkeypatch):
+    """Blocks of rows have digits at different places; what a block lacks is zero."""
+    monkeypatch.setattr("predbayes.exact._BLOCK", 4)
+    values = torch.tensor([[1e4, 1e-4, 3.0, 2.0**-14], [-5e3, 2e-4, 1.0, 0.5]]).to(dtype)
+    grid = Grid(7, -13, 6)
+    ones = torch.ones(2, 1, dtype=torch.float64)
+    found = ExactSum.zero(grid, (4,)).add_many_(values, ones)
+    expected = [sum(map(Fraction, column)) for column in values.double().T.tolist()]
+    assert list(map(Fraction, found.value().tolist())) == expected
+    assert torch.equal(found.digits, ExactSum.of(values, grid).digits)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +37,7 @@ _WEIGHT_BITS = 18  # of a digit of a weight; the first may take more than its pl
 _MOST_WEIGHT = 2.0**62
 _ALONE, _WEIGHTED = 3, 2  # places of a digit that is split off, to be added alone or with weights
 _ROUNDING = 1.5 * 2.0**52  # added and taken away again, it leaves a whole number
-_BLOCK = 2**15  # numbers that are split at a time: few enough to stay in a processor's cache
+_BLOCK = 2**16  # numbers that are split at a time: few enough to stay in a processor's cache
 
 MOST_AT_ONCE, MOST_WEIGHTED = 2**8, 2**5
 """Summands that add up exactly in float64, alone and with weights."""
@@ -127,7 +128,7 @@ class ExactSum:
         for rows, place, multiples in _split(summands, self.grid, _ALONE, self.grid.last, factors):
             _at(sums, place, self.shape)[rows] = multiples.sum(0)
         for place, found in sums.items():
-            self._add_at(place, found.view(self.shape))
+            self._add_at(place, found.view(self.shape), self.grid.last - place)
         return self._changed()
 
     def add_(self, other: ExactSum) -> Self:
@@ -189,9 +190,9 @@ class ExactSum:
         self._digits.add_(other.digits, alpha=sign)
         return self._changed()
 
-    def _add_at(self, place: int, multiples: Tensor) -> None:
-        """Add multiples of a place's unit, in float64."""
-        whole = (multiples * (1 / self.grid.unit(place))).to(torch.int64)
+    def _add_at(self, place: int, multiples: Tensor, above: int) -> None:
+        """Add multiples of a place's unit, counted in units of so many places below it."""
+        whole = (multiples * 2.0 ** (-_BITS * above)).to(torch.int64)
         self._digits[place - self.grid.first] += whole
 
     def _changed(self) -> Self:
@@ -221,45 +222,73 @@ def add_weighted_(groups: Sequence[tuple[Sequence[ExactSum], Weights]], summands
     split once for all groups, which takes longer than to add them.
 
     Args:
-        groups: Sums with weights (J, K), or one sum with weights (1, K, ...) that broadcast against
-            the tensors.
+        groups: Sums with weights (J, K), or one sum with weights (1, K, B or 1, D or 1).
         summands: The tensors.
     """
     if len(summands) > MOST_WEIGHTED:
         raise PoolError(f"at most {MOST_WEIGHTED} summands are added at once with weights")
     grid, shape = groups[0][0][0].grid, groups[0][0][0].shape
-    sums: dict[tuple[int, int, int], Tensor] = {}
-    product = torch.empty(0, dtype=torch.float64)
-    for rows, place, multiples in _split(summands, grid, _WEIGHTED, grid.last + min(_WEIGHTS)):
-        product = product if product.shape == multiples.shape else torch.empty_like(multiples)
-        for index, (totals, weights) in enumerate(groups):
-            for shift, factors in weights.digits.items():
-                found = _at(sums, (index, place, shift), (len(totals), *(shape or (1,))))
-                found[:, rows] = _weighted(multiples, factors, rows, product)
-    for (index, place, shift), found in sums.items():
-        if place - shift < grid.first:
-            raise PoolError("a product is too large to be added: check the row counts")
-        for total, of_total in zip(groups[index][0], found, strict=True):
-            total._add_at(place - shift, of_total.view(shape))
+    last, products = grid.last + min(_WEIGHTS), _products(groups)
+    sums: dict[tuple[int, int], Tensor] = {}
+    for rows, place, wholes in _split(summands, grid, _WEIGHTED, last):
+        for index, product in enumerate(products):
+            found = _at(sums, (index, place), (len(product.totals), *(shape or (1,))))
+            found[:, rows] = product.of(wholes, rows)
+    for (index, place), found in sums.items():
+        for (total, shift), of_total in zip(products[index].totals, found, strict=True):
+            if place - shift < grid.first:
+                raise PoolError("a product is too large to be added: check the row counts")
+            total._add_at(place - shift, of_total.view(shape), last - place + shift)
     for totals, _ in groups:
         for total in totals:
             total._changed()
 
 
-def _weighted(multiples: Tensor, factors: Tensor, rows: slice, product: Tensor) -> Tensor:
-    """The sums over tensors (K, ...), each with its factors."""
-    if factors.ndim == 2:
-        return (factors @ multiples.view(len(multiples), -1)).view(-1, *multiples.shape[1:])
-    some = factors[0]
-    torch.mul(multiples, some[:, rows] if some.shape[1] > 1 else some, out=product)
-    return product.sum(0, keepdim=True)
+class _Product(NamedTuple):
+    """Sums over whole numbers (K, B, ...) with digits of weights, all at once."""
+
+    totals: list[tuple[ExactSum, int]]  # what each of J sums belongs to, and the digit's shift
+    weights: Tensor  # (J, K), or by row (B, J, K), or of one sum (1, K, B or 1, D)
+
+    def of(self, wholes: Tensor, rows: slice) -> Tensor:
+        """Return the sums over some of the rows, (J, ...)."""
+        weights = self.weights
+        if weights.ndim == 2:
+            return (weights @ wholes.view(len(wholes), -1)).view(-1, *wholes.shape[1:])
+        if weights.ndim == 3:
+            return torch.bmm(weights[rows], wholes.transpose(0, 1)).transpose(0, 1)
+        some = weights[0, :, rows] if weights.shape[2] > 1 else weights[0]
+        shape = (1, *wholes.shape[1:])
+        # Not as a product and its sum: that would be one more array as large as the numbers.
+        found = np.einsum("kbd,kbd->bd", some.expand_as(wholes).numpy(), wholes.numpy())
+        return torch.from_numpy(found).view(shape)
+
+
+def _products(groups: Sequence[tuple[Sequence[ExactSum], Weights]]) -> list[_Product]:
+    """As few as can be: weights of summands and of rows are one matrix for each row."""
+    lines: list[tuple[ExactSum, int, Tensor]] = []  # with weights (K, 1 or B)
+    found: list[_Product] = []
+    for totals, weights in groups:
+        for shift, factors in weights.digits.items():
+            if factors.ndim == 2:
+                lines += [(t, shift, f.unsqueeze(1)) for t, f in zip(totals, factors, strict=True)]
+            elif factors.shape[2] > 1 and factors.shape[3] == 1:
+                lines.append((totals[0], shift, factors[0, :, :, 0]))
+            else:
+                found.append(_Product([(totals[0], shift)], factors))
+    if lines:
+        num_rows = max(line.shape[1] for _, _, line in lines)
+        matrix = torch.stack([line.expand(-1, num_rows) for _, _, line in lines])  # (J, K, B)
+        by_row = matrix[:, :, 0] if num_rows == 1 else matrix.permute(2, 0, 1).contiguous()
+        found.append(_Product([(total, shift) for total, shift, _ in lines], by_row))
+    return found
 
 
 K = TypeVar("K")
 
 
 def _at(sums: dict[K, Tensor], key: K, shape: Sequence[int]) -> Tensor:
-    """The sums of one place, all of whose rows are going to be written; a number has one row."""
+    """The sums of one place, which is zero where rows have no digit; a number has one row."""
     if key not in sums:
         sums[key] = torch.zeros(shape or (1,), dtype=torch.float64)
     return sums[key]
@@ -268,27 +297,38 @@ def _at(sums: dict[K, Tensor], key: K, shape: Sequence[int]) -> Tensor:
 def _split(
     summands: Tensor, grid: Grid, width: int, last: int, factors: Tensor | None = None
 ) -> Iterator[tuple[slice, int, Tensor]]:
-    """Yield multiples of units that add up to the summands (K, ...), some rows at a time.
+    """Yield whole numbers of the last unit that add up to summands (K, ...), some rows at a time.
 
-    Each is overwritten by the next: memory that is used again is much the quicker.
+    They are multiples of the unit of a place. Each is overwritten by the next: memory that is used
+    again is much the quicker.
     """
     if len(summands) > MOST_AT_ONCE:
         raise PoolError(f"at most {MOST_AT_ONCE} summands are added at once")
     summands = summands if summands.ndim > 1 else summands.unsqueeze(1)
-    num_rows = summands.shape[1]
+    if summands.dtype is not torch.float32:
+        summands = summands.double()
+    num_rows, scale = summands.shape[1], 1 / grid.unit(last)
     step = max(1, _BLOCK * num_rows // max(1, summands.numel()))
+    places = [] if factors is not None else grid.places(_largest(summands), width, last)
     rest = wholes = torch.empty(0, dtype=torch.float64)
     for start in range(0, num_rows, step):
         rows = slice(start, min(start + step, num_rows))
         some = summands[:, rows]
         if rest.shape != some.shape:
             rest, wholes = (torch.empty(some.shape, dtype=torch.float64) for _ in range(2))
+        if places == [last]:
+            # Numerics: exact in float32, too. The scale is a power of two, and what is too large to
+            # have a fraction there has none.
+            yield rows, last, wholes.copy_(torch.mul(some, scale).round_())
+            continue
         if factors is None:
             rest.copy_(some)
         else:
             torch.mul(some, factors[:, rows] if factors.shape[1] > 1 else factors, out=rest)
-        for place in grid.places(_largest(rest), width, last):
-            shift = _ROUNDING * grid.unit(place)
+        found = places or grid.places(_largest(rest), width, last)
+        rest.mul_(scale)
+        for place in found:
+            shift = _ROUNDING * 2.0 ** (_BITS * (last - place))
             torch.add(rest, shift, out=wholes)
             wholes.sub_(shift)
             yield rows, place, wholes
@@ -307,7 +347,7 @@ def _largest(values: Tensor) -> float:
 class Weights:
     """Weights as a sum of multiples of 2^(15 j), by j; those that are all zero lack."""
 
-    digits: dict[int, Tensor]  # (J, K), or (1, K, ...)
+    digits: dict[int, Tensor]  # (J, K), or (1, K, B or 1, D or 1)
 
     @classmethod
     def of(cls, weights: Tensor, least: float = 0.0) -> Weights:
@@ -334,7 +374,7 @@ class Weights:
         """Add them to sums of weights, on the grid `WEIGHTS`."""
         for shift, part in self.digits.items():
             for total, some in zip(totals, part, strict=True):
-                total._add_at(-shift, some.sum(0).view(total.shape))
+                total._add_at(-shift, some.sum(0).view(total.shape), shift)
         for total in totals:
             total._changed()
 

@@ -47,6 +47,7 @@ _RESERVED = {
 }
 """Names of files of a site and of a study, and of lines in a report that are no site's."""
 
+_TEXTLESS = (float, int, bool, type(None))
 _HELD_BACK = "held-back"  # begins the names of files that wait for an approval
 _DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])( *\..*)?")
 """Names that Windows opens as a device, whatever ending they have."""
@@ -110,11 +111,14 @@ SiteName = Annotated[str, AfterValidator(valid_site_name)]
 
 def _texts(value: Any) -> Iterator[str]:
     """Every text of a value; those of schemas in it have been looked at."""
+    if type(value) in _TEXTLESS:
+        return
     if isinstance(value, str):
         yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            if type(part) not in _TEXTLESS:  # asked here, too: most are thousands of numbers
+                yield from _texts(part)
     elif isinstance(value, Mapping):
         for part in (*value, *value.values()):
-            yield from _texts(part)
-    elif isinstance(value, tuple | list):
-        for part in value:
             yield from _texts(part)

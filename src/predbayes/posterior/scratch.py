@@ -46,5 +46,5 @@ def room(like: Mapping[str, Tensor], num: int) -> dict[str, Tensor]:
 
 def let_go() -> None:
     """Let the system have the memory of mapped files; what is read again comes from the file."""
-    for file in list(_maps):
+    for file in list(_maps) if len(_maps) else ():  # of which there is mostly none
         system.let_go(file)

@@ -11,6 +11,9 @@ import torch
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
 from predbayes.study.result import conclude as module
+from predbayes.study.result.lifting import contributed, lifting
+from predbayes.study.result.weighing import Limits, Screened
+from predbayes.summand import fold
 from tests.study.world import SITES, make_world
 
 NAMES = tuple(f"Site {k:02}" for k in range(14))
@@ -113,3 +116,32 @@ def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path, mon
     assert "own" not in named.pool.model_dump()
     assert chosen.pool.weights == named.pool.weights
     assert chosen.server_only == named.server_only
+
+
+def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_again(tmp_path):
+    world = make_world(tmp_path)
+    study = world.begin()
+    for site in SITES:
+        study.add(world.file(site))
+    labels, uploads = study.labels, list(study.state().uploads.values())
+    run = module.Run(study.plan, labels.reference, labels, None)
+    _, total = run.read(uploads, study.read, frozenset(), torch.arange(3))
+    found = Screened({}, frozenset({"Alpha"}), frozenset({"Beta"}), Limits(median=50.0), ())
+    again = []
+
+    def read(accepted):
+        again.append(accepted.site)
+        return study.read(accepted)
+
+    left = run.changed(total, found.changed(uploads, frozenset()), read, found)
+    assert set(again) == {"Alpha", "Beta"}
+    assert left.num_clients == 4
+    lifted = lifting(study.plan)
+    sent = (study.read(accepted) for accepted in uploads if accepted.site != "Alpha")
+    whole = fold(
+        lifted(contributed(one, one.predictive(), found.most(one.info.site))) for one in sent
+    )[labels.order]
+    assert left.written().arrays.keys() == whole.written().arrays.keys()
+    for name, digits in whole.written().arrays.items():
+        assert torch.equal(left.written().arrays[name], digits), name
+    assert total.num_clients == 5  # which is left as it was

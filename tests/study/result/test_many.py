@@ -66,6 +66,26 @@ class TestSketches:
         for name, others in exactly.items():
             assert {*others, name} == set(sketched[name])
 
+    def test_no_copy_can_be_aimed_at_the_directions(self, rng, monkeypatch):
+        """It changes little, and all of it where directions that it knows see the most."""
+        sites, _ = many(Categorical, rng, 150, num_rows=300)
+        usual = float(copies.hellinger(sites[1].predictive, sites[2].predictive).mean())
+        roots = (0.5 * sites[0].predictive.log_probs.double()).exp()
+        known = copies._directions(7, roots.numel()).double()
+        seen_most = torch.linalg.svd(known, full_matrices=False).U[:, 0].view_as(roots)
+        step = (0.05 * min(usual, 0.1) * 2 * len(roots)) ** 0.5
+        aimed = Categorical.from_moments((roots + step * seen_most).square().float())
+        sites[3] = replaced(sites[3], aimed)
+        group = ("site 000", "site 003")
+        assert copies_among(sites) == dict.fromkeys(group, group)
+        monkeypatch.setattr(copies, "_seed_of", lambda sites: 7)
+        assert copies_among(sites) == {}  # it was, for whoever knew them
+
+    def test_directions_derive_from_the_set_of_uploads(self, rng):
+        sites, _ = many(Categorical, rng, 4)
+        assert copies._seed_of(sites) == copies._seed_of(sites[::-1])
+        assert copies._seed_of(sites) != copies._seed_of(sites[:3])
+
     def test_a_thousand_copies_are_one_group(self, rng):
         """Each has the same tuple, not one of its own: memory is linear."""
         sites, _ = many(Categorical, rng, 1000, num_rows=30)

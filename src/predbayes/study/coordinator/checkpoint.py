@@ -43,7 +43,7 @@ from predbayes.study.store.ledger import Ledger, Mark
 from predbayes.study.store.table import PLAIN, Form, image_of, tables_of
 
 CHECKPOINT = ".checkpoint"
-MANY = 1000  # steps after the last checkpoint, for which a new one is made
+MANY = 200  # steps after the last checkpoint, for which a new one is made
 _FORMAT = 2  # of the database; another one whenever `State` changes
 
 

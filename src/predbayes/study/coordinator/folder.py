@@ -7,6 +7,7 @@ the coordinator has a key, kit, results and models have a file that signs the ot
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import SUFFIX, unseal
-from predbayes.exchange.upload import Upload
+from predbayes.exchange.upload import Upload, small_content
 from predbayes.files import file_digest
 from predbayes.study.coordinator.record import KIT, LABELS, StudyRecord
 from predbayes.study.coordinator.signer import private_key
@@ -42,13 +43,19 @@ class StudyFolder(StudyRecord):
     def read(self, accepted: Accepted) -> Upload:
         """Read an accepted upload; one that changed since, or is not the site's, is refused."""
         path = self.upload_path(accepted)
-        if not path.is_file() or file_digest(path) != accepted.file_digest:
+        # A small one is read once, and what is checked is what is used.
+        content = None if path.suffix == SUFFIX else small_content(path)
+        if _digest(path, content) != accepted.file_digest:
             raise StudyError(
                 f"the upload of {accepted.site} was altered; run `predbayes study verify`"
             )
-        with self._opened(path) as plain:
-            header = Header.read(plain)
-            upload = Upload.load(plain, header)
+        if content is not None:
+            header = Header.of(content, path.name)
+            upload = Upload.of_bytes(content, header)
+        else:
+            with self._opened(path) as plain:
+                header = Header.read(plain)
+                upload = Upload.load(plain, header)
         named = (upload.info.site, upload.digest()) == (accepted.site, accepted.digest)
         if not named or not header.is_signed_by(accepted.key, accepted.digest):
             raise StudyError(
@@ -74,3 +81,10 @@ class StudyFolder(StudyRecord):
         with memory_file() as plain:
             unseal(path, plain, key, plan.digest())
             yield plain
+
+
+def _digest(path: Path, content: bytes | None) -> str | None:
+    """The SHA-256 of a file, of which the content may be known; None if there is no file."""
+    if content is not None:
+        return hashlib.sha256(content).hexdigest()
+    return file_digest(path) if path.is_file() else None

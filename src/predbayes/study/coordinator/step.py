@@ -57,7 +57,13 @@ from predbayes.study.result.surveyed import (
     rehearse_table,
     survey_of_site,
 )
-from predbayes.study.store.files import copy_bounded, locked, read_bounded, sync_files
+from predbayes.study.store.files import (
+    copy_bounded,
+    locked,
+    read_small,
+    require_size,
+    sync_files,
+)
 from predbayes.study.store.ledger import Entry, Leaf, now
 from predbayes.system import memory_file, sync_folder
 from predbayes.text import printable
@@ -108,7 +114,7 @@ class Step:
 
     def flush(self) -> None:
         """Write the steps that wait as one entry, after the files that they name."""
-        waiting, uploads = self._waiting, self.study.folder / UPLOADS
+        waiting = self._waiting
         if not waiting.steps:
             return
         sync_files(waiting.placed)
@@ -119,7 +125,7 @@ class Step:
             remove(self.study.upload_path(accepted))
         if waiting.placed or waiting.dropped:
             remove(self._mark)
-            sync_folder(uploads)
+            sync_folder(self._uploads)
         vars(self).pop("_waiting")
 
     @cached_property
@@ -149,7 +155,11 @@ class Step:
 
     @property
     def _mark(self) -> Path:
-        return self.study.folder / UPLOADS / f"{TEMPORARY}mark"
+        return self._uploads / f"{TEMPORARY}mark"
+
+    @cached_property
+    def _uploads(self) -> Path:
+        return self.study.folder / UPLOADS
 
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key and the rows agreed with it; False if that is all known already."""
@@ -180,11 +190,13 @@ class Step:
         """Check a file and take it in; None if it is in already."""
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
-        scratch = self.study.folder / UPLOADS / f"{TEMPORARY}upload"
+        scratch, content = self._uploads / f"{TEMPORARY}upload", None
         try:
-            if is_survey_file(path):
+            content = None if self.intake.recipient else read_small(path)
+            if is_survey_file(path, content):
+                content = None
                 return self._add_survey(path, scratch, uploads_only=uploads_only)
-            source, upload = self._checked(path, scratch)
+            source, upload = self._checked(path, scratch, content)
             if uploads_only and upload.info.kind == "evaluation":
                 raise UploadError("it is an evaluation, and an upload was asked for")
             self.intake.rehearse(upload, lambda: self.study.kit.inputs)
@@ -196,12 +208,13 @@ class Step:
         except PredbayesError as error:
             raise UploadError(str(error), shown) from error
         finally:
-            remove(scratch)
-            remove(_sealed(scratch))
+            if content is None:  # or nothing was copied
+                remove(scratch)
+                remove(_sealed(scratch))
 
     def merge(self, path: Path) -> AcceptedSum | None:
         """Check a shard's sum and take it in; None if it is in already."""
-        shown, scratch = printable(path.name), self.study.folder / UPLOADS / f"{TEMPORARY}upload"
+        shown, scratch = printable(path.name), self._uploads / f"{TEMPORARY}upload"
         try:
             require_addable(self.intake.plan)
             copy_bounded(path, scratch, most_bytes(self.intake.plan, HEADER_ROOM))
@@ -265,11 +278,13 @@ class Step:
             if known != (member.key, member.site):
                 raise UploadError(f"{member.site} is admitted here with another key, or name")
 
-    def _checked(self, path: Path, scratch: Path) -> tuple[Path | bytes, Upload]:
-        """Return an upload, and what is to be kept of it: small files are looked at in memory."""
+    def _checked(
+        self, path: Path, scratch: Path, content: bytes | None
+    ) -> tuple[Path | bytes, Upload]:
+        """Return an upload, and what is to be kept of it: a small file is looked at in memory."""
         state, most = self.state, self.intake.max_bytes
-        content = None if self.intake.recipient else read_bounded(path, most)
         if content is not None:
+            require_size(len(content), most)
             return content, self.intake.check(content, state.keys, state.heads)
         copy_bounded(path, scratch, most)
         with self._opened(scratch) as (plain, site):
@@ -391,7 +406,7 @@ class Step:
 
     def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
         """Give a file its name; one that it replaces goes when the entry is written."""
-        target = self.study.folder / UPLOADS / name
+        target = self._uploads / name
         self._drop([] if before is None else [before])
         if isinstance(source, bytes):
             target.write_bytes(source)

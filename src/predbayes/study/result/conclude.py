@@ -359,17 +359,27 @@ class Run:
         """What shards added up, to be added last: the first summand is added to in place."""
         return () if self.merged.total is None else (self.merged.total,)
 
-    def fold_again(
-        self, uploads: Sequence[AcceptedUpload], read: Read, found: Screened
+    def changed(
+        self,
+        total: PredictiveSum[Any],
+        uploads: Sequence[AcceptedUpload],
+        read: Read,
+        found: Screened,
     ) -> PredictiveSum[Any]:
-        """The sum without the sites that are left out, each for as many rows as it counts for."""
-        counted = (accepted for accepted in uploads if accepted.site not in found.dropped)
+        """The sum after some of its sites are left out, or count for fewer rows.
 
-        def lifted(accepted: AcceptedUpload) -> PredictiveSum[Any]:
+        Sums are exact, so these sites are read again and no other.
+        """
+        order, stay = self.labels.order, [u for u in uploads if u.site not in found.dropped]
+
+        def bounded(accepted: AcceptedUpload) -> PredictiveSum[Any]:
             info, sent = self._contribution(accepted, read)
             return self._lift(info, sent.limited(found.most(accepted.site)))
 
-        return fold(chain(map(lifted, counted), self._sums))[self.labels.order]
+        if stay:
+            total = total.combined(fold(map(bounded, stay))[order], sign=1)
+        gone = fold(self._lift(*self._contribution(accepted, read)) for accepted in uploads)
+        return total.combined(gone[order], sign=-1)
 
     def _contribution(
         self, accepted: AcceptedUpload, read: Read
@@ -573,9 +583,8 @@ class _Sums:
 
     def of(self, found: Screened) -> PredictiveSum[Any]:
         """The sum without those left out, each site for as many rows as it counts for."""
-        if found.changes(self.uploads, self.leave_out):
-            return self.run.fold_again(self.uploads, self.read, found)
-        return self.total
+        changed = found.changed(self.uploads, self.leave_out)
+        return self.run.changed(self.total, changed, self.read, found) if changed else self.total
 
 
 def _site_results(run: Run, sites: Sequence[_Site], screened: Screened) -> list[SiteResult]:

@@ -8,16 +8,17 @@ u the median of distances to others, each less where its two sites have fewer ro
 
 Up to `ALL_PAIRS` sites all pairs are compared. Of more, a site is its *sketch*: the square roots
 of its probabilities, (N C) numbers of which h is half the mean squared distance, projected at
-random on `_LENGTH` directions. Sites are dealt into buckets by sketches, rounded to about the
-usual distance, in `_TABLES` ways. Who shares a bucket is compared with its next neighbours there,
-first by sketches, then exactly; u is by sketches, from a fixed sample of sites. So time and memory
-are linear in sites, also if all are alike or all are copies. Then those that are linked are one
-group. A copy within a third of the limit in distance is missed in less than 1 of 1,000 cases, one
-at the limit in about half.
+random on `_LENGTH` directions. These derive from the uploads, so that nobody knows them before.
+Sites are dealt into buckets by sketches, rounded to about the usual distance, in `_TABLES` ways.
+Who shares a bucket is compared with its next neighbours there, first by sketches, then exactly; u
+is by sketches, from a fixed sample of sites. So time and memory are linear in sites, also if all
+are alike or all are copies. Then those that are linked are one group. A copy within a third of the
+limit in distance is missed in less than 1 of 1,000 cases, one at the limit in about half.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -174,8 +175,9 @@ def _log_shares(predictive: Predictive) -> Tensor:
 
 def _linked(sites: Sequence[Contribution]) -> list[tuple[int, int]]:
     """Pairs of copies, enough of them to link all that are copies of each other."""
-    sketches, rows = _sketches([c.predictive for c in sites]), _rows(sites)
-    rng = generator(len(sites), "copies")
+    seed = _seed_of(sites)
+    sketches, rows = _sketches([c.predictive for c in sites], seed), _rows(sites)
+    rng = generator(seed, "copies")
     sample = torch.randperm(len(sites), generator=rng)[:_SAMPLE].sort().values
     to_sample = torch.cdist(sketches, sketches[sample]).square()
     near = _neighbours(sketches, float(to_sample[to_sample > 0].median().sqrt()), rng)
@@ -195,15 +197,29 @@ def _linked(sites: Sequence[Contribution]) -> list[tuple[int, int]]:
     return found
 
 
-def _sketches(predictives: Sequence[Predictive]) -> Tensor:
+def _seed_of(sites: Sequence[Contribution]) -> int:
+    """A number that nobody knows before all uploads are in, so that no copy can be aimed.
+
+    Along directions that a copier knows, small changes would look large.
+    """
+    each = (hashlib.sha256(c.predictive.natural().numpy().tobytes()).digest() for c in sites)
+    return int.from_bytes(hashlib.sha256(b"".join(sorted(each))).digest()[:8], "big")
+
+
+def _directions(seed: int, num: int) -> Tensor:
+    """On what sites of so many numbers are projected, (num, _LENGTH)."""
+    rng = generator(seed, "sketch")
+    return torch.randn(num, _LENGTH, generator=rng) / math.sqrt(_LENGTH)
+
+
+def _sketches(predictives: Sequence[Predictive], seed: int) -> Tensor:
     """Sites as points, (K, _LENGTH), whose squared distances are about Hellinger's."""
     points: Callable[[Predictive], Tensor] = _roots
     if isinstance(predictives[0], Gaussian):
         some = [p.var.double().log() for p in predictives[:_SAMPLE] if isinstance(p, Gaussian)]
         points = partial(_scaled, std=(0.5 * torch.stack(some).mean(0)).exp())
     num = len(points(predictives[0]))
-    directions = torch.randn(num, _LENGTH, generator=generator(_LENGTH, "sketch"))
-    directions /= math.sqrt(_LENGTH)
+    directions = _directions(seed, num)
     size = max(1, _BLOCK // num)
     blocks = (predictives[k : k + size] for k in range(0, len(predictives), size))
     return torch.cat([torch.stack([*map(points, block)]) @ directions for block in blocks])

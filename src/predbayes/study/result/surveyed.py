@@ -23,6 +23,7 @@ from predbayes.study.tables.surveyfile import (
     CategoryTold,
     NumberTold,
     Survey,
+    begins_survey,
     is_survey,
     read_survey,
 )
@@ -58,9 +59,9 @@ def table_one(plan: Plan, surveys: Sequence[Survey], num_sites: int) -> TableOne
     )
 
 
-def is_survey_file(path: Path) -> bool:
-    """Return whether a file begins as a survey does, and as no upload does."""
-    return is_survey(path)
+def is_survey_file(path: Path, content: bytes | None = None) -> bool:
+    """Return whether a file, whose content may be known, begins as a survey and as no upload."""
+    return is_survey(path) if content is None else begins_survey(content)
 
 
 def survey_of_site(

@@ -71,10 +71,14 @@ class Screened:
         """Return the most rows that a site counts for."""
         return self.limits.median if site in self.suspect else self.limits.most
 
-    def changes(self, uploads: Sequence[AcceptedUpload], leave_out: frozenset[str]) -> bool:
-        """Say whether the pool is another than that of all sites within the plan's limit."""
-        bound = any(u.site in self.suspect and u.num_rows > self.limits.median for u in uploads)
-        return bound or self.dropped != leave_out
+    def changed(
+        self, uploads: Sequence[AcceptedUpload], leave_out: frozenset[str]
+    ) -> list[AcceptedUpload]:
+        """Those, but for who is left out by hand, that go or count for less than by the plan."""
+        gone, most = self.dropped - leave_out, self.limits.median
+        return [
+            u for u in uploads if u.site in gone or (u.site in self.suspect and u.num_rows > most)
+        ]
 
     def same(self, other: Screened) -> bool:
         """Say whether it leaves the same sites, each for as many rows."""

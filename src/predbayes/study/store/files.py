@@ -22,11 +22,11 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     """Copy a file; one with more than ``max_bytes`` is refused."""
     try:
         with open_regular(source) as reader, target.open("wb") as writer:
-            _require_size(os.fstat(reader.fileno()).st_size, max_bytes)
+            require_size(os.fstat(reader.fileno()).st_size, max_bytes)
             copied = 0
             while chunk := reader.read(_CHUNK):
                 copied += len(chunk)
-                _require_size(copied, max_bytes)  # it may have grown meanwhile
+                require_size(copied, max_bytes)  # it may have grown meanwhile
                 writer.write(chunk)
     except OSError as error:
         raise StudyError(f"it cannot be copied: {error.strerror}") from error
@@ -35,19 +35,17 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
     return copied
 
 
-def read_bounded(source: Path, max_bytes: int) -> bytes | None:
-    """Read a small file; None if it is large, and one above ``max_bytes`` is refused."""
+def read_small(source: Path) -> bytes | None:
+    """Read a small file; None if it is large."""
     try:
         with open_regular(source) as reader:
             size = os.fstat(reader.fileno()).st_size
-            _require_size(size, max_bytes)
-            content = reader.read(SMALL + 1) if size <= SMALL else b""
+            content = reader.read(size + 1) if size <= SMALL else b""
     except OSError as error:
         raise StudyError(f"it cannot be copied: {error.strerror}") from error
     except ValueError as error:
         raise StudyError("no file has such a name") from error
-    _require_size(len(content), max_bytes)  # it may have grown meanwhile
-    return None if size > SMALL or len(content) > SMALL else content
+    return content if len(content) == size else None  # it may have grown meanwhile
 
 
 def sync_files(paths: Sequence[Path]) -> None:
@@ -63,7 +61,8 @@ def sync_files(paths: Sequence[Path]) -> None:
         sync_folder(paths[0].parent)
 
 
-def _require_size(num_bytes: int, max_bytes: int) -> None:
+def require_size(num_bytes: int, max_bytes: int) -> None:
+    """Refuse more bytes than these."""
     if num_bytes > max_bytes:
         raise StudyError(f"it has more than the {max_bytes:,} bytes that the plan allows")
 

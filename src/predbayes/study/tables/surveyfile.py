@@ -208,9 +208,14 @@ def is_survey(path: Path) -> bool:
     """Return whether a file begins as a survey does, and as no upload does."""
     try:
         with open_regular(path) as file:
-            return file.read(2) == b"{\n"
+            return begins_survey(file.read(2))
     except (OSError, ValueError):
         return False  # for whoever reads it to say
+
+
+def begins_survey(content: bytes) -> bool:
+    """Return the same of what the file begins with."""
+    return content.startswith(b"{\n")
 
 
 def _read(path: Path) -> bytes:
