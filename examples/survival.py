@@ -61,7 +61,7 @@ def patients(num_rows, older, rng):
 
 
 rng = np.random.default_rng(0)
-Path("plan.toml").write_text(PLAN)
+Path("plan.toml").write_text(PLAN, encoding="utf-8")
 patients(400, 0, rng).to_csv("reference.csv", index=False)
 tables = {"Bergen": (400, -8), "Lyon": (300, 0), "Turin": (300, 8)}
 
