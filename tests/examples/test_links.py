@@ -48,11 +48,11 @@ def broken(path: Path, text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path):
-    assert list(broken(path, path.read_text())) == []
+    assert list(broken(path, path.read_text(encoding="utf-8"))) == []
 
 
 def test_links_are_found_and_broken_ones_seen():
-    found = {path: LINK.findall(without_code(path.read_text())) for path in PAGES}
+    found = {path: LINK.findall(without_code(path.read_text(encoding="utf-8"))) for path in PAGES}
     assert sum(map(len, found.values())) >= 300
     assert "docs/figures/door.svg" in found[ROOT / "README.md"]
     wrong = "[a](docs/plan.md#no-such), [b](none.md), [c](docs/plan.md), `[d](none.md)`"
@@ -61,13 +61,13 @@ def test_links_are_found_and_broken_ones_seen():
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("figures/*.svg")), ids=lambda path: path.name)
 def test_drawings_ask_nothing_of_others(path):
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert re.findall(r"(?:href|src)=\"(?!#)([^\"]+)|@import|url\((?![\"']?#)", text) == []
 
 
 def test_every_picture_says_what_is_in_it():
     for path in PAGES:
-        text = without_code(path.read_text())
+        text = without_code(path.read_text(encoding="utf-8"))
         alts = re.findall(r"!\[([^\]]*)\]", text) + re.findall(r"<img[^>]*?alt=\"([^\"]*)", text)
         assert len(alts) == text.count("![") + text.count("<img")
         assert [alt for alt in alts if len(alt) < 20] == [], path

@@ -349,7 +349,8 @@ class Result(Section):
         names = list(scored.get("model", {}))
         rows = [(who, *(_told(found.get(name)) for name in names)) for who, found in scored.items()]
         title = f"{self.study}, result {self.number}: {self.num_sites} sites"
-        table = html_table(rows, ("", *(MEASURES[name].label for name in names))) if names else ""
+        labels = [MEASURES[name].label if name in MEASURES else name for name in names]
+        table = html_table(rows, ("", *labels)) if names else ""
         return html_lines([title, self.verdict]) + table + html_lines(self.cautions)
 
 
