@@ -70,7 +70,7 @@ def _make(path: Path) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return
-    with open(handle, "w", encoding="ascii") as file:
+    with open(handle, "w", encoding="ascii", newline="\n") as file:
         file.write(secrets.token_hex(_NUM_BYTES) + "\n")
         file.flush()
         os.fsync(file.fileno())
