@@ -34,7 +34,7 @@ DELTA = 1e-5
 COST = 0.01
 ROWS = (25, 50, 100, 300, 1000, 5000)
 TARGET = 0.49  # NLL of four hospitals at epsilon 4, at the most
-NUM_SPLITS = 10
+SPLITS = range(10, 20)  # on those before, steps, rate and shrinkage were chosen
 NUM_DRAWS = 4
 NUM_SITES, NUM_COLUMNS, NUM_TEST = 5, 12, 4000
 
@@ -95,7 +95,7 @@ def _constant(sites: list[Rows], test: Rows) -> float:
 
 def _hospitals() -> Iterator[tuple[list[Rows], Rows]]:
     settings = Settings.decode({"data": {"name": "heart"}, "partition": {"kind": "groups"}})
-    for seed in range(NUM_SPLITS):
+    for seed in SPLITS:
         world = make_world(settings, seed)
         test = world.reference.inputs[world.reference.evaluate]
         yield list(world.sites.values()), (test, world.targets)
