@@ -312,14 +312,15 @@ def finish(
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     opened = predbayes.study.Study(study)
-    for line in opened.told_apart(leave_out or ()):
-        say(line)
+    before = opened.told_apart(leave_out or ())
+    say(*before)
     say("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(
         leave_out=leave_out or (), warm=warm, onnx=onnx, device=device, openings=opening or ()
     )
     folder = opened.result_folder(recorded.number)
     say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")
+    say(*(line for line in opened.told_apart(result.out) if line not in before))
     for caution in result.cautions:
         say(caution)
     for site in result.sites:

@@ -69,6 +69,8 @@ def finish(
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
     openings = openings or kept_openings(study, state.of_these_uploads)
     found, start = _found(step, heading, leave_out, openings, warm=warm, device=device)
+    # Whom screening leaves out is known from here on.
+    require_apart(study.plan, state, found.result.out)
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
         for number, path in enumerate(openings, 1):
@@ -77,6 +79,8 @@ def finish(
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
     made = {"left_out": sorted(leave_out), "files": files, "start": start}
+    if screened := sorted(found.result.out - leave_out):
+        made["screened"] = screened
     step.record("finish", _made_of(state, found) | made, at=heading.finished)
     return state.results[-1], found.result
 
@@ -88,7 +92,8 @@ def _require_ready(plan: Plan, state: State, leave_out: frozenset[str]) -> None:
     num_sites, quorum = state.num_in - len(leave_out), plan.rules.quorum
     if num_sites < quorum:
         raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
-    require_apart(plan, state, leave_out)
+    if plan.rules.screening == "report":  # or it is not known yet who is in it
+        require_apart(plan, state, leave_out)
 
 
 def _made_of(state: State, found: Conclusion) -> dict[str, object]:
@@ -254,8 +259,7 @@ def _promised(
     plan: Plan, predictive: Predictive, infos: Sequence[UploadInfo], result: Result
 ) -> dict[str, object]:
     """Scores and promises, of which a site that is left out of the model is no part."""
-    out = {site.site for site in result.sites if site.left_out}
-    counted = [info for info in infos if info.site not in out]
+    counted = [info for info in infos if info.site not in result.out]
     return {
         "scores": pooled_scores(plan, counted),
         "promises": promises(plan, predictive, counted),
@@ -264,7 +268,7 @@ def _promised(
 
 def _table_one(study: StudyFolder, state: State, result: Result) -> TableOne | None:
     """Whom the result is about, as far as sites whose uploads count have told it."""
-    counted = [site.site for site in result.sites if not site.left_out]
+    counted = {site.site for site in result.sites} - result.out
     plan = study.plan
     told = [
         survey_of_site(study.upload_path(accepted), plan, {site: accepted.key}, accepted.digest)

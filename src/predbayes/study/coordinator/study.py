@@ -24,7 +24,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import digests, make_folder, write_whole
 from predbayes.optional import require
 from predbayes.study.coordinator.crate import CrateFile
-from predbayes.study.coordinator.differencing import told_apart
+from predbayes.study.coordinator.differencing import is_forbidden, told_apart
 from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish, requests
 from predbayes.study.coordinator.folder import StudyFolder
@@ -259,9 +259,12 @@ class Study(StudyFolder):
             what |= {"result": made[0].number, "outcome": made[0].outcome}
             return made
 
-    def told_apart(self, leave_out: Sequence[str] = ()) -> list[str]:
-        """Say of which earlier results one that is made now differs by one site alone."""
-        return told_apart(self.state(), leave_out)
+    def told_apart(self, leave_out: Iterable[str] = ()) -> list[str]:
+        """Say from which earlier results one without these sites differs by one site alone.
+
+        Where the plan forbids such a result nothing is said: `finish` refuses it.
+        """
+        return [] if is_forbidden(self.plan) else told_apart(self.state(), leave_out)
 
     def request(self) -> list[Request]:
         """Return what each key holder is asked for, in the order of the plan: the summed masks.

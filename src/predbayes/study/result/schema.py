@@ -335,6 +335,11 @@ class Result(Section):
         """All that have sent an upload, those in sums of shards included."""
         return len(self.sites) + sum(shard.num_sites for shard in self.shards)
 
+    @property
+    def out(self) -> frozenset[str]:
+        """Sites whose uploads are not in it, left out by hand or by screening."""
+        return frozenset(site.site for site in self.sites if site.left_out)
+
     def _repr_html_(self) -> str:
         # Imported here: whoever only reads the status of a study does without torch.
         from predbayes.predictive.measures import MEASURES
