@@ -46,7 +46,7 @@ from predbayes.exchange.strict import Strict
 from predbayes.learning.accounting import Adjacency, Guarantee, Unit
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO, BY_TASK, HAZARDS, PRIVATE, tried_by_auto
-from predbayes.predictive.fixed import FixedPoint
+from predbayes.predictive.fixed import MIN_SCORED, FixedPoint
 from predbayes.study.plan.grouping import Grouping
 
 
@@ -478,6 +478,8 @@ class Privacy(Section):
     minimum: Annotated[int, Field(ge=2)] = 3  # sites of a sum that is opened
     max_rows: Annotated[int, Field(gt=0)] = 100_000  # that a site counts for at most
     max_sites: Annotated[int, Field(gt=0)] = 100
+    # Whether key holders open one number of each site: how far it agrees with the labels.
+    scores: Annotated[bool, Field(exclude_if=lambda scores: not scores)] = False
     # What happens before a result that differs from an earlier one by a single site.
     differences: Literal["say", "forbid"] = "say"
     # What each upload promises to the people it is of; left out where nothing is.
@@ -487,6 +489,8 @@ class Privacy(Section):
     def _check(self) -> Self:
         if self.mode == "sealed" and not self.holders:
             raise ValueError("a sealed sum needs holders, the keys that `holder keys` prints")
+        if self.mode == "open" and self.scores:
+            raise ValueError("scores are of mode = 'sealed': in the open every site is screened")
         if self.minimum > self.max_sites:
             raise ValueError("minimum is above max_sites")
         return self
@@ -505,7 +509,9 @@ class Privacy(Section):
     def form(self, plan: Plan) -> FixedPoint:
         """Return where the terms of a plan lie in words."""
         classes, floor = plan.num_outputs, plan.pool.floor
-        return FixedPoint(plan.reference.num_rows, classes, floor, self.max_rows, self.max_sites)
+        scored = plan.reference.labelled if self.scores else 0
+        rows = plan.reference.num_rows
+        return FixedPoint(rows, classes, floor, self.max_rows, self.max_sites, scored)
 
 
 class Limits(Section):
@@ -914,11 +920,16 @@ def _require_sealable(plan: Plan) -> None:
     unused = {
         "gate": plan.gate is not None,
         "rules.max_weight": plan.rules.max_weight is not None,
-        "rules.screening": plan.rules.screening != "report",
+        "rules.screening": plan.rules.screening != "report" and not plan.sealing.scores,
     }
     if stated := [name for name, is_stated in unused.items() if is_stated]:
         raise ValueError(
             f"with privacy.mode = 'sealed' leave {', '.join(stated)} out: it needs single uploads"
+        )
+    if plan.sealing.scores and plan.reference.labelled < MIN_SCORED:
+        raise ValueError(
+            f"privacy.scores: reference.labelled = {plan.reference.labelled} is too few; it takes "
+            f"{MIN_SCORED}, so that a score tells of no single row"
         )
     if plan.rules.quorum < plan.sealing.minimum:
         raise ValueError(
