@@ -46,6 +46,12 @@ SCORED = (
 )
 
 
+PROMISED = (
+    "The sum has noise of every site, and the model is {}. Sites did not tell their numbers of "
+    "rows: each counts as one."
+)
+
+
 class FromHolders(NamedTuple):
     """What key holders returned: one file of each, of either kind."""
 
@@ -155,8 +161,10 @@ def conclude_opened(
     held_out = run.held_out(sum_by, total, state)
     most = kit.plan.sealing.max_rows
     sites = [_site(accepted, most, scored) for accepted in uploads]
-    told = SCORED if scored.agreements else ABSENT
-    return Report(run, sites, (told,), total, own, state, held_out).conclusion(kit, heading)
+    told = [SCORED if scored.agreements else ABSENT]
+    if (promised := kit.plan.site_privacy) is not None:
+        told.append(PROMISED.format(promised.text))
+    return Report(run, sites, tuple(told), total, own, state, held_out).conclusion(kit, heading)
 
 
 def _opened(

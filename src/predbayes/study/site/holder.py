@@ -25,6 +25,9 @@ by which the site's agreement with the labels is found (`predbayes.predictive.ag
 coordinator has no choice in it. Which words it sums, and with what weights, follows from the labels
 whose digest the plan was frozen with; others are refused. It is one number of an upload for good.
 
+Where the plan has `privacy.sites`, the noise of a site counts once: another upload of a site that
+is in an opened sum is refused. Sites of one sort have the noise of at least the minimum of sites.
+
 What it opens is in its ledger before the file is written: a crash cannot make it forget.
 """
 
@@ -112,6 +115,8 @@ class Holder:
                     f"is {minimum}"
                 )
             before = self.opened(digest)
+            if sealing.sites is not None:
+                _require_spent_once(asked, before)
             require_apart(asked, before, minimum)
             mask = summed_masks(request, key, sealing.form(plan).size)
             content = opening_of(request, mask, key.signing)
@@ -178,6 +183,17 @@ def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Privacy:
     if plan.sealing is None or key.public not in plan.sealing.public_keys:
         raise StudyError("the plan does not name this holder's key")
     return plan.sealing
+
+
+def _require_spent_once(asked: Mapping[str, str], opened: list[dict[str, str]]) -> None:
+    """Refuse another upload of a site that is in a sum: its noise would be drawn a second time."""
+    for told in opened:
+        for site, words in asked.items():
+            if told.get(site, words) != words:
+                raise StudyError(
+                    f"another upload of {site} was opened in a sum: what privacy.sites promises is "
+                    "of one upload of a site"
+                )
 
 
 def require_apart(asked: Mapping[str, str], opened: list[dict[str, str]], minimum: int) -> None:
