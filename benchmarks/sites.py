@@ -8,10 +8,10 @@ classes of their own (h = 0.9). A site's model is a logistic regression.
                 likely. Each is masked, and one number of it is opened with the key holder
                 (`predbayes.predictive.agreement`): how many of the six stand out, and how many
                 of the others
-    --privacy   100, 300 and 1,000 sites of 58 rows, 2,000 reference rows, 300 of them labelled;
-                each site clips, adds its share of noise and rounds
-                (`predbayes.predictive.sitenoise`), for epsilon 8, 4 and 1 at delta 1e-5,
-                replace-one, with four fifths of the sites honest. The pool is the mixture with the
+    --privacy   1,000, 300 and 100 sites of all classes, 58 rows each, 2,000 reference rows, 300 of
+                them labelled; each site clips, adds its share of noise and rounds
+                (`predbayes.predictive.sitenoise`), at delta 1e-5, with four fifths of the sites
+                honest: zero-out with clip 0.5, and replace-one. The pool is the mixture with the
                 coordinator's own model, a logistic regression; `nll` is that of the student on
                 5,000 test rows, `own` that of the own model alone, `kept` the share of the gain
                 over it that is left with noise
@@ -44,6 +44,7 @@ from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.fixed import FixedPoint
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.sitenoise import Adjacency
 from predbayes.predictive.words import from_words, to_noisy_words, to_words
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Sites
@@ -52,7 +53,12 @@ HETEROGENEITY = (0.0, 0.9)
 NUM_CLASSES, FLOOR = 10, -12.0
 SCORED_SITES, SITE_ROWS, NUM_LABELS, EVERY = 100, 300, 300, 17  # every 17th of 100 sites is bad
 NUM_REFERENCE, PRIVATE_LABELS, NUM_TEST = 2000, 300, 5000
-PRIVATE_SITES, EPSILONS = (1000, 300, 100), (8.0, 4.0, 1.0)
+PRIVATE_SITES = (1000, 300, 100)
+PROMISES: tuple[tuple[Adjacency, float, float], ...] = (
+    ("replace-one", 1.0, math.inf),  # no noise to speak of
+    *(("zero-out", 0.5, epsilon) for epsilon in (4.0, 8.0, 1.0)),
+    *(("replace-one", 1.0, epsilon) for epsilon in (8.0, 4.0)),
+)
 _STEPS = 100
 
 Rows = tuple[Tensor, Tensor]
@@ -65,7 +71,7 @@ def run(scores: bool = False, privacy: bool = False) -> dict[str, Any]:
     if privacy or both:
         cells = list(private())
         figures["privacy"] = {"cells": cells}
-        asked = {"sites": 1000, "h": 0.0, "epsilon": 4.0}
+        asked = {"sites": 1000, "adjacency": "zero-out", "epsilon": 4.0}
         figures["privacy"]["kept"] = next(
             cell["kept"] for cell in cells if asked.items() <= cell.items()
         )
@@ -142,39 +148,46 @@ def private() -> Iterator[dict[str, Any]]:
     alone = learner.fit(labelled, rng=generator(0, "own")).predict(inputs[test])
     own = cross_fitted(learner, reference.inputs, reference.targets, rng=generator(0, "own"))
     base = nll(alone, targets[test])
-    for h in HETEROGENEITY:
-        sites = _dealt(targets, dealt, max(PRIVATE_SITES), h)
-        said = torch.cat(
-            [fitted(inputs[some], targets[some], inputs[rows]) for some in torch.split(sites, 100)]
-        )
-        for num in PRIVATE_SITES if h == 0 else PRIVATE_SITES[:1]:
-            some, without = [Categorical(one) for one in said[:num]], None
-            for epsilon in (math.inf, *EPSILONS):
-                total = _noisy(some, epsilon)
-                student = _student(total, reference, own)
-                found = nll(student.predict(inputs[test]), targets[test])
-                without = found if without is None else without
-                cell = {
-                    "h": h,
-                    "sites": num,
-                    "epsilon": epsilon,
-                    "nll": found,
-                    "own": base,
-                    "kept": (base - found) / (base - without),
-                }
-                print(cell, flush=True)
-                yield cell
+    sites = _dealt(targets, dealt, max(PRIVATE_SITES), 0.0)
+    said = torch.cat(
+        [fitted(inputs[some], targets[some], inputs[rows]) for some in torch.split(sites, 100)]
+    )
+    for num in PRIVATE_SITES:
+        some, without = [Categorical(one) for one in said[:num]], None
+        for adjacency, clip, epsilon in PROMISES:
+            total = _noisy(some, adjacency, clip, epsilon)
+            student = _student(total, reference, own)
+            found = nll(student.predict(inputs[test]), targets[test])
+            without = found if without is None else without
+            cell = {
+                "sites": num,
+                "adjacency": adjacency,
+                "clip": clip,
+                "epsilon": epsilon if epsilon < math.inf else None,
+                "nll": found,
+                "own": base,
+                "kept": (base - found) / (base - without),
+            }
+            print(cell, flush=True)
+            yield cell
 
 
-def _noisy(sites: list[Categorical], epsilon: float) -> PredictiveSum[Any]:
+def _noisy(
+    sites: list[Categorical], adjacency: Adjacency, clip: float, epsilon: float
+) -> PredictiveSum[Any]:
     """The sum of all sites as the coordinator opens it; masks cancel, and are left out."""
     num, noise = len(sites), 1e-5
     if epsilon < math.inf:
         stated = Sites(
-            epsilon=epsilon, delta=1e-5, adjacency="replace-one", unit="site", honest=4 * num // 5
+            epsilon=epsilon,
+            delta=1e-5,
+            adjacency=adjacency,
+            unit="site",
+            honest=4 * num // 5,
+            clip=clip,
         )
         noise = stated.share(NUM_REFERENCE, NUM_CLASSES, num)
-    form = FixedPoint(NUM_REFERENCE, NUM_CLASSES, FLOOR, SITE_ROWS, num, noise=noise)
+    form = FixedPoint(NUM_REFERENCE, NUM_CLASSES, FLOOR, SITE_ROWS, num, noise=noise, clip=clip)
     total = torch.zeros(form.size, dtype=torch.int64)
     for site in sites:
         total += to_noisy_words(form, site)

@@ -235,6 +235,11 @@ def read_opening(path: Path, size: int) -> tuple[Opening, Tensor]:
     return told, torch.frombuffer(bytearray(content), dtype=torch.int64)
 
 
+def read_scores(path: Path) -> ScoredMasks:
+    """Read a file of scores, signed with the key that it names."""
+    return _read_stated(path, ScoredMasks, "scores", _MAX_STATEMENT)[0]
+
+
 def _read_stated(
     path: Path, form: type[S], kind: Literal["opening", "scores"], most: int
 ) -> tuple[S, bytes]:
@@ -298,7 +303,7 @@ def unmasked_scores(
     sites = {site: digest for site, (digest, _) in totals.items()}
     found = {site: total for site, (_, total) in totals.items()}
     for path in files:
-        told, _ = _read_stated(path, ScoredMasks, "scores", _MAX_STATEMENT)
+        told = read_scores(path)
         left.take(path, told, sites)
         if told.masks.keys() != sites.keys():
             raise StudyError(f"{path.name} does not have one number of each site")
