@@ -33,6 +33,7 @@ NAMES = (
     "scale",
     "screening",
     "sealed",
+    "sites",
     "streaming",
     "survival",
     "tuning",

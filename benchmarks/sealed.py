@@ -19,7 +19,7 @@ the sum, and the coordinator tunes beta on 300 labelled rows (`tune_beta`) and p
 
 Seconds are of the processor. `memory_growth_mb` is what the peak of memory of adding files and
 opening their sum grows by from 5 to 100 sites at 12,000 x 10, each in a process of its own that
-reads one file again and again.
+reads the files of so many sites, all different.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from predbayes.exchange.masking import (
     requests_of,
     summed_masks,
     unmasked,
-    words_digest,
 )
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
@@ -67,7 +66,7 @@ def run() -> dict[str, Any]:
     """Measure every shape and number of sites."""
     torch.set_num_threads(1)
     cells = [_cell(rows, classes, sites) for rows, classes in SHAPES for sites in SITES]
-    growth = _peak(100) - _peak(5)
+    growth = _growth()
     print(f"memory of the coordinator grows by {growth:.1f} MB", flush=True)
     return {
         "beta_error": max(cell["beta_error"] for cell in cells),
@@ -85,17 +84,7 @@ def _cell(num_rows: int, num_classes: int, num_sites: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         keys = _send(form, folder, num_sites, holder, clock)
-        clock.start()
-        words, requests = _added(form, folder, keys, holder)
-        clock.stop("add_seconds")
-        mask = summed_masks(requests[0], holder, form.size)
-        path = folder / f"holder{OPENING}"
-        path.write_bytes(opening_of(requests[0], mask, holder.signing))
-        clock.stop("holder_seconds")
-        digests = {site: told.words for site, told in requests[0].sites.items()}
-        found = unmasked(words, digests, [path], PLAN, [holder.public])
-        total = from_words(form, found, num_sites)
-        clock.stop("open_seconds")
+        found, total = _opened(form, folder, keys, holder, clock)
         size = (folder / "0.safetensors").stat().st_size
     backwards = torch.zeros_like(found)
     for number in reversed(range(num_sites)):
@@ -113,6 +102,24 @@ def _cell(num_rows: int, num_classes: int, num_sites: int) -> dict[str, Any]:
     cell["site_seconds"] /= num_sites
     print(cell, flush=True)
     return cell
+
+
+def _opened(
+    form: FixedPoint, folder: Path, keys: list[str], holder: CoordinatorKey, clock: _Clock
+) -> tuple[Tensor, PredictiveSum[Categorical]]:
+    """The words of the files in a folder, added up and opened, and what sum they are."""
+    clock.start()
+    words, requests = _added(form, folder, keys, holder)
+    clock.stop("add_seconds")
+    mask = summed_masks(requests[0], holder, form.size)
+    path = folder / f"holder{OPENING}"
+    path.write_bytes(opening_of(requests[0], mask, holder.signing))
+    clock.stop("holder_seconds")
+    digests = {site: told.words for site, told in requests[0].sites.items()}
+    found = unmasked(words, digests, [path], PLAN, [holder.public])
+    total = from_words(form, found, len(keys))
+    clock.stop("open_seconds")
+    return found, total
 
 
 def _site(form: FixedPoint, number: int) -> tuple[Categorical, Tensor]:
@@ -229,13 +236,20 @@ class _Clock:
         self.since = now
 
 
-def _peak(num_sites: int) -> float:
-    """Peak of memory, in MB, of a process that adds the files of so many sites and opens the sum.
+def _growth() -> float:
+    """By how much the peak of memory, in MB, of adding files of all sites is above that of few."""
+    form, holder = FixedPoint(*SHAPES[-1], FLOOR, MAX_ROWS, MAX_SITES), CoordinatorKey.generate()
+    with tempfile.TemporaryDirectory() as scratch:
+        keys = _send(form, Path(scratch), max(SITES), holder, _Clock())
+        holder.save(Path(scratch) / "holder.key")
+        few, all_ = (_peak(Path(scratch), keys[:num]) for num in (min(SITES), max(SITES)))
+    return all_ - few
 
-    It reads one file again and again: what is measured does not depend on what is in it.
-    """
+
+def _peak(folder: Path, keys: list[str]) -> float:
+    """Peak of memory, in MB, of a process that adds the files of some sites and opens the sum."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.sealed", str(num_sites)],
+        [sys.executable, "-m", "benchmarks.sealed", str(folder), *keys],
         capture_output=True,
         text=True,
         check=True,
@@ -243,24 +257,13 @@ def _peak(num_sites: int) -> float:
     return float(done.stdout)
 
 
-def _alone(num_sites: int) -> None:
+def _alone(folder: Path, keys: list[str]) -> None:
     """Print the peak of this process."""
     torch.set_num_threads(1)
-    form = FixedPoint(*SHAPES[-1], FLOOR, MAX_ROWS, MAX_SITES)
-    words = torch.zeros(form.size, dtype=torch.int64)
-    with tempfile.TemporaryDirectory() as scratch:
-        path, key = Path(scratch) / "words", SigningKey.generate()
-        info = UploadInfo(kind="predictions", num_rows=9, site="s", plan=PLAN)
-        recipients = [CoordinatorKey.generate().public.encryption]
-        masked(Upload(info, {}), words, recipients, key).save(path, key)
-        total, digests = torch.zeros_like(words), {}
-        for number in range(num_sites):
-            sent = Upload.load(path).arrays[WORDS]
-            digests[f"s{number}"] = words_digest(sent)
-            total += sent
-        from_words(form, total - num_sites * sent, num_sites)
+    form, holder = FixedPoint(*SHAPES[-1], FLOOR, MAX_ROWS, MAX_SITES), folder / "holder.key"
+    _opened(form, folder, keys, CoordinatorKey.load(holder), _Clock())
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 if __name__ == "__main__":
-    _alone(int(sys.argv[1]))
+    _alone(Path(sys.argv[1]), sys.argv[2:])

@@ -58,6 +58,7 @@ TABLES = {
     "Survey": "### `[survey]`",
     "Privacy": "### `[privacy]`",
     "People": "| key of `people` |",
+    "Sites": "| key of `[privacy.sites]` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "FrozenEncoder": "| key of an encoder |",

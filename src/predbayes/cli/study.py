@@ -265,17 +265,28 @@ def status(
         _show(found)
 
 
+ScoreOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="What `holder score` wrote; one of each key holder."),
+]
+
+
 @app.command("request")
 def request(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the requests.")] = Path(),
+    score: ScoreOption = None,
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
-    """Ask the key holders of a sealed plan to open the sum."""
+    """Ask the key holders of a sealed plan to open the sum, or to score."""
     from predbayes.exchange.masking import REQUEST
     from predbayes.files import write_bytes
 
     opened = predbayes.study.Study(study)
-    asked = opened.request()
+    asked, scored = opened.request(score or ())
+    for site, agreement in scored.agreements.items():
+        said = f": {scored.findings[site].text}" if site in scored.findings else ""
+        out_of_it = " (left out)" if site in scored.left_out else ""
+        say(f"{site}{out_of_it}: agrees by {agreement:+.2f} nats per labelled row{said}")
     sealing = opened.plan.sealing
     assert sealing is not None  # or it would have been refused
     out.mkdir(parents=True, exist_ok=True)
@@ -284,7 +295,10 @@ def request(
         write_bytes(path, one.model_dump_json().encode())
         say(f"{path}: {counted(len(one.sites), 'site')}, for the key holder {key.fingerprint}")
     say("once it is opened, sites that come or go later must be at least the plan's minimum")
-    say("next: each holder runs predbayes holder open; then predbayes study finish --opening FILE")
+    if sealing.scores and not scored.agreements:
+        say("next, to score sites: holder score; then predbayes study request --score FILE")
+    more = " --score FILE" if scored.agreements else ""
+    say(f"next: each holder runs predbayes holder open; then study finish{more} --opening FILE")
 
 
 @app.command("finish")
@@ -309,17 +323,24 @@ def finish(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Of a sealed plan: a key holder's file; one of each."),
     ] = None,
+    score: ScoreOption = None,
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     opened = predbayes.study.Study(study)
-    for line in opened.told_apart(leave_out or ()):
-        say(line)
+    before = opened.told_apart(leave_out or ())
+    say(*before)
     say("screening, pooling, distilling, scoring; it may take a minute or two")
     recorded, result = opened.finish(
-        leave_out=leave_out or (), warm=warm, onnx=onnx, device=device, openings=opening or ()
+        leave_out=leave_out or (),
+        warm=warm,
+        onnx=onnx,
+        device=device,
+        openings=opening or (),
+        scores=score or (),
     )
     folder = opened.result_folder(recorded.number)
     say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")
+    say(*(line for line in opened.told_apart(result.out) if line not in before))
     for caution in result.cautions:
         say(caution)
     for site in result.sites:

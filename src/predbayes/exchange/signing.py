@@ -43,6 +43,7 @@ Signed = Literal[
     "checkpoint",
     "seal",
     "opening",
+    "scores",
 ]
 """The kinds of things that are signed."""
 

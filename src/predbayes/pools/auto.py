@@ -31,7 +31,9 @@ from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
     HEAD,
+    MARGINAL,
     MIN_LABELS,
+    OWN,
     TERMS,
     candidates,
     select,
@@ -67,6 +69,7 @@ class AutoPool(SumsUnderAPrior):
         num_repeats: How often the own model is cross-fitted, with other parts each time: repeats ×
             folds fits.
         min_labels: With fewer labels the pool is the mixture.
+        mixture_alone: Whether sites are known as a mixture only: products of them do not exist.
         head: A model of all sites' rows on the reference rows, in which no label has a part; see
             `predbayes.methods.with_head`.
     """
@@ -79,6 +82,7 @@ class AutoPool(SumsUnderAPrior):
     num_repeats: int = NUM_REPEATS
     min_labels: int = MIN_LABELS
     head: Predictive | None = None
+    mixture_alone: bool = False
 
     def __post_init__(self) -> None:
         SumsUnderAPrior.__post_init__(self)
@@ -130,10 +134,14 @@ class AutoPool(SumsUnderAPrior):
         for site in sites:
             pooled = pooled.with_component(site_component(site.name), site.predictive)
         labelled = pooled[reference.labelled]
+        tried = candidates(labelled, [site_component(site.name) for site in sites])
+        if self.mixture_alone:
+            known = {"mixture", OWN, MARGINAL}
+            tried = [s for s in tried if s.components <= known and not s.interpolates]
         choice = select(
             labelled,
             reference.targets,
-            candidates(labelled, [site_component(site.name) for site in sites]),
+            tried,
             num_folds=self.num_folds,
             min_labels=self.min_labels,
             everywhere=everywhere,

@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.errors import StudyError
+from predbayes.study.coordinator.differencing import told_apart
+from tests.study.coordinator.test_poisoning import BAD, overconfident_and_wrong
 from tests.study.world import SITES, make_world
 
 
@@ -57,7 +59,7 @@ def test_the_command_says_it_before_it_begins(world, study):
     assert said.index("differ by") < said.index("screening, pooling")
 
 
-def test_a_plan_may_forbid_it(tmp_path):
+def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
     world = make_world(tmp_path / "forbids", gate='[privacy]\ndifferences = "forbid"\n')
     found = world.begin(tmp_path / "study")
     for site in SITES[:-2]:
@@ -66,5 +68,36 @@ def test_a_plan_may_forbid_it(tmp_path):
     found.add(world.file(SITES[-2]))
     with pytest.raises(StudyError, match=r"privacy\.differences forbids it"):
         found.finish()
+    assert found.told_apart() == []
+    said = CliRunner().invoke(app, ["study", "finish", "--study", str(found.folder)])
+    assert "differ by" not in said.output
+    assert str(said.exception).count("differ by") == 1
     found.add(world.file(SITES[-1]))
     assert found.finish()[0].number == 2
+
+
+def test_whom_screening_leaves_out_is_in_no_result(tmp_path):
+    world = make_world(tmp_path, screening="leave-out", gate='[privacy]\ndifferences = "forbid"\n')
+    found = world.begin("study")
+    for site in SITES[:4]:
+        found.add(world.file(site))
+    found.finish()
+    found.add(world.file(BAD, overconfident_and_wrong(world)))
+    recorded, result = found.finish()  # of the same sites, whatever came in
+    assert (recorded.screened, recorded.out, result.out) == ((BAD,), {BAD}, {BAD})
+    assert found.state().results == [*found.state().results[:1], recorded]
+    assert told_apart(found.state(), result.out) == []
+
+
+def test_a_site_that_left_is_told_apart_though_a_bad_one_came(tmp_path):
+    world = make_world(tmp_path, screening="leave-out", gate='[privacy]\ndifferences = "forbid"\n')
+    found = world.begin("study")
+    for site in SITES[:4]:
+        found.add(world.file(site))
+    found.finish()
+    found.withdraw(SITES[3])
+    found.add(world.file(BAD, overconfident_and_wrong(world)))
+    assert told_apart(found.state(), ()) == []  # by their uploads two sites differ
+    with pytest.raises(StudyError, match=f"differ by {SITES[3]} alone"):
+        found.finish()
+    assert len(found.state().results) == 1

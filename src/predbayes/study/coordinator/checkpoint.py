@@ -44,7 +44,7 @@ from predbayes.study.store.table import PLAIN, Form, image_of, tables_of
 
 CHECKPOINT = ".checkpoint"
 MANY = 200  # steps after the last checkpoint, for which a new one is made
-_FORMAT = 2  # of the database; another one whenever `State` changes
+_FORMAT = 3  # of the database; another one whenever `State` changes
 
 
 class _Head(Strict):
@@ -96,7 +96,7 @@ def _packed_result(result: FinishedResult) -> tuple[str, str]:
 
 def _result(row: tuple[str, str]) -> FinishedResult:
     told = json.loads(row[0])
-    lists = {name: tuple(told[name]) for name in ("left_out", "evaluations", "surveys")}
+    lists = {name: tuple(told[name]) for name in ("left_out", "evaluations", "surveys", "screened")}
     return FinishedResult(**told | lists, uploads=_Uploads(row[1]))
 
 

@@ -2,7 +2,9 @@
 
 Whoever has two models, one with a site and one without it, sees what that site changed: the
 difference of two sums is the summand. With few sites that is much of what the site sent. Such pairs
-come of a withdrawal, of a late site, of a corrected upload and of `--leave-out`.
+come of a withdrawal, of a late site, of a corrected upload, of `--leave-out`, and of screening that
+leaves out a site which an earlier result had, or the other way round. Whom screening leaves out is
+known only after it: what is said before a result is made is said again of the sites that are in it.
 """
 
 from __future__ import annotations
@@ -15,21 +17,26 @@ from predbayes.study.plan.schema import Plan
 
 
 def told_apart(state: State, leave_out: Iterable[str]) -> list[str]:
-    """Return a line for each earlier result from which one that is made now differs by one site."""
+    """Return a line for each earlier result from which one of the other sites differs by one."""
     now_in = {site: accepted.digest for site, accepted in state.uploads.items()}
     counted = _without(now_in, leave_out)
     lines = []
     for result in state.results:
-        site = _only_difference(counted, _without(result.uploads, result.left_out))
+        site = _only_difference(counted, _without(result.uploads, result.out))
         same_sums = dict(result.sums) == {shard: s.digest for shard, s in state.sums.items()}
         if site and same_sums:
             lines.append(_line(result, site))
     return lines
 
 
+def is_forbidden(plan: Plan) -> bool:
+    """Whether the plan forbids a result that differs from an earlier one by one site."""
+    return plan.privacy is not None and plan.privacy.differences == "forbid"
+
+
 def require_apart(plan: Plan, state: State, leave_out: Iterable[str]) -> None:
     """Refuse a result that differs from an earlier one by one site, if the plan forbids it."""
-    if plan.privacy is not None and plan.privacy.differences == "forbid":
+    if is_forbidden(plan):
         for line in told_apart(state, leave_out):
             raise StudyError(f"the plan's privacy.differences forbids it: {line}")
 

@@ -62,6 +62,12 @@ class FinishedResult:
     evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
     surveys: tuple[str, ...] = ()  # that were in, likewise
     sums: Mapping[str, str] = field(default_factory=dict)  # digest by shard
+    screened: tuple[str, ...] = ()  # left out by screening
+
+    @property
+    def out(self) -> frozenset[str]:
+        """Sites whose uploads are not in it, for whatever reason."""
+        return frozenset({*self.left_out, *self.screened})
 
     @property
     def model(self) -> str:

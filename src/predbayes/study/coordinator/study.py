@@ -24,7 +24,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.files import digests, make_folder, write_whole
 from predbayes.optional import require
 from predbayes.study.coordinator.crate import CrateFile
-from predbayes.study.coordinator.differencing import told_apart
+from predbayes.study.coordinator.differencing import is_forbidden, told_apart
 from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish, requests
 from predbayes.study.coordinator.folder import StudyFolder
@@ -37,6 +37,7 @@ from predbayes.study.coordinator.step import Step, begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted, AcceptedSum
+from predbayes.study.result.opened import FromHolders, Scored
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
@@ -234,6 +235,7 @@ class Study(StudyFolder):
         onnx: bool = False,
         device: str = "cpu",
         openings: Sequence[str | Path] = (),
+        scores: Sequence[str | Path] = (),
     ) -> tuple[FinishedResult, Result]:
         """Make a numbered result of what is in; the last one, if nothing changed since.
 
@@ -243,7 +245,8 @@ class Study(StudyFolder):
             onnx: Also write the model for ONNX runtimes.
             device: Where networks are run and trained: ``cpu``, ``cuda``, ``auto``. Another device
                 than the CPU gives other last digits, so `verify` cannot make the result again.
-            openings: Where sums are sealed: what each key holder returned.
+            openings: Where sums are sealed: what each key holder opened.
+            scores: Likewise, the numbers of single sites, where the plan has `privacy.scores`.
         """
         if onnx:
             require("onnxscript", "onnx")
@@ -254,24 +257,28 @@ class Study(StudyFolder):
                 warm=warm,
                 onnx=onnx,
                 device=device,
-                openings=[Path(path) for path in openings],
+                returned=FromHolders([*map(Path, openings)], [*map(Path, scores)]),
             )
             what |= {"result": made[0].number, "outcome": made[0].outcome}
             return made
 
-    def told_apart(self, leave_out: Sequence[str] = ()) -> list[str]:
-        """Say of which earlier results one that is made now differs by one site alone."""
-        return told_apart(self.state(), leave_out)
+    def told_apart(self, leave_out: Iterable[str] = ()) -> list[str]:
+        """Say from which earlier results one without these sites differs by one site alone.
 
-    def request(self) -> list[Request]:
+        Where the plan forbids such a result nothing is said: `finish` refuses it.
+        """
+        return [] if is_forbidden(self.plan) else told_apart(self.state(), leave_out)
+
+    def request(self, scores: Sequence[str | Path] = ()) -> tuple[list[Request], Scored]:
         """Return what each key holder is asked for, in the order of the plan: the summed masks.
 
-        They are of all uploads that are in. Once a holder has opened a sum, it opens no other that
-        would tell, together with it, of fewer sites than the plan's minimum.
+        They are of all uploads that are in, but for sites that the plan leaves out by their scores,
+        if what each holder returned of `holder score` is given. Once a holder has opened a sum, it
+        opens no other that would tell, together with it, of fewer sites than the plan's minimum.
         """
         with self.audit.during("request") as what, begin_step(self) as step:
             what["uploads"] = len(step.state.uploads)
-            return requests(step)
+            return requests(step, [*map(Path, scores)])
 
     def verify(
         self,

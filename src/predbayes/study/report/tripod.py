@@ -238,6 +238,9 @@ def _heterogeneity(study: _Study) -> Iterator[str]:
     if study.plan.sums_alone:
         yield "The model is that of all rows in one place, however unlike the sites are."
         return
+    if study.plan.sealing is not None and study.plan.sealing.scores:
+        yield "Sites were screened by one number of each, how far it agrees with the labels."
+        return
     if study.plan.sealing is not None:
         yield "Sites were neither screened nor compared: only the sum of all was opened."
         return

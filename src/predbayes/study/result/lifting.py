@@ -27,7 +27,8 @@ def pool_of(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
     floor = plan.pool.floor
     match plan.pool.method:
         case "auto":
-            return AutoPool(own, prior=prior, floor=floor)
+            alone = plan.site_privacy is not None
+            return AutoPool(own, prior=prior, floor=floor, mixture_alone=alone)
         case "beta":
             return BetaPool(prior=prior, floor=floor)
         case "mixture":

@@ -68,6 +68,8 @@ class SiteResult(Section):
     class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
     alone: Scores | None  # its own predictions on the scored rows; None without labels
     influence: Estimate | None  # NLL without the site minus NLL with it: positive if it helps
+    # With the labels, in nats per labelled row; of a sealed upload whose score was opened.
+    agreement: Annotated[Finite | None, Field(exclude_if=lambda value: value is None)] = None
     findings: tuple[Finding, ...]
     left_out: bool  # by the plan's screening rule, or by hand
 
@@ -334,6 +336,11 @@ class Result(Section):
     def num_sites(self) -> int:
         """All that have sent an upload, those in sums of shards included."""
         return len(self.sites) + sum(shard.num_sites for shard in self.shards)
+
+    @property
+    def out(self) -> frozenset[str]:
+        """Sites whose uploads are not in it, left out by hand or by screening."""
+        return frozenset(site.site for site in self.sites if site.left_out)
 
     def _repr_html_(self) -> str:
         # Imported here: whoever only reads the status of a study does without torch.

@@ -71,7 +71,7 @@ from predbayes.learning.named import AUTO, PRIVATE
 from predbayes.learning.private import Noise, PrivateLogistic
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
-from predbayes.predictive.words import to_words
+from predbayes.predictive.words import to_noisy_words, to_words
 from predbayes.progress import Callback, Event, listening
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
@@ -764,6 +764,11 @@ def _hidden(plan: Plan, upload: Upload, key: SigningKey) -> Upload:
     assert isinstance(predictive, Categorical)  # as a sealed plan has it
     assert counts is not None
     form, bounded = plan.sealing.form(plan), predictive.bounded(LOG_PROB_FLOOR)
+    if plan.site_privacy is not None:
+        # Neither rows nor what the site chose to learn with may leave: they have no noise.
+        told = upload.info.model_copy(update={"num_rows": 1, "learner": ""})
+        words = to_noisy_words(form, bounded)
+        return masked(Upload(told, {}), words, plan.sealing.recipients, key)
     class_rows = torch.tensor(counts, dtype=torch.float64)
     words = to_words(form, bounded, upload.info.num_rows, class_rows)
     return masked(upload, words, plan.sealing.recipients, key)
