@@ -79,6 +79,7 @@ METHODS: dict[str, MethodSpec] = {
     "fedbe": MethodSpec("predbayes.methods.fedbe:FedBE", "optimizer"),
     "oneshot": MethodSpec("predbayes.methods.oneshot:OneShotFL", "optimizer"),
     "moments": MethodSpec("predbayes.methods.moments:head_for"),
+    "auto-moments": MethodSpec("predbayes.methods.with_head:auto_with_head"),
     "fedkt": MethodSpec("predbayes.methods.fedkt:FedKT", "optimizer"),
 }
 
