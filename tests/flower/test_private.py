@@ -1,0 +1,39 @@
+"""A study with differential privacy of people over Flower: a round brings what files would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from predbayes.exchange.header import Header
+from predbayes.flower.server import run_study
+from predbayes.flower.study_client import app
+from predbayes.learning.accounting import Guarantee
+from predbayes.study.site.budget import FILE
+from tests.flower.double import DoubleGrid
+from tests.flower.nodes import QUICK, make_node
+from tests.study.site.test_private import PRIVATE, PROMISE
+from tests.study.world import SITES, make_world
+
+
+def test_a_round_brings_noisy_uploads_and_spends_each_budget_once(tmp_path):
+    learner = PRIVATE.format(unit="row", holdout=0.25)
+    world = make_world(tmp_path / "world", learner=learner)
+    study = world.begin()
+    nodes = {
+        number: make_node(world, tmp_path / "nodes", site, learner="dp-logistic")
+        for number, site in enumerate(SITES, 11)
+    }
+    assert set(run_study(DoubleGrid(app, nodes), study.folder, QUICK).values()) == {"in"}
+    assert study.verify() == []
+    secrets = set()
+    for config in nodes.values():
+        folder = Path(config["site"]).parent
+        (upload,) = (folder / "out").glob("*.safetensors")
+        info = Header.read(upload).info
+        assert info.privacy is not None
+        assert Guarantee(**info.privacy.model_dump()) == PROMISE
+        assert info.class_rows is None
+        secrets.add(next(folder.glob("*.secret")).read_text(encoding="utf-8"))
+        spent = (folder / FILE).read_text(encoding="utf-8")
+        assert spent.count('"epsilon"') == 1
+    assert len(secrets) == len(SITES)
