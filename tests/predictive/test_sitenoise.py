@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.learning.accounting import delta_of
+from predbayes.predictive.discrete import discrete_gaussian
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.fixed import FixedPoint
-from predbayes.predictive.sitenoise import EXPONENT, discrete_gaussian, sensitivity, slack
+from predbayes.predictive.sitenoise import EXPONENT, sensitivity, slack
 from predbayes.predictive.words import centred, from_words, to_noisy_words
 from predbayes.study.plan.schema import Sites
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.exact import WEIGHTS, ExactSum, Grid
+from predbayes.predictive.discrete import discrete_gaussian
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.fixed import (
     BASE_RATES,
@@ -42,7 +43,6 @@ from predbayes.predictive.pooling import (
     grids,
 )
 from predbayes.predictive.selection import CATEGORICAL_TERMS
-from predbayes.predictive.sitenoise import discrete_gaussian
 
 _PLACES = 3  # before the last, of 15 bits each: room for 62 bits
 _HALF = 32  # bits of a word that are turned into floats at a time
