@@ -277,7 +277,7 @@ def request(
     score: ScoreOption = None,
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
-    """Ask the key holders of a sealed plan to open the sum, or to score."""
+    """Ask the key holders for a sum, or for one number of each site."""
     from predbayes.exchange.masking import REQUEST
     from predbayes.files import write_bytes
 
