@@ -52,10 +52,10 @@ def main() -> None:
     network = pb.Network.mlp(2, pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
-    for pool in (Median(), pb.mixture()):
+    for name, pool in {"median": Median(), "mixture": pb.mixture(), "beta": pb.BetaPool()}.items():
         result = pb.run(pb.Pooled(learner, pool), sites, reference)
         predicted = result.predictive[reference.evaluate]
-        print(f"{type(pool).__name__}: NLL {pb.metrics.nll(predicted, y[2500:]):.3f}")
+        print(f"{name}: NLL {pb.metrics.nll(predicted, y[2500:]):.3f}")
     # --8<-- [end:run]
 
 

@@ -175,8 +175,8 @@ class TestAsked:
         assert lines[0] == "the study 'heart' asks of this site:"
         assert lines[1].split(maxsplit=1) == [
             "leaves",
-            "predictions on 300 reference rows, about 2 kB, in one signed file, "
-            "after somebody here approves it",
+            "predictions on 300 reference rows, your number of rows by class, about 2 kB, "
+            "in one signed file, after somebody here approves it",
         ]
         assert (
             "a model of your choice: auto, network, small-network, logistic-regression" in lines[3]

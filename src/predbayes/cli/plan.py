@@ -222,9 +222,12 @@ def freeze_plan(
         show_findings(unsound.errors)
         num_errors = counted(len(unsound.errors), "error")
         raise PlanError(f"{path} has {num_errors}; nothing was written") from unsound
-    say(f"wrote {out} for the sites ({bytes_readable(kit.num_bytes, places=0)})")
+    size = bytes_readable(kit.num_bytes, places=0)
+    signed = "" if public is None else "; `study init` signs it, and the signed one goes to them"
+    say(f"wrote {out} for the sites ({size}){signed}")
     say(f"wrote {labels}: labels, to be kept here; a site must not have them")
-    say(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}")
+    private = "" if key is None else f" --key {quoted(key.with_suffix('.key'))}"
+    say(f"next: predbayes study init {quoted(out)} --labels {quoted(labels)}{private}")
     read_out(kit)
 
 

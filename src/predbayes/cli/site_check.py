@@ -219,8 +219,12 @@ def _asked(kit: Kit) -> Iterator[str]:
 
     plan = kit.plan
     rows = f"{plan.reference.num_rows:,} reference rows"
+    gate = "" if plan.gate is None else " and where your rows lie (the gate)"
+    counts = "your number of rows" if plan.promise is None else "your number of rows with noise"
+    if plan.classification and plan.promise is None:
+        counts += " by class"
     what = {
-        "predictions": f"predictions on {rows}",
+        "predictions": f"predictions{gate} on {rows}, {counts}",
         "weights": "weights of a network",
         "moments": f"sums over your rows of products of {plan.num_summed:,} features",
         "masked": f"predictions on {rows} under masks, opened only in a sum of many sites",

@@ -203,7 +203,11 @@ def train_command(
             own.allow_networks,
             own.table,
         )
-        say(f"{own.name}: {len(rows.targets):,} rows, learner {training.learner}")
+        trained_on = len(rows.split_for(loaded, own.name)[0])
+        say(
+            f"{own.name}: {len(rows.targets):,} rows, {trained_on:,} of them to train on, "
+            f"learner {training.learner}"
+        )
         if is_another_software(plan):
             say(f"warning: {software_problem(plan)}")
         out.mkdir(parents=True, exist_ok=True)
