@@ -48,6 +48,14 @@ def open_regular(path: Path) -> BinaryIO:
     return open(handle, "rb")
 
 
+def read_at_most(path: Path, most: int) -> bytes | None:
+    """Read a file of at most so many bytes; None if it has more of them, or grew meanwhile."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1) if size <= most else b""
+    return content if len(content) == size else None
+
+
 def write_whole(path: Path, write: Callable[[Path], object], *, by_many: bool = False) -> None:
     """Let a file be written under another name, then give it its own.
 

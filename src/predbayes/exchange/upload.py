@@ -27,7 +27,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,6 +51,7 @@ from predbayes.exchange.header import (
     to_metadata,
 )
 from predbayes.exchange.signing import SigningKey
+from predbayes.files import read_at_most
 from predbayes.learning.accounting import Guarantee
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.scratch import let_go
@@ -242,12 +242,9 @@ def digest_of(text: str, arrays: Mapping[str, Tensor]) -> str:
 def small_content(path: Path) -> bytes | None:
     """The bytes of a file, if it is small; whatever else is there is not read to its end."""
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            content = file.read(size + 1) if size <= _SMALL else None
+        return read_at_most(path, _SMALL)
     except OSError:
         return None  # reading its header will say why
-    return content if content is not None and len(content) == size else None
 
 
 def _is_finite(array: Tensor) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from predbayes.errors import StudyError
-from predbayes.files import open_regular, sync_file
+from predbayes.files import open_regular, read_at_most, sync_file
 from predbayes.system import HeldError, held, sync_folder, synced_at_once
 
 LOCK = ".lock"  # of one step
@@ -38,14 +38,11 @@ def copy_bounded(source: Path, target: Path, max_bytes: int) -> int:
 def read_small(source: Path) -> bytes | None:
     """Read a small file; None if it is large."""
     try:
-        with open_regular(source) as reader:
-            size = os.fstat(reader.fileno()).st_size
-            content = reader.read(size + 1) if size <= SMALL else b""
+        return read_at_most(source, SMALL)
     except OSError as error:
         raise StudyError(f"it cannot be copied: {error.strerror}") from error
     except ValueError as error:
         raise StudyError("no file has such a name") from error
-    return content if len(content) == size else None  # it may have grown meanwhile
 
 
 def sync_files(paths: Sequence[Path]) -> None:
