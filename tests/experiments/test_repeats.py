@@ -63,7 +63,7 @@ def test_the_cheapest_cell_of_every_experiment_repeats(name):
 def test_every_method_repeats():
     """Every method for numbers and its student, in the cheapest cell of the regressions."""
     methods, students = set(), set()
-    for name in ("regression", "gates-regression", "moments"):
+    for name in ("regression", "gates-regression", "moments", "auto-moments"):
         found = [r for r in records_of(name) if r.cell == {"data.name": "real-estate"}]
         chosen = [r for r in found if r.seed == 0 and not is_outdated(r)]
         methods |= {record.config["method"]["name"] for record in chosen}
