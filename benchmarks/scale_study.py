@@ -13,12 +13,18 @@ of the first thousand sites. `against_model` is measured over predicted.
 `command_ratio` is the CPU of one command in a process that goes on, with all sites in over that
 with a hundred: the status, one more upload, one receipt. From both is taken what each has to read,
 which grows with the sites: the SHA-256 of the ledger and of the checkpoint (`must_read`).
+`finish_ratio` is the CPU of the command `study finish`, screening, student and report included,
+with all sites, or the first 10,000, over that with a hundred.
+
 `bytes_a_place` is what a site's place in the list of a shard's sum takes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +44,7 @@ from predbayes.study.result.shardsum import ShardSum
 from tests.study.world import World, make_world
 
 LOT, FEW = 1000, 100
+FINISHED = 10_000  # sites at the most, of whom a result is made
 _SHOWN = 20  # sites that the command line lists
 _DRAWN = 20  # different predictions
 _TURNS = 3  # of a command
@@ -96,6 +103,16 @@ class ManySites:
             "receipt": _least(lambda: study.receipt(late[0])),
         }
 
+    def finish(self) -> float:
+        """CPU seconds of the command that makes a result, as children of this process."""
+        before = os.times()
+        command = [sys.executable, "-m", "predbayes", "study", "finish"]
+        command += ["--study", str(self.study.folder)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        user = after.children_user - before.children_user
+        return user + after.children_system - before.children_system
+
     def _digests(self) -> None:
         paths = (self.study.ledger.path, self.study.folder / CHECKPOINT)
         for path in filter(Path.exists, paths):
@@ -120,12 +137,15 @@ def run(clients: int = 10_000) -> dict[str, Any]:
     """Take in and add up so many uploads."""
     with tempfile.TemporaryDirectory() as scratch:
         many, intake, fold, sizes = ManySites(Path(scratch)), list[float](), list[float](), [0]
-        few: dict[str, float] = {}
+        few, finishes = dict[str, float](), list[float]()
         for lot in _lots(clients):
             seconds = many.grow([f"site {number}" for number in lot])
             intake.append(seconds[0])
             fold.append(seconds[1])
             sizes.append(lot.stop)
+            if lot.stop in (FEW, min(clients, FINISHED)):
+                finishes.append(many.finish())
+                print(f"finish with {lot.stop}: {finishes[-1]:.1f} s CPU", flush=True)
             if not few:
                 few = many.commands(0)
             if lot.stop in (1000, clients) or lot.stop % 10_000 == 0:
@@ -150,6 +170,7 @@ def run(clients: int = 10_000) -> dict[str, Any]:
             for name in ("status", "add", "receipt")
         },
         "command_seconds": late,
+        "finish_ratio": finishes[-1] / finishes[0],
         "bytes_a_place": many.bytes_a_place,
     }
 

@@ -41,6 +41,7 @@ from .methods.distilled import Distilled as Distilled
 from .methods.ep_mcmc import EPMCMC as EPMCMC
 from .methods.fedavg import FedAvg as FedAvg
 from .methods.fedbe import FedBE as FedBE
+from .methods.fedbens import FedBEns as FedBEns
 from .methods.fedkt import FedKT as FedKT
 from .methods.fedpa import FedPA as FedPA
 from .methods.fedprox import FedProx as FedProx

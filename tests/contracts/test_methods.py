@@ -29,6 +29,7 @@ from predbayes.methods.distilled import Distilled
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.fedbe import FedBE
+from predbayes.methods.fedbens import FedBEns
 from predbayes.methods.fedkt import FedKT
 from predbayes.methods.fedpa import FedPA
 from predbayes.methods.fedprox import FedProx
@@ -102,6 +103,7 @@ METHODS = {
     "fedpa": lambda family: FedPA(sampler(family)),
     "ep-mcmc": lambda family: EPMCMC(sampler(family)),
     "fedbe": lambda family: FedBE(point(family)),
+    "fedbens": lambda family: FedBEns(point(family), num_starts=2),
     "oneshot": lambda family: OneShotFL(point(family)),
     "fedkt": lambda family: FedKT(point(family), num_parts=2),
     "moments": lambda family: head_for(point(family), num_features=10),

@@ -19,6 +19,7 @@ from predbayes.learning.local import Network, NetworkPredictor, OptimizerSetting
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.fedbe import FedBE
+from predbayes.methods.fedbens import DAMPING, FedBEns
 from predbayes.methods.fedkt import FedKT, count_votes
 from predbayes.methods.fedpa import FedPA, whitened
 from predbayes.methods.fedprox import FedProx
@@ -142,7 +143,7 @@ def test_buffers_of_the_global_model_are_the_sites_mean(build):
 
 
 @pytest.mark.parametrize(
-    "build", [FedAvg, FedProx, FedYogi, FedPA, EPMCMC, FedBE, OneShotFL, FedKT]
+    "build", [FedAvg, FedProx, FedYogi, FedPA, EPMCMC, FedBE, FedBEns, OneShotFL, FedKT]
 )
 def test_methods_of_weights_refuse_learners_without(build):
     class Bare:
@@ -402,6 +403,100 @@ def class_world(rng):
     )
     results = {n: class_samples(rng) for n in (1, 3, 4)}
     return Known(results, CLASSES), {str(n): rows_of(n, 2) for n in results}, reference
+
+
+def laplace(modes, known, site="one"):
+    """What a site of FedBEns sends: modes of a line, and the information of each."""
+    return Upload.of_weights(weights(*modes, *known), num_rows=1).named(site)
+
+
+class TestFedBEns:
+    TWO_STARTS = FedBEns(Known({}), num_starts=2)
+
+    def pooled(self, *uploads, reference=REFERENCE):
+        method, rng = self.TWO_STARTS, generator(0)
+        state = method.init(reference, rng=rng)
+        total = fold(method.lift(state, one, reference.inputs) for one in uploads)
+        return method.finish(state, total, reference, rng=rng)
+
+    def test_modes_are_weighted_by_information_start_by_start(self):
+        state = self.pooled(
+            laplace([[0.0, 4.0], [1.0, 0.0]], [[1.0, 3.0], [2.0, 2.0]]),
+            laplace([[2.0, 0.0], [3.0, 1.0]], [[3.0, 1.0], [2.0, 6.0]]),
+        )
+        candidates = []
+        for damping in DAMPING:
+            first, second = 4 * damping, 6 * damping
+            candidates.append(
+                [
+                    [(6 + first) / (4 + first), (12 + 2 * first) / (4 + first)],
+                    [(8 + 2 * second) / (4 + second), (6 + 0.5 * second) / (8 + second)],
+                ]
+            )
+        found = state.weights.vectors()[0]
+        assert any(torch.allclose(found, torch.tensor(one).double()) for one in candidates)
+        losses = [
+            metrics.nll(LINE.predict(weights(*one), REFERENCE.inputs), REFERENCE.targets)
+            for one in candidates
+        ]
+        best = torch.tensor(candidates[losses.index(min(losses))]).double()
+        torch.testing.assert_close(found, best, rtol=1e-6, atol=1e-6)
+
+    def test_weights_that_no_row_tells_of_are_averaged(self):
+        state = self.pooled(
+            laplace([[0.0, 4.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]),
+            laplace([[0.0, 2.0], [3.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]),
+        )
+        assert state.weights.vectors()[0].tolist() == [[0.0, 3.0], [2.0, 0.5]]
+
+    def test_no_label_is_needed(self):
+        unlabelled = ReferenceRows.of((REFERENCE.inputs[:0], REFERENCE.targets[:0]), [[1.0]])
+        same = laplace([[0.0, 4.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]])
+        state = self.pooled(same, same, reference=unlabelled)
+        assert state.weights.vectors()[0].tolist() == [[0.0, 4.0], [1.0, 0.0]]
+
+    @pytest.mark.parametrize(
+        ("upload", "says"),
+        [
+            (laplace([[0.0, 4.0]], [[1.0, 1.0]]), "sent 2 sets of weights; FedBEns needs 4"),
+            (laplace([[0.0, 4.0]] * 2, [[1.0, -1.0]] * 2), "negative information"),
+        ],
+    )
+    def test_other_uploads_are_refused(self, upload, says):
+        with pytest.raises(UploadError, match=says):
+            self.pooled(upload)
+
+    def test_information_is_that_of_the_rows(self):
+        """Of a line with noise of variance 1: n for the bias, the sum of squares for the slope."""
+        x = torch.linspace(-1, 3, 200).unsqueeze(1)
+        learner = Known({200: weights([5.0, -3.0])})  # wherever the line lies
+        method = FedBEns(learner, num_starts=20)
+        state = method.init(REFERENCE, rng=generator(0))
+        upload = method.learn(state, (x, x[:, 0]), REFERENCE.inputs, rng=generator(1))
+        known = upload.samples().vectors()[0][20:].mean(0)
+        exact = torch.tensor([200.0, float(x.square().sum())]).double()
+        torch.testing.assert_close(known, exact, rtol=0.1, atol=0)
+
+    def test_near_a_start_only_its_own_components_count(self):
+        """At the closed form every site's mixture is its component of the same start."""
+        x = torch.randn(400, 2, generator=generator(0))
+        y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+        network = Network.mlp(2, Softmax(3), hidden=(8,))
+        learner = SGDLearner(network, OptimizerSettings(lr=0.1, num_epochs=20, batch_size=20))
+        method = FedBEns(learner, num_starts=3)
+        reference = ReferenceRows.of((x[:50], y[:50]))
+        state = method.init(reference, rng=generator(0))
+        sites = [(x[:200], y[:200]), (x[200:], y[200:])]
+        sent = [method.learn(state, own, x, rng=generator(k)) for k, own in enumerate(sites)]
+        total = fold(method.lift(state, one, x) for one in sent)
+        ensemble = method.finish(state, total, reference, rng=generator(0)).weights.vectors()[0]
+        for upload in sent:
+            parameters = upload.samples().vectors()[0]
+            modes, precision = parameters[:3], parameters[3:] + 1e-2
+            for index, point in enumerate(ensemble):
+                squares = (precision * (point - modes).square()).sum(1)
+                log_density = (precision.log().sum(1) - squares) / 2
+                assert float(log_density.softmax(0)[index]) > 0.999
 
 
 class TestOneShot:

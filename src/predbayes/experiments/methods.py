@@ -77,6 +77,7 @@ METHODS: dict[str, MethodSpec] = {
     "fedprox": MethodSpec("predbayes.methods.fedprox:FedProx", "optimizer"),
     "fedyogi": MethodSpec("predbayes.methods.fedyogi:FedYogi", "optimizer"),
     "fedbe": MethodSpec("predbayes.methods.fedbe:FedBE", "optimizer"),
+    "fedbens": MethodSpec("predbayes.methods.fedbens:FedBEns", "optimizer"),
     "oneshot": MethodSpec("predbayes.methods.oneshot:OneShotFL", "optimizer"),
     "moments": MethodSpec("predbayes.methods.moments:head_for"),
     "auto-moments": MethodSpec("predbayes.methods.with_head:auto_with_head"),

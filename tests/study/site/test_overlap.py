@@ -55,7 +55,7 @@ def test_the_units_of_a_plan_hide_nothing():
 
 
 def test_of_a_large_table_copies_are_found_everywhere(monkeypatch):
-    monkeypatch.setattr(module, "MOST_PAIRS", 50 * 300)
+    monkeypatch.setattr(module, "MOST_OPERATIONS", 50 * 2000 * 6)
     own, reference = normal(2000, "own"), normal(300, "reference")
     reference[7] = own[1234]
     assert overlap(reference, own).equal == 1

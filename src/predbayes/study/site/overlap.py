@@ -21,8 +21,9 @@ than 99 of 100 such studies have is a warning, and one copy is enough for it whe
 is known roughly: with its upper limit, k + 2 sqrt(k) + 3 (the rule of three), the same quantile is
 the number above which a study is refused. A policy may refuse fewer, such as any: `max_near = 0`.
 
-Near is not all: who changes a copy enough is not found. Distances need N R operations; above
-`MOST_PAIRS` they are to a random part of the own rows, and copies are looked for among all of them.
+Near is not all: who changes a copy enough is not found. Distances need N R D operations; above
+`MOST_OPERATIONS` they are to a random part of the own rows, and copies are looked for among all of
+them.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from predbayes.study.tables.problem import Finding, error, stepped, warning
 LEAST_ROWS = 20
 """With fewer own rows it is not known how near they are to each other: copies are counted."""
 
-MOST_PAIRS = 500_000_000
+MOST_OPERATIONS = 20_000_000_000
 _MOST_ASKED = 2_000  # own rows whose neighbours are looked for
 _TAIL = 0.1
 _EXPECTED = 0.01
 _QUANTILE = 0.99
-_CHUNK = 512
+_CHUNK, _COLUMNS = 512, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +76,20 @@ def overlap(reference: Tensor, own: Tensor) -> Overlap | None:
     """Compare reference inputs (R, D) with a site's own (N, D); None where there are none."""
     if len(own) < 2 or not len(reference):
         return None
-    spread = own.double().std(0)
+    # Some columns at a time: all rows in float64 would be the largest thing in memory.
+    spread = torch.cat([some.double().std(0) for some in torch.split(own, _COLUMNS, dim=1)])
     # A column that is the same in all own rows, as one that the site lacks, would hide a copy.
     varies = spread > 0
-    own, reference = own[:, varies], reference[:, varies]
-    mine, theirs = own.double() / spread[varies], reference.double() / spread[varies]
+    if not varies.all():
+        own, reference, spread = own[:, varies], reference[:, varies], spread[varies]
     equal = _equal(reference, own)
-    part = _part(len(own), max(1, MOST_PAIRS // len(reference)))
-    apart = _nearest(theirs, mine[part])
-    apart[equal] = 0.0
     asked = _part(len(own), _MOST_ASKED)
-    among = _nearest(mine[asked], mine[part], leave_out=(asked, part))
+    most = MOST_OPERATIONS // (max(len(reference), len(asked)) * max(len(spread), 1))
+    part = _part(len(own), max(most, 1))
+    mine = own[part].double() / spread
+    apart = _nearest(reference.double() / spread, mine)
+    apart[equal] = 0.0
+    among = _nearest(own[asked].double() / spread, mine, leave_out=(asked, part))
     limit = _limit(among, len(reference)) if len(own) >= LEAST_ROWS else 0.0
     close = int((among <= limit).sum())
     rates = torch.tensor([close, close + 2 * math.sqrt(close) + 3]) * len(reference) / len(asked)
@@ -111,8 +115,11 @@ def _limit(among: Tensor, num_reference: int) -> float:
 
 def _equal(reference: Tensor, own: Tensor) -> Tensor:
     """Which reference rows are equal to an own row."""
-    mine = {row.tobytes() for row in (own + 0.0).contiguous().numpy()}
-    return torch.tensor([row.tobytes() in mine for row in (reference + 0.0).contiguous().numpy()])
+    theirs = [row.tobytes() for row in (reference + 0.0).contiguous().numpy()]
+    wanted, found = set(theirs), set()
+    for some in torch.split(own, _CHUNK):
+        found |= wanted & {row.tobytes() for row in (some + 0.0).contiguous().numpy()}
+    return torch.tensor([row in found for row in theirs])
 
 
 def _part(num_rows: int, most: int) -> Tensor:

@@ -38,7 +38,7 @@ class Table(MutableMapping[K, V]):
     """A mapping in a database."""
 
     def __init__(self, database: sqlite3.Connection, name: str, form: Form) -> None:
-        self._database, self._name, self._form = database, name, form
+        self.database, self.name, self._form = database, name, form
 
     def __getitem__(self, key: K) -> V:
         for row in self._run("SELECT * FROM {} WHERE key = ?", _key(key)):
@@ -81,21 +81,38 @@ class Table(MutableMapping[K, V]):
 
     def _run(self, query: str, *values: Any) -> list[Row]:
         try:
-            return self._database.execute(query.format(self._name), values).fetchall()
+            return self.database.execute(query.format(self.name), values).fetchall()
         except sqlite3.Error as error:
             raise StudyError(f"a checkpoint cannot be read ({error}); delete it") from error
 
 
 def image_of(tables: Mapping[str, tuple[Form, Mapping[Any, Any]]]) -> bytes:
     """Return a database of mappings, by name, as bytes."""
-    database = sqlite3.connect(":memory:")
-    for name, (form, content) in tables.items():
-        database.execute(_CREATE.format(name, ", ".join(_columns(form))))
-        rows = ((_key(k), *map(_packed, form.pack(v))) for k, v in content.items())
-        marks = ",".join("?" * (1 + form.width))
-        database.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
-    database.commit()
-    return database.serialize()
+    held = [content.database for _, content in tables.values() if isinstance(content, Table)]
+    database = held[0] if held else sqlite3.connect(":memory:", isolation_level=None)
+    database.execute("ATTACH ':memory:' AS image")
+    try:
+        database.execute("BEGIN")
+        for name, (form, content) in tables.items():
+            database.execute(_CREATE.format(f"image.{name}", ", ".join(_columns(form))))
+            _fill(database, name, form, content)
+        database.execute("COMMIT")
+        return database.serialize(name="image")
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        database.execute("DETACH image")
+
+
+def _fill(database: sqlite3.Connection, name: str, form: Form, content: Mapping[Any, Any]) -> None:
+    """Write a mapping into the image; rows of this very database as they are."""
+    if isinstance(content, Table) and content.database is database:
+        rows = f"SELECT * FROM main.{content.name} ORDER BY rowid"
+        database.execute(f"INSERT INTO image.{name} {rows}")
+        return
+    packed = ((_key(k), *map(_packed, form.pack(v))) for k, v in content.items())
+    marks = ",".join("?" * (1 + form.width))
+    database.executemany(f"INSERT INTO image.{name} VALUES ({marks})", packed)
 
 
 def tables_of(image: bytes, forms: Mapping[str, Form]) -> dict[str, Table[Any, Any]]:

@@ -50,6 +50,7 @@ _SAVE = Remedies(
     delimiter="is not separated by commas: save it as CSV with commas",
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+", re.ASCII)
+_ALIKE = ("string", "floating", "integer", "boolean")  # where equal cells are written alike
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -194,7 +195,18 @@ def _distinct(cells: pd.Series) -> tuple[list[str], Array]:
 
 
 def as_texts(cells: pd.Series) -> list[str]:
-    """Return cells as stripped text, empty where missing."""
+    """Return cells as stripped text, empty where missing; equal cells are one and the same text.
+
+    A large table has few different cells in most columns, and would not fit into memory else.
+    """
+    if pd.api.types.infer_dtype(cells) in _ALIKE:
+        places, found = pd.factorize(cells)  # -1, which is the last one, where missing
+        texts = [*_each_text(pd.Series(found)), ""]
+        return [texts[place] for place in places.tolist()]
+    return _each_text(cells)
+
+
+def _each_text(cells: pd.Series) -> list[str]:
     missing = cells.isna().to_numpy()
     pairs = zip(cells.astype(object).to_numpy(), missing, strict=True)
     return ["" if gone else normalize("NFC", str(cell).strip()) for cell, gone in pairs]

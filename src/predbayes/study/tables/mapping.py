@@ -13,7 +13,9 @@ import datetime
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from predbayes.errors import DataError, no_such
@@ -96,7 +98,7 @@ def translate(
     plan: Plan, site: SiteFile, raw: pd.DataFrame
 ) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
     """Return the plan's columns, as far as the file has them, and which cells are ambiguous."""
-    columns: dict[str, list[str]] = {}
+    columns: dict[str, Any] = {}
     problems: list[Problem] = []
     for name in plan.names:
         entry = site.entry(plan, name)
@@ -107,17 +109,14 @@ def translate(
             columns[name] = list(raw[entry.column])
             continue
         change = _cell_change(entry, site, column)
-        texts = list(raw[entry.column])
-        changed = {text: change(text) for text in set(texts)}
-        cells = [changed[text] for text in texts]
+        places, texts = pd.factorize(raw[entry.column].to_numpy(dtype=object))
+        cells = np.array([change(text) for text in texts], dtype=object)
+        unclear = cells == None  # noqa: E711
+        columns[name] = np.where(unclear, texts, cells)[places]
         if entry.date:
-            cells = _times(entry, column, cells, _ends(entry, raw))
-        columns[name] = [t if cell is None else cell for t, cell in zip(texts, cells, strict=True)]
-        lines = tuple(
-            line for line, cell in zip(raw.index.tolist(), cells, strict=True) if cell is None
-        )
-        if lines:
-            problems.append(Problem(Kind.POINT, name, lines))
+            columns[name] = _times(entry, column, columns[name], _ends(entry, raw))
+        if unclear.any():
+            problems.append(Problem(Kind.POINT, name, tuple(raw.index[unclear[places]].tolist())))
     if site.patient and site.patient in raw.columns:
         columns[PATIENT] = list(raw[site.patient])
     return pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems)
@@ -190,14 +189,14 @@ def _ends(entry: SiteColumn, raw: pd.DataFrame) -> list[datetime.date | None]:
 def _times(
     entry: SiteColumn,
     column: Column,
-    cells: Sequence[str | None],
+    cells: Sequence[str],
     ends: Sequence[datetime.date | None],
-) -> list[str | None]:
+) -> list[str]:
     """Days as the time from each of them to its end, in the plan's unit."""
     days = _DAYS.get(normal_unit(column.unit), 1.0)
-    times: list[str | None] = []
+    times: list[str] = []
     for cell, end in zip(cells, ends, strict=True):
-        begin = _day(cell or "", entry.date)
+        begin = _day(cell, entry.date)
         if begin is None or end is None:
             times.append(cell)  # whoever reads it next says that it is no number
         else:
