@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -55,6 +58,11 @@ def plan():
 @pytest.fixture
 def site():
     return SiteFile.loads(SITE)
+
+
+def _opened(path):
+    files = [o for o in gc.get_objects() if type(o) is io.TextIOWrapper and not o.closed]
+    return [file for file in files if str(file.name) == str(path)]
 
 
 def write(folder, rows=ROWS, *, delimiter=",", decimal=".", encoding="utf-8", end="\n"):
@@ -253,6 +261,7 @@ class TestRefusals:
             read_site_table(plan, SiteFile(format=1, name="B"), path)
         assert CANARY not in str(raised.value)
         assert "\n" not in str(raised.value)
+        assert not _opened(path)  # although the error, and so every frame, is still held
 
     def test_names_that_neither_side_has_are_said_with_the_nearest(self, plan, tmp_path):
         site = SiteFile.loads(

@@ -9,10 +9,11 @@ message repeats a cell, nor the first line's words: in a file without a header t
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import itertools
 import unicodedata
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,27 +61,28 @@ def read_csv(
         blank_rows: Whether a line of delimiters alone is a row; an empty line is none.
         skip: Lines above the names, such as titles.
     """
-    decoded = itertools.islice(_decoded(path, encoding, remedies), skip, None)
-    reader = csv.reader(decoded, delimiter=delimiter, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
     once = _Once()
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        require_names(path, header)
-        _require_split(path, header, delimiter, remedies)
-        begins = skip + reader.line_num + 1
-        for row in reader:
-            cells = [once(cell.strip()) for cell in row]
-            if any(cells) or (cells and blank_rows):
-                lines.append(begins)
-                rows.append(cells)
+    # Closed here: whoever holds on to an error would hold on to the file.
+    with contextlib.closing(_decoded(path, encoding, remedies)) as decoded:
+        reader = csv.reader(itertools.islice(decoded, skip, None), delimiter=delimiter, strict=True)
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            require_names(path, header)
+            _require_split(path, header, delimiter, remedies)
             begins = skip + reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(
-            f"{path.name}: line {skip + reader.line_num} is not CSV; look for a stray quotation "
-            "mark"
-        ) from error
+            for row in reader:
+                cells = [once(cell.strip()) for cell in row]
+                if any(cells) or (cells and blank_rows):
+                    lines.append(begins)
+                    rows.append(cells)
+                begins = skip + reader.line_num + 1
+        except csv.Error as error:
+            raise DataError(
+                f"{path.name}: line {skip + reader.line_num} is not CSV; look for a stray "
+                "quotation mark"
+            ) from error
     ragged = [line for line, row in zip(lines, rows, strict=True) if len(row) != len(header)]
     if ragged:
         have = "line has" if len(ragged) == 1 else "lines have"
@@ -133,7 +135,7 @@ class _Once(dict[str, str]):
         return self.setdefault(text, text) if len(self) < _MAX_TEXTS else self.get(text, text)
 
 
-def _decoded(path: Path, encoding: str, remedies: Remedies) -> Iterator[str]:
+def _decoded(path: Path, encoding: str, remedies: Remedies) -> Generator[str, None, None]:
     """Yield the lines of a file, which is never in memory as a whole."""
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     try:
