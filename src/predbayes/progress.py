@@ -17,11 +17,11 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -41,19 +41,20 @@ class Event:
 
     Args:
         kind: ``epoch``: an epoch of training is done; ``member``: an estimator of an ensemble is
-            fitted; ``site``: a site's upload is in; ``left out``: the round goes on without a site;
-            ``pool``: the pool is chosen; ``student``: the student is distilled.
+            fitted; ``column``: a column of a table is read; ``site``: a site's upload is in;
+            ``left out``: the round goes on without a site; ``pool``: the pool is chosen;
+            ``student``: the student is distilled.
         who: The site, or `STUDENT`; empty where the coordinator itself trains.
         round: Which round, from 0.
-        epoch: Epochs, or members, done.
-        num_epochs: Epochs, or members, in all.
+        epoch: Epochs, members or columns done.
+        num_epochs: Epochs, members or columns in all.
         loss: Mean loss of the epoch, in nats per row.
         num_rows: The site's rows.
-        detail: What was chosen, or why a site is left out, in words.
+        detail: What was chosen, what is done to columns, or why a site is left out, in words.
         gap: Mean KL from the pool to the student, in nats.
     """
 
-    kind: Literal["epoch", "member", "site", "left out", "pool", "student"]
+    kind: Literal["epoch", "member", "column", "site", "left out", "pool", "student"]
     who: str = ""
     round: int = 0
     epoch: int = 0
@@ -65,6 +66,7 @@ class Event:
 
 
 Callback = Callable[[Event], object]
+T = TypeVar("T")
 
 _callbacks: ContextVar[tuple[Callback, ...]] = ContextVar("callbacks", default=())
 _place: ContextVar[tuple[str, int]] = ContextVar("place", default=("", 0))
@@ -83,6 +85,18 @@ def tell(event: Event) -> None:
     _write(told)
     for callback in _callbacks.get():
         callback(told)
+
+
+def each_column(columns: Collection[T], doing: str) -> Iterator[T]:
+    """Yield the columns of a table, and tell after each how many are done.
+
+    Args:
+        columns: Of one table.
+        doing: What is done to them, such as ``reading``.
+    """
+    for number, column in enumerate(columns, start=1):
+        yield column
+        tell(Event("column", epoch=number, num_epochs=len(columns), detail=doing))
 
 
 @contextmanager
@@ -131,16 +145,19 @@ class Bar:
             BarColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        # What a command prints goes where it was sent, such as to a file, and not to the bar.
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
             yield cls(progress, progress.add_task("", total=None))
 
     def __call__(self, event: Event) -> None:
-        """Move on by an epoch or a member, or say what is done."""
+        """Move on by an epoch, a member or a column, or say what is done."""
         if event.kind in _GOING_ON:
             loss = "" if math.isnan(event.loss) else f": loss {event.loss:.3f}"
+            whose = event.who or event.detail or "coordinator"
             self.progress.update(
                 self.task,
-                description=printable(f"{event.who or 'coordinator'}{loss}"),
+                description=printable(f"{whose}{loss}"),
                 completed=event.epoch,
                 total=event.num_epochs,
             )
@@ -150,7 +167,7 @@ class Bar:
             )
 
 
-_GOING_ON = ("epoch", "member")
+_GOING_ON = ("epoch", "member", "column")
 
 
 def _write(event: Event) -> None:
@@ -167,7 +184,7 @@ def _write(event: Event) -> None:
 def _line(event: Event) -> str:
     if event.kind in _GOING_ON:
         loss = "" if math.isnan(event.loss) else f", loss {event.loss:.3f}"
-        whose = f"{event.who}: " if event.who else ""
+        whose = f"{event.who or event.detail}: " if event.who or event.detail else ""
         return f"{whose}{event.kind} {event.epoch} of {event.num_epochs}{loss}"
     if event.kind == "site":
         return f"{event.who}: {event.num_rows:,} rows are in"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import predbayes
 from predbayes.cli.site_check import check_command
 from predbayes.errors import DataError, PredbayesError
+from predbayes.progress import listening
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.networks import Installed
 from predbayes.study.plan.schema import FrozenNetwork
@@ -226,6 +228,37 @@ class TestAsked:
         assert problem in output
         assert f"{1 + bool(problem)} error" in output
         assert "ournets" not in sys.modules
+
+
+class TestProgress:
+    def test_whoever_watches_is_told_of_each_column(self, kit, folder):
+        suggested(kit)
+        told = []
+        with listening([told.append]):
+            run(kit)
+        columns = [event for event in told if event.kind == "column"]
+        assert {event.detail for event in columns} == {"translating", "checking"}
+        for doing in ("translating", "checking"):
+            done = [event.epoch for event in columns if event.detail == doing]
+            last = next(event for event in reversed(columns) if event.detail == doing)
+            # The kit's own rows are checked before.
+            assert done[-last.num_epochs :] == list(range(1, last.num_epochs + 1))
+
+    def test_a_bar_on_the_terminal_leaves_what_is_printed_alone(self, kit, folder):
+        """Standard output goes to a file, and standard error is a terminal."""
+        suggested(kit)
+        command = [sys.executable, "-m", "predbayes", "site", "check", kit.folder, FILE]
+        plain = subprocess.run(command, capture_output=True, text=True, check=False)
+        watched, terminal = os.openpty()
+        seen = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=terminal, text=True, check=False
+        )
+        os.close(terminal)
+        assert seen.returncode == plain.returncode
+        assert seen.stdout == plain.stdout
+        assert b"checking" in os.read(watched, 2**16)
+        assert "checking" not in plain.stdout + plain.stderr
+        os.close(watched)
 
 
 class TestRefusals:

@@ -45,8 +45,9 @@ def audit_command(
         what |= {"site": own.name, "plan": loaded.digest}
         approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
-        table, secret = read_site_table(plan, own, data), secret_for(plan, own)
-        rows = SiteRows.of(plan, table, secret=secret)
+        secret = secret_for(plan, own)
+        with listening([], bar=None):
+            rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
         name = plan.learner_or(learner)
         (out / HOME).mkdir(parents=True, exist_ok=True)
         with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):

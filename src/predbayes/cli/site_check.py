@@ -54,6 +54,7 @@ def check_command(
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
+    from predbayes.progress import listening
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.tables.check import site_problems
 
@@ -72,7 +73,8 @@ def check_command(
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
                 rows = _Rows(loaded.plan, own)
-                checked = site_problems(loaded.plan, own, data, least, rows.count_held_out)
+                with listening([], bar=None):
+                    checked = site_problems(loaded.plan, own, data, least, rows.count_held_out)
                 checked = _with_policy(checked, loaded, own, rows, least)
                 _tell(checked, data, show_values=show_values)
                 if site_file.exists():

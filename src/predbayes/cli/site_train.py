@@ -189,8 +189,9 @@ def train_command(
         what |= {"plan": loaded.digest, "site": own.name}
         approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
-        table, secret = read_site_table(plan, own, data), secret_for(plan, own)
-        rows = SiteRows.of(plan, table, secret=secret)
+        secret = secret_for(plan, own)
+        with listening([], bar=None):
+            rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
         name = plan.learner_or(learner)
         training = Training(
             loaded,

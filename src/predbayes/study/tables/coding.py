@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import DataError, PlanError
+from predbayes.progress import each_column
 from predbayes.spill import blocks, room, take
 from predbayes.study.plan.schema import Category, Column, Image, Number, Plan, Wide
 from predbayes.study.tables.arraycells import Array, shape_words
@@ -65,7 +66,8 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
     problems: list[Problem] = []
     oddities: list[Problem] = []
     arrays: dict[str, Tensor] = {}
-    for index, (name, column) in enumerate(plan.columns.items()):
+    for index, name in enumerate(each_column(plan.columns, "checking")):
+        column = plan.columns[name]
         if column.optional and name not in frame.columns:
             continue
         if (whole := _column_problem(frame, name)) is not None:

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from predbayes.errors import DataError, no_such
+from predbayes.progress import each_column
 from predbayes.study.plan.schema import Column, Number, Plan
 from predbayes.study.tables.arraycells import is_array, with_arrays
 from predbayes.study.tables.binary import BINARY, read_binary
@@ -100,7 +101,7 @@ def translate(
     """Return the plan's columns, as far as the file has them, and which cells are ambiguous."""
     columns: dict[str, Any] = {}
     problems: list[Problem] = []
-    for name in plan.names:
+    for name in each_column(plan.names, "translating"):
         entry = site.entry(plan, name)
         if entry.column not in raw.columns:
             continue
@@ -249,7 +250,7 @@ def key_of(text: str, decimal: str = ".", *, is_number: bool = False) -> str:
 def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
     """A typed table as text, its numbers with the decimal mark that the rest is told."""
     columns = {}
-    for name in frame.columns:
+    for name in each_column(frame.columns, "reading"):
         # Text, numbers and days are known at once; of lists alone it takes a look at each cell.
         if pd.api.types.infer_dtype(frame[name]) == "mixed" and frame[name].map(is_array).any():
             columns[str(name)] = list(frame[name])
