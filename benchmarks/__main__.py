@@ -23,6 +23,7 @@ NAMES = (
     "hospitals",
     "images",
     "intake",
+    "largetable",
     "manysites",
     "membership",
     "mixed",

@@ -8,9 +8,8 @@ import pytest
 
 from predbayes.exchange.header import Header
 from predbayes.study.result.schema import Result
-from tests.cli.test_app import predbayes
+from tests.cli.sealed import PLAN, PRIVACY, Consortium
 from tests.cli.test_moments import patients
-from tests.cli.test_sealed_sums import PLAN, PRIVACY, reference_rows
 
 SITES = ("east", "north", "south")
 STATED = """[privacy.sites]
@@ -23,44 +22,23 @@ honest = 3
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("private")
+def runs(tmp_path_factory):
+    return Consortium(tmp_path_factory.mktemp("private"))
 
 
 @pytest.fixture(scope="module")
-def runs(root):
-    def run(at, *line, code=0):
-        (root / at).mkdir(exist_ok=True)
-        done = predbayes(*line, cwd=root / at)
-        assert done.returncode == code, f"{line}: {done.stdout} {done.stderr}"
-        return done.stdout if code == 0 else done.stderr
-
-    return run
+def root(runs):
+    return runs.root
 
 
 @pytest.fixture(scope="module")
-def finished(runs, root):
-    key = runs("trustee", "holder", "keys").split('"')[1]
-    home = root / "coordinator"
-    home.mkdir()
-    reference_rows().to_csv(home / "reference.csv", index=False)
-    (home / "plan.toml").write_text(PLAN + PRIVACY % f'"{key}"' + STATED)
-    runs("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
-    runs("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
+def finished(runs):
+    runs.begin(PLAN, PRIVACY + STATED)
     for number, site in enumerate(SITES):
-        (root / site).mkdir()
-        patients(seed=number).to_csv(root / site / "patients.csv", index=False)
-        (root / site / "site.toml").write_text(f'format = 1\nname = "{site}"\n[columns]\n')
-        runs(site, "site", "key", site)
-        runs("coordinator", "study", "admit", site, root / site / f"{site}.pub")
-        runs(site, "site", "train", home / "kit", "patients.csv", "--out", "out")
-        runs("coordinator", "study", "add", root / site / "out" / f"{site}.safetensors")
-        runs("trustee", "holder", "admit", site, root / site / f"{site}.pub")
+        runs.join(site, patients(seed=number))
     runs("coordinator", "study", "request")
-    line = ("holder", "open", home / "kit", home / "holder-1.request", "--out", "one.opening")
-    runs("trustee", *line)
-    runs("coordinator", "study", "finish", "--opening", root / "trustee" / "one.opening")
-    return home / "study" / "results" / "1"
+    runs("coordinator", "study", "finish", "--opening", runs.opened())
+    return runs.home / "study" / "results" / "1"
 
 
 def test_the_result_says_what_is_promised_with_all_its_parts(finished):

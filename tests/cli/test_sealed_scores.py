@@ -8,9 +8,8 @@ import pytest
 
 from predbayes.study.result.schema import Result
 from predbayes.study.site.holder import Holder
-from tests.cli.test_app import predbayes
+from tests.cli.sealed import PLAN, PRIVACY, Consortium
 from tests.cli.test_moments import patients
-from tests.cli.test_sealed_sums import PLAN, PRIVACY, reference_rows
 
 FOREIGN = "does not hold the labels that the plan was frozen with"
 SITES = ("east", "north", "south", "turned")
@@ -18,44 +17,21 @@ SITES = ("east", "north", "south", "turned")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("scores")
-
-    def run(at, *line, code=0):
-        (root / at).mkdir(exist_ok=True)
-        done = predbayes(*line, cwd=root / at)
-        assert done.returncode == code, f"{line}: {done.stdout} {done.stderr}"
-        return done.stdout if code == 0 else done.stderr
-
-    run.root = root
-    return run
+    return Consortium(tmp_path_factory.mktemp("scores"))
 
 
 @pytest.fixture(scope="module")
 def asked(runs):
     """Four sites are in, one of which turned its labels round; the holders are asked."""
-    root = runs.root
-    key = runs("trustee", "holder", "keys").split('"')[1]
-    home = root / "coordinator"
-    home.mkdir()
-    reference_rows().to_csv(home / "reference.csv", index=False)
     plan = PLAN.replace("quorum = 3", 'quorum = 3\nscreening = "leave-out"')
-    (home / "plan.toml").write_text(plan + PRIVACY % f'"{key}"' + "scores = true\n")
-    runs("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
-    runs("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
+    runs.begin(plan, PRIVACY + "scores = true\n")
     for number, site in enumerate(SITES):
-        (root / site).mkdir()
         table = patients(seed=number)
         if site == "turned":
             table["ill"] = table["ill"].map({"no": "yes", "yes": "no"})
-        table.to_csv(root / site / "patients.csv", index=False)
-        (root / site / "site.toml").write_text(f'format = 1\nname = "{site}"\n[columns]\n')
-        runs(site, "site", "key", site)
-        runs("coordinator", "study", "admit", site, root / site / f"{site}.pub")
-        runs(site, "site", "train", home / "kit", "patients.csv", "--out", "out")
-        runs("coordinator", "study", "add", root / site / "out" / f"{site}.safetensors")
-        runs("trustee", "holder", "admit", site, root / site / f"{site}.pub")
+        runs.join(site, table)
     runs("coordinator", "study", "request")
-    return home
+    return runs.home
 
 
 def score(home, *more):
@@ -69,14 +45,10 @@ def test_labels_that_the_plan_was_not_frozen_with_are_refused(runs, asked):
     told["labelled"]["labels"][0] = {"no": "yes", "yes": "no"}[told["labelled"]["labels"][0]]
     foreign.write_text(json.dumps(told))
     line = ("holder", "score", asked / "kit", foreign, asked / "holder-1.request")
-    assert "does not hold the labels that the plan was frozen with" in runs(
-        "trustee", *line, code=2
-    )
+    assert FOREIGN in runs("trustee", *line, code=2)
     one = {name: told["labelled"][name][:1] for name in told["labelled"]}
     foreign.write_text(json.dumps(told | {"labelled": one}))
-    assert "does not hold the labels that the plan was frozen with" in runs(
-        "trustee", *line, code=2
-    )
+    assert FOREIGN in runs("trustee", *line, code=2)
     plan = json.loads((asked / "holder-1.request").read_text())["plan"]
     assert Holder(runs.root / "trustee" / "holder").scored(plan) == []
 

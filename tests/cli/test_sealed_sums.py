@@ -13,104 +13,27 @@ from predbayes.study.result.schema import Result
 from predbayes.study.site.training import SiteRows, fit_site
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
+from tests.cli.sealed import Consortium
 from tests.cli.test_app import predbayes
 from tests.cli.test_moments import patients
 
 RESULT = "coordinator/study/results/1"
 SITES = ("east", "north", "south")
-PLAN = """
-format = 1
-name = "sealed"
-description = "for a test"
-[target]
-name = "ill"
-task = "classification"
-classes = ["no", "yes"]
-[columns]
-age = { type = "number", unit = "years" }
-marker = { type = "number", unit = "1" }
-sex = { type = "category", categories = ["female", "male"], other = false }
-[reference]
-file = "reference.csv"
-source = "drawn"
-licence = "none"
-legal_basis = "nobody's"
-labelled = 120
-evaluate = 60
-unlabelled = 120
-[learner]
-name = "logistic-regression"
-[pool]
-own = "logistic-regression"
-[model]
-hidden = [8]
-[rules]
-quorum = 3
-"""
-PRIVACY = """[privacy]
-mode = "sealed"
-holders = [%s]
-minimum = 3
-max_sites = 20
-"""
-
-
-def reference_rows():
-    rows = patients(300, seed=99).drop(columns="days")
-    rows.loc[180:, "ill"] = ""
-    return rows
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("sealed")
+def runs(tmp_path_factory):
+    return Consortium(tmp_path_factory.mktemp("sealed"), ("trustee", "board"))
 
 
 @pytest.fixture(scope="module")
-def runs(root):
-    def run(at, *line, code=0):
-        (root / at).mkdir(exist_ok=True)
-        done = predbayes(*line, cwd=root / at)
-        assert done.returncode == code, f"{line}: {done.stdout} {done.stderr}"
-        if code:
-            assert done.stderr.count("\n") == 1
-        return done.stdout if code == 0 else done.stderr
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def study(runs, root):
+def study(runs):
     """The study with three sites in."""
-    keys = []
-    for holder in ("trustee", "board"):
-        told = runs(holder, "holder", "keys")
-        keys.append(told.split('"')[1])
-    (root / "coordinator").mkdir()
-    reference_rows().to_csv(root / "coordinator" / "reference.csv", index=False)
-    holders = ", ".join(f'"{key}"' for key in keys)
-    (root / "coordinator" / "plan.toml").write_text(PLAN + PRIVACY % holders)
-    runs("coordinator", "plan", "check", "plan.toml")
-    runs("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
-    runs("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
+    runs.begin()
     for number, site in enumerate(SITES):
-        (root / site).mkdir()
-        patients(seed=number).to_csv(root / site / "patients.csv", index=False)
-        (root / site / "site.toml").write_text(f'format = 1\nname = "{site}"\n[columns]\n')
-        runs(site, "site", "key", site)
-        runs("coordinator", "study", "admit", site, root / site / f"{site}.pub")
-        runs(site, "site", "check", root / "coordinator" / "kit", "patients.csv")
-        runs(site, "site", "train", root / "coordinator" / "kit", "patients.csv", "--out", "out")
-        runs("coordinator", "study", "add", root / site / "out" / f"{site}.safetensors")
-        for holder in ("trustee", "board"):
-            runs(holder, "holder", "admit", site, root / site / f"{site}.pub")
-    return root
-
-
-def opened(runs, root, holder, number):
-    request = root / "coordinator" / f"holder-{number}.request"
-    runs(holder, "holder", "open", root / "coordinator" / "kit", request, "--out", "sum.opening")
-    return root / holder / "sum.opening"
+        runs.join(site, patients(seed=number))
+    runs("south", "site", "check", runs.home / "kit", "patients.csv")
+    return runs.root
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +41,7 @@ def finished(runs, study):
     assert "next: predbayes study request" in runs("coordinator", "study", "status")
     assert "the sum is sealed: give --opening" in runs("coordinator", "study", "finish", code=2)
     runs("coordinator", "study", "request")
-    one, other = opened(runs, study, "trustee", 1), opened(runs, study, "board", 2)
+    one, other = runs.opened("trustee", 1), runs.opened("board", 2)
     told = runs("coordinator", "study", "finish", "--opening", one, code=2)
     assert "the sum is sealed: give --opening" in told
     runs("coordinator", "study", "finish", "--opening", one, "--opening", other)
