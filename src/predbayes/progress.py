@@ -1,11 +1,13 @@
 """What happens while a method runs, told to whoever listens.
 
     with listening([callback]):        run does this
+        tell_step("score the model")   a study's finish: what begins
         with at("Basel"):              a federation, or the distillation: whose epochs follow
             tell(Event("epoch", ...))  the training loop
 
 Callbacks are functions of an `Event`. Without one, and without a log at level INFO, nothing is
-computed. `Bar` is the callback that draws a bar where a person watches. The log has a line for
+computed. `Bar` is the callback that draws a bar where a person watches, `Lines` the one that writes
+lines where there is no terminal. The log has a line for
 everything that is done, and where that takes long one every ten seconds:
 
     logging.basicConfig(); logging.getLogger("predbayes").setLevel("INFO")
@@ -20,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from rich.console import Console
@@ -30,6 +32,7 @@ from predbayes.text import printable
 
 _log = logging.getLogger(__name__)
 _LOG_SECONDS = 10.0  # between two lines on a training that goes on
+_LINE_SECONDS = 3.0  # without a line after which one on a training is written, where it is watched
 
 STUDENT = "student"
 """Who trains when the student is distilled; sites go by their names."""
@@ -43,18 +46,19 @@ class Event:
         kind: ``epoch``: an epoch of training is done; ``member``: an estimator of an ensemble is
             fitted; ``column``: a column of a table is read; ``site``: a site's upload is in;
             ``left out``: the round goes on without a site; ``pool``: the pool is chosen;
-            ``student``: the student is distilled.
+            ``student``: the student is distilled; ``step``: a part of a study's finish begins.
         who: The site, or `STUDENT`; empty where the coordinator itself trains.
         round: Which round, from 0.
         epoch: Epochs, members or columns done.
         num_epochs: Epochs, members or columns in all.
         loss: Mean loss of the epoch, in nats per row.
         num_rows: The site's rows.
-        detail: What was chosen, what is done to columns, or why a site is left out, in words.
+        detail: What was chosen, what is done to columns, which step begins, or why a site is left
+            out, in words.
         gap: Mean KL from the pool to the student, in nats.
     """
 
-    kind: Literal["epoch", "member", "column", "site", "left out", "pool", "student"]
+    kind: Literal["epoch", "member", "column", "site", "left out", "pool", "student", "step"]
     who: str = ""
     round: int = 0
     epoch: int = 0
@@ -97,6 +101,11 @@ def each_column(columns: Collection[T], doing: str) -> Iterator[T]:
     for number, column in enumerate(columns, start=1):
         yield column
         tell(Event("column", epoch=number, num_epochs=len(columns), detail=doing))
+
+
+def tell_step(what: str) -> None:
+    """Tell which part of a study's finish begins."""
+    tell(Event("step", detail=what))
 
 
 @contextmanager
@@ -170,6 +179,34 @@ class Bar:
 _GOING_ON = ("epoch", "member", "column")
 
 
+@dataclass(slots=True)
+class Lines:
+    """A line for everything that is done, and of a training that goes on one every few seconds.
+
+    For whoever watches without a terminal that can draw a bar, such as the log of a job.
+
+    Args:
+        write: Takes a line.
+        clock: Seconds of a clock; another one in tests.
+    """
+
+    write: Callable[[str], object]
+    clock: Callable[[], float] = time.monotonic
+    _last: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to count the seconds without a line."""
+        self._last = self.clock()
+
+    def __call__(self, event: Event) -> None:
+        """Write a line, unless it is one of many."""
+        now = self.clock()
+        if event.kind in _GOING_ON and now < self._last + _LINE_SECONDS:
+            return
+        self._last = now
+        self.write(printable(_line(event), None))
+
+
 def _write(event: Event) -> None:
     """Write a line to the log, unless it is one of many of a training that goes on."""
     if event.kind in _GOING_ON:
@@ -192,4 +229,6 @@ def _line(event: Event) -> str:
         return f"{event.who} is left out of round {event.round + 1}: {event.detail}"
     if event.kind == "pool":
         return f"pool: {event.detail}"
+    if event.kind == "step":
+        return event.detail
     return f"student: {event.gap:.4f} nats from the pool"

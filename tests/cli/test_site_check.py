@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,6 +114,21 @@ class TestComplete:
         run(kit, "--suggest")
         assert path.read_text() == added  # nothing is added twice
 
+    def test_every_line_that_is_added_is_marked_as_a_guess_and_printed(self, kit, folder):
+        path = folder / "site.toml"
+        mine = 'format = 1\nname = "Waldheim"\n[columns.age]\ncolumn = "Alter (Jahre)"\n'
+        path.write_text(mine)
+        output = run(kit, "--suggest").output
+        lines = path.read_text().splitlines()
+        added = [n for n, line in enumerate(lines, 1) if re.match(r"\w+ = \{ c|column = ", line)]
+        guesses = [n for n in added if lines[n - 1] not in mine.splitlines()]
+        assert len(guesses) >= 9
+        assert all(" # a guess, check: " in lines[n - 1] for n in guesses)
+        printed = [int(n) for n in re.findall(r"^  - line (\d+): ", output, re.MULTILINE)]
+        assert sorted(set(printed)) == guesses
+        chol = next(n for n in guesses if lines[n - 1].startswith("chol = "))
+        assert f"  - line {chol}: chol: taken for mmol/l, which becomes mg/dl" in output
+
     def test_a_table_that_fits_says_what_train_will_need(self, kit, folder):
         messy_patients().to_csv(folder / FILE, index=False)
         result = run(kit)
@@ -166,7 +182,10 @@ class TestWalk:
     def test_the_draft_says_what_to_look_at_and_what_is_next(self, kit, folder):
         output = suggested(kit).output
         assert "wrote site.toml: a draft; look at" in output
-        assert "  - chol: taken for mmol/l, which becomes mg/dl" in output
+        drafted = (folder / "site.toml").read_text().splitlines()
+        chol = next(n for n, line in enumerate(drafted, 1) if line.startswith("chol = "))
+        assert f"  - line {chol}: chol: taken for mmol/l, which becomes mg/dl" in output
+        assert drafted[chol - 2] == "#   a guess, check: taken for mmol/l, which becomes mg/dl"
         assert "  - not used: Pat.-Nr., Bemerkung" in output
         assert f"next: edit it, then predbayes site check {kit.folder} herz.csv" in output
 

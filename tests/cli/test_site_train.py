@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from predbayes.cli.app import app
-from predbayes.errors import KeyFileError, StudyError
+from predbayes.errors import DataError, KeyFileError, StudyError
 from predbayes.exchange.header import Evaluation, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.study.site.training import Training
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
+from tests.study.messy import PLAN, messy_patients, write_kit
 from tests.study.world import make_world, own_table
 
 TRAIN = "site train kit rows.csv --out out"
@@ -111,6 +112,54 @@ class TestOfficer:
         assert not (folder / "out" / "Basel.safetensors").exists()
         done("site revoke kit --by officer --key officer.key")
         assert "was revoked; a new one" in str(run(TRAIN).exception)
+
+
+class TestSwapped:
+    """Four of five patients here have what one of five has in the reference rows."""
+
+    CHECK = "site check kit rows.csv"
+    TRAIN = f"{TRAIN} --learner logistic-regression"
+
+    @pytest.fixture
+    def swapped(self, tmp_path, monkeypatch):
+        classes = 'classes = ["no", "yes"]'
+        write_kit(tmp_path, PLAN.replace(classes, f"{classes}\nshare = 0.2"))
+        rows = messy_patients().sort_values("disease", ascending=False, ignore_index=True)
+        rows[: 108 + 27].to_csv(tmp_path / "rows.csv", index=False)
+        (tmp_path / "site.toml").write_text('format = 1\nname = "Basel"\n')
+        monkeypatch.chdir(tmp_path)
+        done("site key Basel")
+        done("site approve kit --by officer")
+        return tmp_path
+
+    def test_it_is_refused_by_check_and_train(self, swapped):
+        doubt = "disease: 'yes' is about as frequent here as 'no' in the reference rows"
+        checked = run(self.CHECK)
+        assert str(checked.exception).startswith("rows.csv does not fit yet: 1 error")
+        assert f"error: {doubt}" in checked.output
+        assert "write confirmed = true under [target] in site.toml" in checked.output
+        error = run(self.TRAIN).exception
+        assert isinstance(error, DataError)
+        assert str(error).startswith(doubt)
+        assert not (swapped / "out").exists()
+
+    def test_recoded_it_is_taken(self, swapped):
+        with (swapped / "site.toml").open("a") as file:
+            file.write('[target]\nrecode = { yes = "no", no = "yes" }\n')
+        assert "swapped" not in "\n".join(done(self.CHECK))
+        assert done(self.TRAIN)[-1].startswith("held back")
+
+    def test_confirmed_it_is_a_warning(self, swapped):
+        with (swapped / "site.toml").open("a") as file:
+            file.write("[target]\nconfirmed = true\n")
+        said = "\n".join(done(self.CHECK))
+        assert "warning: disease: 'yes' is about as frequent" in said
+        assert done(self.TRAIN)[-1].startswith("held back")
+
+    def test_a_column_is_not_confirmed(self, swapped):
+        with (swapped / "site.toml").open("a") as file:
+            file.write("[columns]\nage = { confirmed = true }\n")
+        assert "confirmed is a key of [target] alone" in str(run(self.CHECK).exception)
 
 
 class TestPassphrase:

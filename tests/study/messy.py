@@ -96,13 +96,13 @@ def messy_patients() -> pd.DataFrame:
     return _patients(NUM_ROWS, np.random.default_rng(7))
 
 
-def write_kit(folder: Path) -> Kit:
+def write_kit(folder: Path, plan: str = PLAN) -> Kit:
     """The study's kit, with reference rows in the plan's own terms."""
     num_rows, num_labels = 300, 200
     table = _patients(num_rows, np.random.default_rng(1))
     table.loc[table.index >= num_labels, "disease"] = ""
     table.to_csv(folder / "reference.csv", index=False)
-    (folder / "plan.toml").write_text(PLAN)
+    (folder / "plan.toml").write_text(plan)
     return freeze(folder / "plan.toml", folder / "kit", folder / "kit-labels.json", salt=bytes(32))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from predbayes.cli.show import say
+from predbayes.cli.show import say, watched
 from predbayes.errors import StudyError
 
 
@@ -34,7 +34,8 @@ def demo_command(
         say(f"[{time.monotonic() - began:4.0f} s] {line}")
 
     labels = not (no_labels or nothing)
-    run = run_from_nothing(out, tell) if nothing else run_demo(out, tell, labels=labels)
+    with watched():
+        run = run_from_nothing(out, tell) if nothing else run_demo(out, tell, labels=labels)
     folder, result = run
     if labels:
         say(result.verdict)

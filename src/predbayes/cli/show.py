@@ -115,6 +115,19 @@ def stoppable() -> Iterator[None]:
         raise typer.Exit(_STOPPED) from None
 
 
+@contextmanager
+def watched() -> Iterator[None]:
+    """Show on stderr what goes on inside the block: by a bar, or by lines without a terminal."""
+    import sys
+
+    from predbayes.progress import Lines, listening
+
+    is_terminal = sys.stderr.isatty()
+    lines = [] if is_terminal else [Lines(lambda line: say(line, err=True))]
+    with listening(lines, bar=is_terminal):
+        yield
+
+
 def save_key_pair(key: CoordinatorKey, out: Path, *, passphrase: bool) -> tuple[Path, Path]:
     """Write a key and its public half beside it; return where they are."""
     private, public = (out.with_name(f"{out.name}{end}") for end in (".key", ".pub"))

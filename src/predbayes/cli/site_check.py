@@ -124,8 +124,8 @@ def draft_site(plan: Plan, data: Path, site_file: Path, name: str | None, again:
         drafted = suggest(plan, data, name)
         say(f"wrote {site_file}: a draft; look at")
     write_bytes(site_file, drafted.sitefile_text.encode())
-    for note in drafted.notes:
-        say(f"  - {note}")
+    for note, line in zip(drafted.notes, drafted.lines, strict=True):
+        say(f"  - line {line}: {note}" if line else f"  - {note}")
     say(f"next: edit it, then {again}")
 
 

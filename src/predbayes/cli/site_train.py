@@ -178,7 +178,6 @@ def train_command(
     from predbayes.progress import at, listening
     from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.release import Approvals
-    from predbayes.study.site.secret import secret_for
     from predbayes.study.site.training import SiteRows, Training
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
@@ -189,9 +188,8 @@ def train_command(
         what |= {"plan": loaded.digest, "site": own.name}
         approvals = Approvals.of(own)
         approvals.require_plan(loaded, site_option(site))
-        secret = secret_for(plan, own)
         with listening([], bar=None):
-            rows = SiteRows.of(plan, read_site_table(plan, own, data), secret=secret)
+            rows = SiteRows.to_train(plan, own, read_site_table(plan, own, data))
         name = plan.learner_or(learner)
         training = Training(
             loaded,

@@ -21,6 +21,7 @@ from predbayes.cli.show import (
     say,
     say_taken_in,
     show_table,
+    watched,
 )
 from predbayes.errors import StudyError
 from predbayes.study.wording import counted
@@ -330,14 +331,15 @@ def finish(
     before = opened.told_apart(leave_out or ())
     say(*before)
     say("screening, pooling, distilling, scoring; it may take a minute or two")
-    recorded, result = opened.finish(
-        leave_out=leave_out or (),
-        warm=warm,
-        onnx=onnx,
-        device=device,
-        openings=opening or (),
-        scores=score or (),
-    )
+    with watched():
+        recorded, result = opened.finish(
+            leave_out=leave_out or (),
+            warm=warm,
+            onnx=onnx,
+            device=device,
+            openings=opening or (),
+            scores=score or (),
+        )
     folder = opened.result_folder(recorded.number)
     say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")
     say(*(line for line in opened.told_apart(result.out) if line not in before))

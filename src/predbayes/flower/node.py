@@ -27,7 +27,6 @@ from predbayes.flower.transit import deliver
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.secret import secret_for
 from predbayes.study.site.training import SiteRows, Training
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
@@ -91,9 +90,7 @@ class Node:
         return cls(
             outbox,
             training,
-            lambda: SiteRows.of(
-                kit.plan, read(kit.plan, own, data), secret=secret_for(kit.plan, own)
-            ),
+            lambda: SiteRows.to_train(kit.plan, own, read(kit.plan, own, data)),
             made_of,
             AuditLog.at(own.folder, own.audit),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import string
 import tomllib
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from predbayes.errors import PlanError, TextError
 from predbayes.learning.named import CLASSIFIERS, REGRESSORS
+from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import (
     Category,
     Frozen,
@@ -26,6 +29,7 @@ from predbayes.study.plan.schema import (
     UploadRules,
 )
 from predbayes.study.plan.text import dump
+from predbayes.study.result.scoring import FAMILY
 from predbayes.text import require_printable
 
 TEXT = """
@@ -362,3 +366,43 @@ def test_no_plan_holds_out_more_than_half(share, taken):
     else:
         with pytest.raises(PlanError, match=r"learner\.holdout"):
             Plan.loads(text)
+
+
+class TestMeasuresOfADraft:
+    def stated(self, text):
+        """The plan of a draft of which the section of measures is taken out of the comments."""
+        above, start, below = text.partition("# [measures]\n")
+        lines = [line.removeprefix("# ") for line in below.splitlines()]
+        return Plan.loads(above + start.removeprefix("# ") + "\n".join(lines))
+
+    def test_it_can_be_asked_for_as_it_is_written(self):
+        text = dump(Plan.loads(TEXT))
+        assert Plan.loads(text).measures is None
+        measures = self.stated(text).measures
+        assert (measures.event, measures.groups) == ("yes", ("sex",))
+        assert measures.thresholds == (0.1, 0.2)
+
+    def test_a_number_has_no_risks(self):
+        target = 'name = "disease"\ntask = "regression"'
+        start, end = TEXT.index('name = "disease"'), TEXT.index("\n\n[columns]")
+        text = dump(Plan.loads(TEXT[:start] + target + TEXT[end:]))
+        measures = self.stated(text).measures
+        assert (measures.event, measures.groups, measures.thresholds) == ("", ("sex",), ())
+        assert "Thresholds add" not in text
+
+    def test_a_plan_that_states_them_and_a_frozen_one_are_offered_nothing(self):
+        plan = Plan.loads(f"{TEXT}\n[measures]\nthresholds = [0.3]\n")
+        assert dump(plan).count("[measures]") == 1
+        frozen = Frozen(inputs_digest="0" * 64, labels_digest="1" * 64, version="1")
+        assert "[measures]" not in dump(Plan.loads(TEXT).model_copy(update={"frozen": frozen}))
+
+    @pytest.mark.parametrize("task", ["classification", "regression", "survival"])
+    def test_the_draft_and_the_page_name_every_measure_of_the_task(self, task):
+        comments = resources.files("predbayes.study.plan").joinpath("comments.toml")
+        measured = tomllib.loads(comments.read_text("utf-8"))["measured"]
+        named = f"{measured[task]}, {measured['thresholds'] if task == 'classification' else ''}"
+        labels = [m.label for m in MEASURES.values() if m.family in (None, FAMILY[task])]
+        assert named.replace(" (not with transform = log)", "").strip(", ") == ", ".join(labels)
+        page = (Path(__file__).parents[3] / "docs/plan.md").read_text("utf-8")
+        assert f"| {task} | {measured[task]} |" in page
+        assert f"| {measured['thresholds']}, at each threshold |" in page

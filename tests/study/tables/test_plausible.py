@@ -158,7 +158,7 @@ class TestNoFalseAlarm:
         swapped = own.model_copy(
             update={"target": own.target.model_copy(update={"recode": recode})}
         )
-        texts = " ".join(f.text for f in site_problems(plan, swapped, path).warnings)
+        texts = " ".join(f.text for f in site_problems(plan, swapped, path).errors)
         assert ("swapped" in texts or "wrong way round" in texts) == (
             name in ("Cleveland", "Budapest")
         )

@@ -18,6 +18,7 @@ from predbayes.exchange.masking import OPENING, SCORES, Request, requests_of
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.predictive.families import Predictive
+from predbayes.progress import tell_step
 from predbayes.study.coordinator.differencing import require_apart
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import LABELS
@@ -320,6 +321,7 @@ def _sign(signer: Signer, folder: Path, files: Mapping[str, str]) -> dict[str, s
 
 def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
     """Write all files of a result."""
+    tell_step("write report, model card and model")
     plan, result = found.model.plan, found.result
     texts = {
         RESULT_FILE: result.model_dump_json(indent=1) + "\n",

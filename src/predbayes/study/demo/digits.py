@@ -22,6 +22,7 @@ from predbayes.errors import StudyError
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.optional import require
+from predbayes.progress import at
 from predbayes.seeding import generator
 from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.coordinator.study import Study
@@ -75,7 +76,8 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
         keys[site] = key = SigningKey.generate()
         study.admit(site, key.public)
         rows = _rows(kit.plan, frame)
-        upload = make_upload(kit, site, rows)
+        with at(site):
+            upload = make_upload(kit, site, rows)
         upload.save(out / f"{site}.safetensors", key)
         study.add(out / f"{site}.safetensors")
     say("predbayes study finish: pool, distil, score, report")

@@ -19,6 +19,7 @@ import torch
 from predbayes.data.partition import label_skew
 from predbayes.exchange.signing import SigningKey
 from predbayes.optional import require
+from predbayes.progress import at
 from predbayes.seeding import generator
 from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.coordinator.study import Study
@@ -161,7 +162,8 @@ def _merge(out: Path, paths: list[Path]) -> None:
 def _train(study: Study, kit: Kit, site: _Site) -> None:
     path = site.folder / f"{site.name}.safetensors"
     rows = site.rows(kit.plan)
-    make_upload(kit, site.name, (rows.inputs, rows.targets)).save(path, site.key)
+    with at(site.name):
+        make_upload(kit, site.name, (rows.inputs, rows.targets)).save(path, site.key)
     study.add(path)
 
 

@@ -12,6 +12,7 @@ change with a library.
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -19,13 +20,14 @@ from typing import Any
 
 import tomlkit
 
-from predbayes.study.plan.schema import Column, Plan, Section
+from predbayes.study.plan.schema import Category, Column, Plan, Section
 
 with resources.files(__package__).joinpath("comments.toml").open("rb") as _file:
     _COMMENTS = tomllib.load(_file)
 
 _COMMENT_FROM = 30  # comments of a section stand below each other, unless its lines are longer
 _COMMENT_UP_TO = 48
+_WIDTH = 98  # of comments that are made here
 _QUIET = {
     "reference.file", "frozen.module_digest", "frozen.signing_key", "frozen.encryption_key",
     "frozen.software", "frozen.encoders",
@@ -47,6 +49,8 @@ def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
             parts.append(_section(name, _columns(plan.columns, notes or {})))
         elif isinstance(value, Section):
             parts.append(_section(name, _lines(f"{name}.", _shown(name, value))))
+    if plan.frozen is None and plan.measures is None:
+        parts.append(_offer_measures(plan))
     if plan.frozen is not None and plan.frozen.network is not None:
         name = "frozen.network"
         parts.append(_section(name, _lines(f"{name}.", dict(plan.frozen.network))))
@@ -56,6 +60,23 @@ def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
 def _section(name: str, lines: list[str]) -> str:
     comments = [f"# {line}" for line in _COMMENTS["sections"][name].splitlines()]
     return "\n".join([*comments, f"[{name}]", *lines])
+
+
+def _offer_measures(plan: Plan) -> str:
+    """The section of a draft that states no measures, as comments: it can be had without signs."""
+    target, adds = plan.target, ""
+    values: dict[str, Any] = {}
+    if target.classes and len(target.classes) == 2:
+        values["event"] = target.classes[1]
+    if target.task == "classification":
+        values["thresholds"] = (0.1, 0.2)
+        adds = f"Thresholds add {_COMMENTS['measured']['thresholds']}."
+    words = [name for name, column in plan.columns.items() if isinstance(column, Category)]
+    values["groups"] = tuple(name for name in words[:1] if name and ":" not in name)
+    told = textwrap.wrap(f"The report has {_COMMENTS['measured'][target.task]}. {adds}", _WIDTH)
+    lines = [_COMMENTS["sections"]["measures"], *told, "To ask for it, delete the # from here on."]
+    lines += ["[measures]", *_lines("measures.", values)]
+    return "\n".join(f"# {line}" for line in lines)
 
 
 def _shown(name: str, section: Section) -> dict[str, Any]:

@@ -59,6 +59,7 @@ from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS
+from predbayes.progress import tell_step
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import (
@@ -102,6 +103,7 @@ from predbayes.study.result.scoring import (
 from predbayes.study.result.screening import screen_sites
 from predbayes.study.result.shardsum import ShardSum
 from predbayes.study.result.weighing import UNLIMITED, Limits, Screened
+from predbayes.study.wording import counted
 from predbayes.summand import fold
 
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
@@ -195,13 +197,16 @@ def conclude(
     merged.require_limit(limits.most)
     run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits, merged)
     rows = run.compared_rows(len(uploads))
+    tell_step(f"read the uploads of {counted(len(uploads), 'site')}")
     sites, total = run.read(uploads, read, leave_out, rows.index)
     judged = [site for site in sites if site.accepted.site not in leave_out]
     with naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
         own = run.own_model()
+        tell_step("compare sites with each other")
         compared = _compared(run, rows, judged)
         sums = _Sums(run, uploads, read, leave_out, judged, compared, total)
         labelled = torch.arange(len(reference.targets))
+        tell_step("screen sites")
         found = sums.screened(labelled, own)
         total = sums.of(found)
         state = run.finish(total, reference, own)
@@ -410,6 +415,7 @@ class Run:
         reference, name = self.reference, self.plan.pool.own
         if name == "none" or len(reference.targets) < MIN_LABELS:
             return None
+        tell_step("fit the coordinator's own model of the labelled rows")
         try:
             learner = make_learner(self.plan, self.own_learner, self.device)
             return cross_fitted(
@@ -437,6 +443,7 @@ class Run:
         self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
     ) -> DistilledState[PoolState]:
         """Tune, pool and distil."""
+        tell_step("tune the pool and distil it into the common model")
         pool, rng, start = pool_of(self.plan, own), self.rng("pool"), self.start
         state = taught_by(
             pool.finish(pool.init(reference), total, reference, rng=rng),
@@ -512,6 +519,7 @@ class Run:
         """Pool, student and mixture on the scored rows, made without them."""
         reference = self.reference
         if not reference.num_evaluate and len(reference.targets):
+            tell_step("pool and distil again without the rows that are scored")
             return self._without_their_labels(sum_by)
         rows = self.scored_rows
         return HeldOut(
@@ -628,6 +636,7 @@ class Report:
 
     def conclusion(self, kit: Kit, heading: Heading) -> Conclusion:
         """Return the model with its result."""
+        tell_step("score the model")
         run, plan = self.run, self.run.plan
         predicted = self.held_out.student
         result = Result(

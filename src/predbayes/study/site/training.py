@@ -88,12 +88,14 @@ from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.release import Approvals, write_upload
-from predbayes.study.site.secret import derived, release_id
+from predbayes.study.site.secret import derived, release_id, secret_for
 from predbayes.study.site.sums import require_many, upload_of_sums
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, examine
 from predbayes.study.tables.mapping import PATIENT
+from predbayes.study.tables.plausible import require_right_way
 from predbayes.study.tables.problem import errors_of, least_cell
+from predbayes.study.tables.sitefile import SiteFile
 from predbayes.threads import threads
 
 HOME = "home"
@@ -144,6 +146,16 @@ class SiteRows:
         numbered = pd.api.types.is_integer_dtype(frame.index)
         lines = torch.tensor(frame.index.to_numpy(), dtype=torch.int64)[known] if numbered else None
         return cls(inputs, kept, int((~known).sum()), patients, lines, secret)
+
+    @classmethod
+    def to_train(cls, plan: Plan, own: SiteFile, frame: pd.DataFrame) -> SiteRows:
+        """Encode the rows that an upload is made of; refuse a target that looks swapped."""
+        examined = examine(plan, frame, "clip few")
+        rows = cls.of(plan, frame, examined, secret=secret_for(plan, own))
+        if plan.promise is None:  # where it is, a refusal would tell of all rows without noise
+            targets = code_targets(plan, frame).numpy()
+            require_right_way(plan, own, examined.codes.numpy(), targets)
+        return rows
 
     def digest(self) -> str:
         """SHA-256 of the encoded rows."""

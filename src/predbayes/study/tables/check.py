@@ -380,7 +380,8 @@ def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
     """Whether it is the plan's target, in the plan's unit and the right way round."""
     plan, target = table.plan, table.plan.target
     codes = table.examined.codes.numpy()
-    yield from map(warning, target_doubts(plan, codes, targets.numpy()))
+    severity = warning if table.site.target.confirmed else error
+    yield from map(severity, target_doubts(plan, codes, targets.numpy()))
     if not plan.regression or target.scale is None:
         return
     column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)

@@ -8,8 +8,11 @@ the letter. What the plan knows of the reference rows tells them apart:
     share           of the second of two classes. A swapped target has about one minus it
     trend           correlation of each number with the target. A swapped one points the other way
 
-Hospitals differ, so each rule asks for far more than that: a doubt is a warning that people look
-at. No text has a value or a count of the site's; a factor is one of a list.
+Hospitals differ, so each rule asks for far more than that: a doubt about a unit is a warning that
+people look at. A target that is the wrong way round spoils the site's model and the pool. So a
+doubt about it is an error, also for training, until `confirmed = true` under [target] in site.toml
+says that somebody looked and it is right. No text has a value or a count of the site's; a factor is
+one of a list.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from predbayes.errors import DataError
 from predbayes.study.plan.schema import Number, Plan
 from predbayes.study.plan.text import toml_value
+from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
 from predbayes.study.tables.vocabulary import (
     CONVERSIONS,
     Conversion,
@@ -51,6 +56,7 @@ _SWAPPED = 0.15  # of the share's distance to one minus it, at most, in which a 
 _OPPOSITE = -0.5  # cosine of the plan's trends and the site's
 _SURE = -4.0  # standard errors
 _TINY = sys.float_info.min  # a spread that is smaller counts as this
+_CONFIRM = f"write confirmed = true under [target] in {SITE_FILE}"
 _DECIMAL = tuple(Conversion("", "", "", factor) for factor in (0.001, 0.01, 0.1, 10, 100, 1000))
 
 
@@ -116,13 +122,20 @@ def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
         first, second = plan.target.classes or ("", "")
         yield (
             f"{name}: {second!r} is about as frequent here as {first!r} in the reference rows; "
-            f"are they swapped? If so, write recode under [target] in site.toml"
+            f"are they swapped? If so, recode them; if not, {_CONFIRM}"
         )
     elif _points_back(plan, codes[known], targets[known]):
         yield (
             f"{name}: numbers that rise with it in the reference rows fall with it here; is the "
-            "target the wrong way round, or another column?"
+            f"target the wrong way round, or another column? If not, {_CONFIRM}"
         )
+
+
+def require_right_way(plan: Plan, site: SiteFile, codes: Array, targets: Array) -> None:
+    """Refuse a target that looks as if it were the wrong way round and that nobody confirmed."""
+    if not site.target.confirmed:
+        for doubt in target_doubts(plan, codes, targets):
+            raise DataError(doubt)
 
 
 def _spread(values: Array) -> float:

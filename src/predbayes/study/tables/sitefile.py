@@ -17,6 +17,7 @@
     sex = { column = "Geschlecht", recode = { m = "male", w = "female" } }
     crp = { limit = "half" }       <5 becomes 2.5
     age = { column = "Geburtstag", date = "%d.%m.%Y", until = "Aufnahme" }
+    confirmed = true               under [target]: it is the right way round, whatever check says
     scan = { file = "scans.npy" }  vectors or images; see `wide`
 
 A column without an entry has the plan's name and is taken as it is. This is the form of the file
@@ -128,6 +129,7 @@ class SiteColumn(Section):
     date: str = ""  # how days are written, such as "%d.%m.%Y"; the number is the time from there
     until: str = ""  # to the day in this column, or to this day, such as 2024-12-31
     file: str = ""  # of vectors or images: where they are, relative to the table
+    confirmed: bool = False  # of the target: somebody looked, and it is the right way round
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -226,6 +228,12 @@ class SiteFile(Section):
     columns: dict[str, SiteColumn] = Field(default_factory=dict)
     target: SiteColumn = SiteColumn()
     _folder: Path = PrivateAttr(default_factory=Path)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(entry.confirmed for entry in self.columns.values()):
+            raise ValueError("confirmed is a key of [target] alone")
+        return self
 
     @property
     def folder(self) -> Path:

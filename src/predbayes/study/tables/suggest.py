@@ -6,9 +6,10 @@
     values     codes for "missing", factors between units, and other words for the plan's, if with
                them more cells fit the plan
 
-A guess that may be wrong has a comment that begins with `check:` and is a note as well. The draft
-names a value only if at least `min_cell` rows and five have it, so that it is a code and nobody's
-own; notes go to a screen and name none but codes for missing that are known beforehand.
+A guess that may be wrong has a comment that says so (`a guess, check:`) and is a note as well, with
+the line to look at. In a file that somebody wrote, every line that is added is marked as a guess.
+A file names a value only if at least `min_cell` rows and five have it, so that it is a code and
+nobody's own; notes go to a screen and name none but codes for missing that are known beforehand.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Suggestion:
 
     sitefile_text: str
     notes: tuple[str, ...]
+    lines: tuple[int, ...]  # of the text, one for each note; 0 where a note is about none
 
 
 @dataclass(frozen=True)
@@ -151,14 +153,17 @@ def suggest(plan: Plan, path: Path, name: str) -> Suggestion:
     cells = Cells.of_all(raw, form.decimal)
     pairs = assign(plan, cells)
     codes = common_codes(cells, least_cell(plan))
-    notes = [f"{who}: {check}" for who in plan.names for check in _checks(pairs, who, plan)]
+    checks = [(who, check) for who in plan.names for check in _checks(pairs, who, plan)]
     used = {proposal.entry.column for proposal in pairs.values()}
     unused = [column.name for column in cells if column.name not in used]
-    if unused:
-        notes.append(f"not used: {', '.join(unused)}")
     text = _write(plan, name, form, codes, pairs)
     SiteFile.loads(text)  # what is handed out can be read
-    return Suggestion(text, tuple(notes))
+    notes = [f"{who}: {check}" for who, check in checks]
+    lines = [_line_of(plan, text, who) for who, _ in checks]
+    if unused:
+        notes.append(f"not used: {', '.join(unused)}")
+        lines.append(0)
+    return Suggestion(text, tuple(notes), tuple(lines))
 
 
 def common_codes(cells: Iterable[Cells], min_cell: int) -> tuple[str, ...]:
@@ -187,21 +192,51 @@ def complete(plan: Plan, path: Path, text: str) -> Suggestion:
         codes = common_codes(cells, least_cell(plan))
         document["missing"] = _table({"codes": codes})
     columns = document.setdefault("columns", tomlkit.table())
-    for name, entry in entries.items():
-        if name == plan.target.name:
-            document["target"] = _table(entry)
+    told: list[Pair] = []  # names of the plan, each with what to check about its line
+    for name in open_ends:
+        entry = entries.get(name, {})
+        checks = _checks(pairs, name, plan) or ["is it this column?"] * bool(entry)
+        told += [(name, check) for check in checks]
+        if entry and name == plan.target.name:
+            document["target"] = _guessed(entry, checks, pairs[name].words)
         elif entry:
-            columns.add(name, tomlkit.parse(assignments({name: entry})[0])[name])
+            for key, value in _guessed({name: entry}, checks, pairs[name].words).items():
+                columns.add(key, value)
     added = tomlkit.dumps(document)
     _require_kept(own, SiteFile.loads(added))
-    notes = [f"{who}: {check}" for who in open_ends for check in _checks(pairs, who, plan)]
-    return Suggestion(added, tuple(notes))
+    notes = tuple(f"{who}: {check}" for who, check in told)
+    return Suggestion(added, notes, tuple(_line_of(plan, added, who) for who, _ in told))
+
+
+def _guessed(values: Mapping[str, Any], checks: Iterable[str], words: Sequence[str]) -> Any:
+    """Lines to add to somebody's file; the first says that it is a guess, and what to look at.
+
+    The comment is behind the line, where it stays also if the file has a section for each column.
+    """
+    table = _table(values)
+    told = f" ({', '.join(words)})" if words else ""
+    next(iter(table.values())).comment(f"a guess, check: {'; '.join(checks)}{told}")
+    return table
+
+
+def _line_of(plan: Plan, text: str, name: str) -> int:
+    """The line of a site's file that says what a column of the plan is; 0 if none does."""
+    lines = text.splitlines()
+    if name == plan.target.name:
+        starts = [n for n, line in enumerate(lines, 1) if line.startswith("[target]")]
+        below = range(starts[-1] + 1 if starts else len(lines) + 1, len(lines) + 1)
+        # A comment that says check is about the line below; one without a column is the line.
+        return next((n for n in below if not lines[n - 1].startswith("#   ")), 0)
+    key = assignments({name: 0})[0].removesuffix("0")
+    said = [n for n, line in enumerate(lines, 1) if line.removeprefix("# ").startswith(key)]
+    titled = [n for n, line in enumerate(lines, 1) if line.startswith(f"# {_one_line(name)}: ")]
+    return (said or titled or [0])[-1]
 
 
 def _table(values: Mapping[str, Any]) -> Any:
     """A section, written as in a draft."""
     table = tomlkit.table()
-    for key, value in tomlkit.parse("\n".join(assignments(values))).items():
+    for key, value in tomlkit.parse("\n".join([*assignments(values), ""])).items():
         table.add(key, value)
     return table
 
@@ -557,7 +592,8 @@ def _written(ours: str, proposal: Proposal) -> dict[str, Any]:
 
 
 def _comments(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Iterator[str]:
-    yield from (f"#   check: {check}" for check in _checks(pairs, ours, plan))
+    mark = "a guess, check" if ours in pairs else "check"
+    yield from (f"#   {mark}: {check}" for check in _checks(pairs, ours, plan))
     yield from (f"#     {word}" for word in (pairs[ours].words if ours in pairs else ()))
 
 
