@@ -83,27 +83,6 @@ def refused(done):
     return done.err
 
 
-class TestSteps:
-    def test_every_step_is_told_on_stderr_before_it_begins(self, predbayes, study, world):
-        for site in SITES[:3]:
-            study.add(world.file(site))
-        done = predbayes("study", "finish")
-        assert done.code == 0, done.err
-        steps = [
-            "read the uploads of 3 sites",
-            "fit the coordinator's own model of the labelled rows",
-            "compare sites with each other",
-            "screen sites",
-            "tune the pool and distil it into the common model",
-            "score the model",
-            "write report, model card and model",
-        ]
-        told = [line for line in done.err.splitlines() if line in steps]
-        assert told == [step for step in steps if step in told]
-        assert set(steps) - set(told) <= {steps[1]}  # a plan may be without that model
-        assert not set(steps) & set(done.out.splitlines())
-
-
 class TestHelp:
     @pytest.mark.parametrize("command", [[], ["study"], ["study", "finish"]])
     def test_it_imports_nothing_heavy(self, command):
@@ -437,6 +416,25 @@ class TestStatus:
 
 
 class TestFinish:
+    def test_every_step_is_told_on_stderr_before_it_begins(self, predbayes, study, world):
+        for site in SITES[:3]:
+            study.add(world.file(site))
+        done = predbayes("study", "finish")
+        assert done.code == 0, done.err
+        steps = [
+            "read the uploads of 3 sites",
+            "fit the coordinator's own model of the labelled rows",
+            "compare sites with each other",
+            "screen sites",
+            "tune the pool and distil it into the common model",
+            "score the model",
+            "write report, model card and model",
+        ]
+        told = [line for line in done.err.splitlines() if line in steps]
+        assert told == [step for step in steps if step in told]
+        assert set(steps) - set(told) <= {steps[1]}  # a plan may be without that model
+        assert not set(steps) & set(done.out.splitlines())
+
     def test_it_names_what_it_wrote_and_leaves_out_whom_it_shall(self, predbayes, world, study):
         for site in SITES[:4]:
             study.add(world.file(site))
