@@ -276,7 +276,7 @@ def _say(trained: Trained, site: Path) -> None:
         say(f"learner: {trained.choice.sentence()}")
     if trained.again:
         say("this was trained before; nothing was trained again")
-    say(f"read and sign: {trained.egress}")
+    say(f"read and sign the egress page: {trained.egress}")
     if trained.released:
         say(f"hand over: {trained.path}")
     else:

@@ -25,7 +25,7 @@ In a folder of the site's choice:
 
     NAME.safetensors    the signed upload, the one file that leaves; NAME.sealed if it is encrypted
     held-back.safetensors   in its place until it is approved, where the plan asks for that
-    egress.html         what leaves, on one page for whoever approves it
+    egress.html         the egress page: what leaves, for whoever approves it
     home/               stays: predictions of the site's own model on its held-out rows and on the
                         reference rows, how a learner was chosen, and what an audit found
 """
