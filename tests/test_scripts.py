@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import predbayes
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,6 +43,16 @@ def test_the_page_of_messages_is_what_the_code_says():
     command = [sys.executable, ROOT / "scripts" / "messages", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_names_has_every_public_name_with_a_line():
+    command = [sys.executable, ROOT / "scripts" / "names", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+    lines = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| `predbayes", page, re.M))
+    assert sorted(lines) == sorted({*predbayes.__all__, "__version__"})
+    assert [name for name, line in lines.items() if not line] == []
 
 
 def test_messages_of_all_kinds_are_on_the_page():

@@ -8,4 +8,5 @@ trusted. The public names are those of `__init__.pyi`; each is imported on first
 import lazy_loader
 
 __version__ = "0.1.0.dev0"
+"""The version of the package."""
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

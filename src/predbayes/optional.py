@@ -8,6 +8,11 @@ from typing import Any
 from predbayes.errors import MissingPackageError
 
 
+def install_command(extra: str) -> str:
+    """Return how an extra is installed: from a clone, as the package is on no index yet."""
+    return f"pip install '.[{extra}]' in a clone of predbayes"
+
+
 def require(module: str, extra: str) -> Any:
     """A module of an optional package.
 
@@ -20,5 +25,5 @@ def require(module: str, extra: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise MissingPackageError(
-            f"this needs the package {package}: pip install 'predbayes[{extra}]'"
+            f"this needs the package {package}: {install_command(extra)}"
         ) from error

@@ -148,7 +148,8 @@ def test_without_scikit_learn_it_is_one_line():
         "except pb.MissingPackageError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "this needs the package sklearn: pip install 'predbayes[study]'\n"
+    how = "pip install '.[study]' in a clone of predbayes"
+    assert done.stdout == f"this needs the package sklearn: {how}\n"
 
 
 BAD = np.array([[0, 1], [np.nan, 0]])

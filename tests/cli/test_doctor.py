@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import platform
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
 
+ROOT = Path(__file__).parents[2]
+
 
 def told():
     return CliRunner().invoke(app, ["doctor"])
@@ -29,7 +32,11 @@ def test_versions_platform_extras_and_three_tests_that_pass():
     lines = result.stdout.splitlines()
     assert lines[0] == f"predbayes {predbayes.__version__}"
     assert lines[1].startswith(f"Python {platform.python_version()}")
-    assert any(line.startswith("[study] cryptography ") for line in lines)
+    assert any(line.startswith("[study] installed: cryptography ") for line in lines)
+    extras = [line.partition("]")[0][1:] for line in lines if line.startswith("[")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    users = set(project["optional-dependencies"]) - {"all", "dev", "docs", "fuzz"}
+    assert extras == sorted(users)
     assert [line for line in lines if line.endswith(": as it should be")] == [
         "sampler: as it should be",
         "pool: as it should be",
@@ -62,5 +69,10 @@ def test_a_part_that_does_not_work_is_named(name, owner, attribute, broken, monk
 
 
 def test_what_is_not_installed_is_said(monkeypatch):
-    monkeypatch.setattr(doctor, "_extras", lambda: {"nothing": ["no-such-package-at-all"]})
-    assert "[nothing] not installed" in told().stdout
+    extras = {"nothing": ["no-such-package"], "some": ["no-such-package", "torch"]}
+    monkeypatch.setattr(doctor, "_extras", lambda: extras)
+    how = "pip install '.[{}]' in a clone of predbayes"
+    nothing, some = (line for line in told().stdout.splitlines() if line.startswith("["))
+    assert nothing == f"[nothing] missing: no-such-package; {how.format('nothing')}"
+    assert some.startswith("[some] missing: no-such-package; has torch ")
+    assert some.endswith(how.format("some"))

@@ -211,7 +211,7 @@ def test_parquet_needs_the_extra(data, tmp_path, monkeypatch):
     for rows, out in ((data, "out.parquet"), (tmp_path / "rows.parquet", "out.csv")):
         result = run(tmp_path, rows, "--out", tmp_path / out)
         assert isinstance(result.exception, MissingPackageError)
-        assert "pip install 'predbayes[parquet]'" in str(result.exception)
+        assert "pip install '.[parquet]' in a clone of predbayes" in str(result.exception)
 
 
 def test_help_imports_nothing_heavy():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -112,6 +113,46 @@ class TestOfficer:
         assert not (folder / "out" / "Basel.safetensors").exists()
         done("site revoke kit --by officer --key officer.key")
         assert "was revoked; a new one" in str(run(TRAIN).exception)
+
+
+class TestRules:
+    """One line says by which rule rows are held out, and who chose the learner."""
+
+    def rules(self, folder, learner, *options):
+        world = make_world(folder / "world", learner=f"[learner]\nmin_steps = 200\n{learner}\n")
+        table = own_table((world.root / "reference.csv").read_text()).splitlines()
+        rows = [f"{line},{number % 40}" for number, line in enumerate(table[1:])]
+        (folder / "rows.csv").write_text("\n".join([f"{table[0]},Pat", *rows]) + "\n")
+        (folder / "site.toml").write_text('format = 1\nname = "Basel"\npatient = "Pat"\n')
+        done("site key Basel")
+        train = f"site train world/kit rows.csv --out out {' '.join(options)}"
+        first, line = done(train)[:2]
+        num_rows, num_trained = map(int, re.findall(r"\d+", first)[:2])
+        told, _, rule = line.partition(" rows held out ")
+        assert told == f"rules: {num_rows - num_trained}"
+        return rule
+
+    @pytest.fixture(autouse=True)
+    def here(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+
+    def test_of_the_plan(self, tmp_path):
+        assert self.rules(tmp_path, 'holdout = 0.2\nsplit = "stratified"') == (
+            "(20% by lot of the plan's seed, rows of one patient together, "
+            "of each class its share, equal rows together, those near a reference row first); "
+            "learner as the plan says"
+        )
+
+    def test_of_no_rows_and_a_choice(self, tmp_path):
+        learner = 'name = "any"\nholdout = 0.0\nholdout_reason = "drawn"'
+        assert self.rules(tmp_path, learner, "--learner logistic-regression") == (
+            "(none, as the plan says); learner as you chose"
+        )
+
+    def test_of_cross_validation(self, tmp_path):
+        assert self.rules(tmp_path, 'name = "auto"\nholdout = 0.2').endswith(
+            "learner chosen by cross-validation on the rows to train on"
+        )
 
 
 class TestSwapped:

@@ -36,6 +36,10 @@ COMMANDS = {
     "study key": ["study", "key", "--out", "another"],
     "site key": ["site", "key", "Omega"],
 }
+SLIPS = {
+    "plan check": ["plan", "check", "slip.toml"],
+    "site check": ["site", "check", "kit", "rows.csv", "--site", "slip-site.toml"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,16 @@ def seconds(code: str, folder: Path, *arguments: str) -> float:
 @pytest.fixture(scope="module")
 def of_pandas(tmp_path_factory) -> float:
     return min(seconds("import pandas", tmp_path_factory.getbasetemp()) for _ in range(3))
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_in_a_text_is_told_without_arrays_and_at_once(name, folder, of_pandas):
+    plan = (folder / "plan.toml").read_text()
+    (folder / "slip.toml").write_text(plan.replace("[reference]", "[refrence]"))
+    (folder / "slip-site.toml").write_text('format = 1\nname = "Basel"\n[colums]\n')
+    probe = PROBE.replace("not done.code", "done.code == 2")
+    took = min(seconds(probe, folder, *SLIPS[name]) for _ in range(3))
+    assert took < MOST * of_pandas, f"{took:.2f} s against {of_pandas:.2f} s"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

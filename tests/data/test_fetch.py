@@ -247,7 +247,7 @@ def test_a_root_that_cannot_be_written_is_one_line(server, wine, tmp_path):
 
 def test_a_missing_pooch_is_named_with_its_extra(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'predbayes\[experiments\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
         fetch("wine", root)
 
 

@@ -169,6 +169,6 @@ def test_tables_of_another_shape_are_refused(root, rng):
 
 def test_a_missing_openpyxl_is_named_with_its_extra(root, rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'predbayes\[experiments\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
         load("real-estate", root=root, rng=rng)
     assert len(load("wine", root=root, rng=rng).train_targets) == 40

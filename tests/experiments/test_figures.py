@@ -264,7 +264,7 @@ class TestFiles:
 
     def test_without_matplotlib_the_extra_is_named(self, records, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        with pytest.raises(MissingPackageError, match=r"pip install 'predbayes\[experiments\]'"):
+        with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
             lines(records, ["nll"], X, tmp_path / "f.png")
 
     def test_global_settings_stay_as_they_were(self, records, tmp_path):

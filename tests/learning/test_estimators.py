@@ -525,7 +525,7 @@ class TestRefusals:
     def test_a_machine_without_scikit_learn(self, monkeypatch, blobs, rng):
         learner = SklearnClassifier(LogisticRegression(), 2)
         monkeypatch.setitem(sys.modules, "sklearn.base", None)
-        with pytest.raises(MissingPackageError, match=r"pip install 'predbayes\[experiments\]'"):
+        with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
             learner.fit(blobs, rng=rng)
 
 

@@ -252,7 +252,7 @@ def test_without_its_package_one_line_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
-    with pytest.raises(MissingPackageError, match=r"predbayes\[storage\]"):
+    with pytest.raises(MissingPackageError, match=r"\.\[storage\]"):
         Storage.at("s3://bucket/a")
 
 

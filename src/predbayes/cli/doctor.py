@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 
 import typer
@@ -17,6 +17,7 @@ import typer
 import predbayes
 from predbayes import system
 from predbayes.cli.show import say
+from predbayes.optional import install_command
 
 _CORE = ("torch", "numpy", "pandas", "safetensors", "pydantic")
 _FOR_DEVELOPERS = {"all", "dev", "docs", "fuzz"}
@@ -31,14 +32,21 @@ def doctor_command() -> None:
     say(f"{os.cpu_count()} cores, OMP_NUM_THREADS {threads}")
     say(", ".join(f"{name} {_installed(name) or 'missing'}" for name in _CORE))
     for extra, names in sorted(_extras().items()):
-        missing = [name for name in names if _installed(name) is None]
-        found = ", ".join(f"{name} {_installed(name)}" for name in names if name not in missing)
-        lacks = f"; lacks {', '.join(missing)}" if missing else ""
-        say(f"[{extra}] {found}{lacks}" if found else f"[{extra}] not installed")
+        say(_state(extra, names))
     failed = [name for name, test in _TESTS.items() if not _passes(name, test)]
     if failed:
         say("something here does not work as it should; please report these lines", err=True)
         raise typer.Exit(1)
+
+
+def _state(extra: str, names: Sequence[str]) -> str:
+    """Whether an extra is installed, with its versions; if something is missing, how to get it."""
+    missing = [name for name in names if _installed(name) is None]
+    found = ", ".join(f"{name} {_installed(name)}" for name in names if name not in missing)
+    if not missing:
+        return f"[{extra}] installed: {found}"
+    has = f"; has {found}" if found else ""
+    return f"[{extra}] missing: {', '.join(missing)}{has}; {install_command(extra)}"
 
 
 def _passes(name: str, test: Callable[[], str]) -> bool:

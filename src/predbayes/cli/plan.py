@@ -172,12 +172,13 @@ def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
 @app.command("check")
 def check_plan(plan: PlanFile) -> None:
     """List all that is wrong or unwise; show a kit's fingerprint."""
+    path = plan_file(plan)
+    read = predbayes.study.Plan.load(path)  # a slip in the text is told before arrays are imported
+
     from predbayes.study.kit.review import check
     from predbayes.study.plan.sizes import upload_bytes
     from predbayes.study.tables.problem import errors_of
 
-    path = plan_file(plan)
-    read = predbayes.study.Plan.load(path)
     findings = check(read, path.parent)
     show_findings(findings)
     if errors := errors_of(findings):

@@ -54,12 +54,9 @@ def check_command(
     ] = False,
 ) -> None:
     """Say what the plan asks, and what in the table does not fit."""
-    from predbayes.progress import listening
-    from predbayes.study.site.policy import SitePolicy
-    from predbayes.study.tables.check import site_problems
-
     act = "suggest" if suggest else "check"
     with site_log(site_file).during(act, table=data.name, values_shown=show_values) as what:
+        _require_readable(kit, site_file)
         loaded = predbayes.study.Kit.load(kit)
         what["plan"] = loaded.digest
         for line in _asked(loaded):
@@ -70,6 +67,10 @@ def check_command(
             if suggest:
                 draft_site(loaded.plan, data, site_file, name, again)
             else:
+                from predbayes.progress import listening
+                from predbayes.study.site.policy import SitePolicy
+                from predbayes.study.tables.check import site_problems
+
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
                 rows = _Rows(loaded.plan, own)
@@ -84,6 +85,17 @@ def check_command(
                     say(f"next: {again} --suggest --name NAME; predbayes site key NAME")
         finally:
             read_out(loaded)
+
+
+def _require_readable(kit: Path, site_file: Path) -> None:
+    """Refuse a slip in plan or site.toml at once: what reads tables and kits imports arrays."""
+    from predbayes.study.plan.schema import PLAN_FILE, Plan
+    from predbayes.study.tables.sitefile import SiteFile
+
+    if (kit / PLAN_FILE).exists():
+        Plan.load(kit / PLAN_FILE)
+    if site_file.exists():
+        SiteFile.load(site_file)
 
 
 def site_log(site_file: Path) -> AuditLog:

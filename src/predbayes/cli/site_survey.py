@@ -55,5 +55,5 @@ def survey_command(
     say(f"{told.site}: {rows}, {counted(len(told.columns), 'column')}")
     if read.survey is not None and read.survey.moments and moments is None:
         say("no sums of products: too few rows for so many, or the site's policy forbids them")
-    say(f"read and sign: {done.page}")
+    say(f"read and sign the egress page: {done.page}")
     say(f"hand over: {done.path}" if done.released else held_back(done.path, site))

@@ -24,6 +24,7 @@ from predbayes.system import quoted
 
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
+    from predbayes.study.plan.schema import Plan
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.release import What
     from predbayes.study.site.training import Trained
@@ -202,10 +203,12 @@ def train_command(
             own.allow_networks,
             own.table,
         )
-        trained_on = len(rows.split_for(loaded, own.name)[0])
+        trained_on, held_out = map(len, rows.split_for(loaded, own.name))
         say(
             f"{own.name}: {len(rows.targets):,} rows, {trained_on:,} of them to train on, "
-            f"learner {training.learner}"
+            f"learner {training.learner}",
+            f"rules: {held_out:,} rows held out ({rows.rule(plan)}); learner "
+            f"{_chosen(plan, learner)}",
         )
         if is_another_software(plan):
             say(f"warning: {software_problem(plan)}")
@@ -215,6 +218,19 @@ def train_command(
             trained = training.run(rows)
         what |= trained.facts()
     _say(trained, site)
+
+
+def _chosen(plan: Plan, given: str | None) -> str:
+    """Say who chooses the learner."""
+    from predbayes.learning.named import AUTO
+
+    if plan.learner_or(given) == AUTO:
+        return "chosen by cross-validation on the rows to train on"
+    if given:
+        return "as you chose"
+    if plan.learner.name == "any":
+        return "the plan's network, as you chose no other with --learner"
+    return "as the plan says"
 
 
 def delete_command(
@@ -277,7 +293,7 @@ def _say(trained: Trained, site: Path) -> None:
         say(f"learner: {trained.choice.sentence()}")
     if trained.again:
         say("this was trained before; nothing was trained again")
-    say(f"read and sign: {trained.egress}")
+    say(f"read and sign the egress page: {trained.egress}")
     if trained.released:
         say(f"hand over: {trained.path}")
     else:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from predbayes.errors import MissingPackageError, PredbayesError, StudyError, UploadError
-from predbayes.optional import require
+from predbayes.optional import install_command, require
 from predbayes.text import printable
 
 PACK_FILES = 1000
@@ -155,7 +155,7 @@ class Storage:
         except ImportError as error:
             reason = printable(str(error), 200)
             raise MissingPackageError(
-                f"{name}: {reason}; what S3 needs: pip install 'predbayes[storage]'"
+                f"{name}: {reason}; what S3 needs: {install_command('storage')}"
             ) from error
         except PredbayesError:
             raise

@@ -241,3 +241,4 @@ PRESETS: dict[str, SamplerSettings] = {
         exploration=0.5,
     ),
 }
+"""Settings of the sampler by name: the paper's, and ours for classes and for numbers."""

@@ -344,8 +344,8 @@ def test_rows_that_were_not_used_are_counted(summary, words):
 
 def test_the_title_has_the_study_and_the_site():
     html = rendered(*UPLOADS["classes"])
-    assert "<title>Digits of five post offices: egress report of Bergen</title>" in html
-    assert "What leaves Bergen Egress report · study Digits of five post offices" in Page(html).text
+    assert "<title>Digits of five post offices: egress page of Bergen</title>" in html
+    assert "What leaves Bergen Egress page · study Digits of five post offices" in Page(html).text
 
 
 @pytest.mark.parametrize(
@@ -455,5 +455,5 @@ def test_an_array_that_has_no_meaning_is_refused():
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingPackageError, match=r"jinja2.*predbayes\[study\]"):
+    with pytest.raises(MissingPackageError, match=r"jinja2.*\.\[study\]"):
         rendered(*UPLOADS["classes"])

@@ -1,4 +1,4 @@
-"""The egress report: one page on what leaves a site, for whoever must allow it.
+"""The egress page: one page on what leaves a site, for whoever must allow it.
 
 It is made from the plan, the upload as it will be sent, and a few counts; it never sees a row. All
 that is in the upload's file stands on it: every array with its meaning, type, shape and size, and
@@ -113,7 +113,7 @@ def render_egress(
     released: bool,
     audited: Outcome | None = None,
 ) -> str:
-    """Render the egress report of an upload as an HTML page.
+    """Render the egress page of an upload, in HTML.
 
     Args:
         plan: Of the study.

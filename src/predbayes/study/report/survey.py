@@ -1,4 +1,4 @@
-"""The page on a survey: everything that leaves, and what it could reveal, before it leaves."""
+"""The egress page of a survey: everything that would leave, and what it could reveal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SumLine(NamedTuple):
 
 
 def render_survey(plan: Plan, survey: Survey, *, num_bytes: int, released: bool) -> str:
-    """Render the page of a survey.
+    """Render the egress page of a survey.
 
     Args:
         plan: That it answers.

@@ -1,4 +1,4 @@
-"""A survey on its way out of a site: computed, shown on a page, approved, signed."""
+"""A survey on its way out of a site: computed, shown on its egress page, approved, signed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ In a folder of the site's choice:
 
     NAME.safetensors    the signed upload, the one file that leaves; NAME.sealed if it is encrypted
     held-back.safetensors   in its place until it is approved, where the plan asks for that
-    egress.html         what leaves, on one page for whoever approves it
+    egress.html         the egress page: what leaves, for whoever approves it
     home/               stays: predictions of the site's own model on its held-out rows and on the
                         reference rows, how a learner was chosen, and what an audit found
 """
@@ -200,6 +200,22 @@ class SiteRows:
         """
         asked = kit.plan.upload.kind == "predictions"
         return self.split(kit.plan, site, kit.inputs if asked else None)
+
+    def rule(self, plan: Plan) -> str:
+        """Say by which rule `split_for` holds rows out, in a few words."""
+        if plan.promise is not None:
+            return f"{plan.learner.holdout:.0%} by a coin of the site's secret for each person"
+        if not plan.learner.holdout:
+            return "none, as the plan says"
+        parts = [f"{plan.learner.holdout:.0%} by lot of the plan's seed"]
+        if self.patients is not None:
+            parts.append("rows of one patient together")
+        if plan.learner.split == "stratified":
+            parts.append("of each class its share" if plan.classification else "")
+            parts.append("equal rows together")
+        if plan.upload.kind == "predictions":
+            parts.append("those near a reference row first")
+        return ", ".join(filter(None, parts))
 
     def _tossed(self, plan: Plan, site: str) -> Tensor:
         """Which rows are held out by a coin for each person, (N,).
