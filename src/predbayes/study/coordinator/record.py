@@ -23,10 +23,9 @@ Where there is such a key, kit, results and models have a file that signs the ot
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from predbayes.errors import StudyError
 from predbayes.exchange.sealed import SUFFIX
@@ -81,12 +80,15 @@ class StudyRecord:
         state, mark = load_checkpoint(self.ledger) or (State(), None)
         return state.replay(self.ledger.read(mark))
 
-    def result(self, number: int) -> Result:
-        """Read a numbered result."""
+    def result(self, number: int, *, sites: bool = True) -> Result:
+        """Read a numbered result; without its sites, of which there may be many, if not asked."""
         path = self.result_folder(number) / RESULT_FILE
         try:
-            return Result.model_validate_json(path.read_bytes(), strict=False)
-        except (OSError, ValidationError) as error:
+            if sites:
+                return Result.model_validate_json(path.read_bytes(), strict=False)
+            found = json.loads(path.read_bytes()) | {"sites": []}
+            return Result.model_validate_json(json.dumps(found), strict=False)
+        except (OSError, ValueError, TypeError) as error:  # not JSON, or not a result
             raise StudyError(
                 f"result {number} cannot be read; run `predbayes study verify`"
             ) from error

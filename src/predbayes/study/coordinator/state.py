@@ -375,10 +375,11 @@ class State:
     def of_these_uploads(self) -> FinishedResult | None:
         """The last result, if it is of the uploads that count now."""
         last = self.results[-1] if self.results else None
+        if last is None or len(last.uploads) != len(self.uploads):
+            return None  # at once: there may be very many
         now = {upload.site: upload.digest for upload in self.uploads.values()}
         sums = {accepted.site: accepted.digest for accepted in self.sums.values()}
-        same = last is not None and (dict(last.uploads), dict(last.sums)) == (now, sums)
-        return last if same else None
+        return last if (dict(last.uploads), dict(last.sums)) == (now, sums) else None
 
     @property
     def current(self) -> FinishedResult | None:

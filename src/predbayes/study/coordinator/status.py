@@ -113,9 +113,10 @@ def status_of(study: StudyRecord, most: int | None = None) -> Status:
     """
     state, plan = study.state(), study.plan
     deadline = plan.rules.deadline
+    current = state.current
     results = tuple(
-        _result(recorded, study.result(recorded.number), current=recorded is state.current)
-        for recorded in state.results
+        _result(made, study.result(made.number, sites=False), current=made is current)
+        for made in state.results
     )
     run = RunStatus.load(study.folder)
     return Status(
@@ -168,11 +169,12 @@ def _site(state: State, site: str) -> SiteStatus:
 
 
 def _result(recorded: FinishedResult, found: Result, *, current: bool) -> ResultStatus:
+    """What is told of a result, which was read without its sites: of those in sums it knows."""
     scores = found.student.scores
     return ResultStatus(
         number=recorded.number,
         finished=recorded.at,
-        sites=found.num_sites,
+        sites=len(recorded.uploads) + found.num_sites,
         outcome=recorded.outcome,
         current=current,
         verdict=found.verdict,
