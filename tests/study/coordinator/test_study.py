@@ -396,7 +396,10 @@ class TestStatus:
         study.add(world.file("Beta"))
         assert status_of(study).next == "predbayes study finish"
         study.finish()
-        assert status_of(study).next == "results/1/report.html"
+        found = status_of(study)
+        assert found.next == "results/1/report.html"
+        assert found.results[0].sites == study.result(1).num_sites == 2
+        assert study.result(1, sites=False) == study.result(1).model_copy(update={"sites": ()})
         study.withdraw("Alpha")
         found = status_of(study)
         assert {site.site: site.state for site in found.sites}["Alpha"] == "withdrawn"
