@@ -34,7 +34,7 @@ OWN_CODE = Path(__file__).parent / "own_code"
 QUICK = {"deadline-seconds": 480, "poll-seconds": 0.5, "report-seconds": 2, "ack-seconds": 5}
 
 _MARK = "PREDBAYES_TEST_DEPLOYMENT"
-_QUIET = {
+QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -101,7 +101,7 @@ class Deployment:
         # Coverage looks at sys.path from every thread; where it changed (Flower adds the app's
         # folder), it takes modules out of sys.modules that another thread is importing.
         untraced = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-        return {**untraced, **_QUIET, **own}
+        return {**untraced, **QUIET, **own}
 
     def start_superlink(self) -> Process:
         started = self.start(

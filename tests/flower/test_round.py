@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.flower import ACK, HELLO, UPLOAD
+from predbayes.flower.driver import stranger
 from predbayes.flower.events import (
     Answered,
     Closed,
@@ -405,3 +406,10 @@ def test_nodes_that_lie_keep_nobody_out(seed):
     assert state.sites == dict.fromkeys(SITES, "in")
     assert world.accepted == dict.fromkeys(SITES, 1)
     assert world.now < 500  # in time
+
+
+def test_a_node_that_names_no_site_is_told_apart_from_one_that_was_not_admitted():
+    assert stranger(7, "Bern", "") == "node 7 is of no admitted site: Bern"
+    said = "node 7 names no site (DataError); its own log says why"
+    assert stranger(7, "", "DataError") == said
+    assert "\n" not in stranger(7, "Be\nrn", "")

@@ -160,8 +160,7 @@ class Driver:
         told = read_words(reply.content)
         site = str(told.get("site", ""))
         if not self._may_be(site):
-            said = printable(f"{site} {told.get('reason', '')}", 60)
-            _log.warning("node %s is of no admitted site: %s", node, said)
+            _log.warning("%s", stranger(node, site, str(told.get("reason", ""))))
             return events.Introduced(node)
         brings = told.get("status") == "upload"
         return events.Introduced(node, site, told.get("approved") is True, brings)
@@ -223,6 +222,20 @@ def _outcome(site: str, reply: Any) -> events.Outcome:
         return "upload"
     _log.info("%s: %s", site, printable(f"{status} {told.get('reason', '')}"))
     return status if status in ("not approved", "awaiting release") else "failed"
+
+
+def stranger(node: int, site: str, reason: str) -> str:
+    """Say of a node that is nobody's why it has no part.
+
+    Examples:
+        >>> stranger(7, "Bern", "")
+        'node 7 is of no admitted site: Bern'
+        >>> stranger(7, "", "DataError")
+        'node 7 names no site (DataError); its own log says why'
+    """
+    if site:
+        return f"node {node} is of no admitted site: {printable(site, 60)}"
+    return f"node {node} names no site ({printable(reason, 60)}); its own log says why"
 
 
 def _error(reply: Any) -> str:
