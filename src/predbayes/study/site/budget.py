@@ -12,7 +12,7 @@ the safe side. People who are in two tables of different names have both budgets
 book cannot know.
 
 `max_epsilon` of the site's policy, with `max_delta`, bounds the total of a table, counted as
-`learning.accounting.total` does. A spending that would exceed it is refused before anything is
+`learning.composition.total` does. A spending that would exceed it is refused before anything is
 trained. What was spent stays spent: also if training failed, or the upload was never sent.
 """
 
@@ -24,7 +24,8 @@ from pathlib import Path
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import Strict
-from predbayes.learning.accounting import Adjacency, Guarantee, Unit, total
+from predbayes.learning.accounting import Adjacency, Guarantee, Unit
+from predbayes.learning.composition import total
 from predbayes.study.site.policy import SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
