@@ -151,6 +151,7 @@ class Descent:
     deviation: float  # sigma
     count_deviation: float  # sigma_n
     probability: float = 1.0  # q
+    most_noise: float = math.inf  # deviation of what noise adds to a weight in all steps
 
     def descend(
         self, people: People, start: Array, gradients: Gradients, noise: Noise
@@ -158,7 +159,7 @@ class Descent:
         """Return the mean of the later weights, and the noisy number of people."""
         number = np.array([people.num * round(1 / GRID)])
         counted = float(noisy(number, self.count_deviation, noise.normals(1, "people"))[0])
-        scale = self.rate / (self.probability * max(counted, _LEAST_PEOPLE))
+        scale = self.scale(max(counted, _LEAST_PEOPLE))
         weights, later = start, np.zeros_like(start)
         for step in range(self.steps):
             total = self.batch(people, noise, step).clipped_sum(gradients, weights, self.clip)
@@ -168,6 +169,12 @@ class Descent:
             if step >= self.steps // 2:
                 later += weights / (self.steps - self.steps // 2)
         return later, counted
+
+    def scale(self, people: float) -> float:
+        """Return by what noisy sums are multiplied: smaller than `rate` has it where noise is."""
+        scale = self.rate / (self.probability * people)
+        noise = self.deviation / self.clip * math.sqrt(self.steps)
+        return min(scale, self.most_noise / noise) if noise > 0 else scale
 
     def batch(self, people: People, noise: Noise, step: int) -> People:
         """Return who is in a step: each by a coin of her own, which is as secret as the noise."""

@@ -70,6 +70,7 @@ class PrivateNetwork:
     rate: float = 1.0
     shrinkage: float = 0.0
     hidden: int = 32
+    most_noise: float = 0.3
 
     name: ClassVar[str] = PRIVATE_NETWORK
     keeps_groups: ClassVar[bool] = True
@@ -115,7 +116,7 @@ class PrivateNetwork:
         net = Net(people.width, self.hidden, self.num_classes)
         descent = Descent(
             self.steps, self.clip, self.rate, self.shrinkage, self.step_deviation,
-            self.count_deviation, self.probability,
+            self.count_deviation, self.probability, self.most_noise,
         )  # fmt: skip
         weights, counted = descent.descend(people, net.start(noise), net.gradients, noise)
         return PrivateNetworkModel(net, torch.from_numpy(weights), told_people(counted))
