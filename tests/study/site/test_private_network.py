@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import re
+import sys
 
 import pytest
 
-from predbayes.errors import DataError, StudyError
+from predbayes.errors import DataError, MissingPackageError, StudyError
 from predbayes.learning.accounting import Guarantee
+from predbayes.learning.composition import _least_noise
 from predbayes.seeding import generator
 from predbayes.study.plan.models import make_learner
 from predbayes.study.plan.schema import Plan
@@ -15,8 +18,9 @@ from predbayes.study.site.audit import audit, in_short
 from predbayes.study.site.budget import FILE, Book
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.training import EGRESS_FILE
+from predbayes.study.tables.check import site_problems
 from predbayes.study.tables.mapping import PATIENT
-from predbayes.study.tables.sitefile import Policy
+from predbayes.study.tables.sitefile import Policy, SiteFile
 from tests.study.site.test_private import frame, rows_of, train
 from tests.study.world import SITES, make_world
 
@@ -77,6 +81,17 @@ class TestTooFew:
         assert "\n" not in str(refused.value)
         assert not (tmp_path / FILE).exists()
 
+    def test_site_check_says_so(self, world, tmp_path):
+        own = SiteFile.loads('format = 1\nname = "Alpha"')
+        found = {}
+        for num_rows in (600, NUM_ROWS):
+            frame(num_rows).to_csv(tmp_path / "rows.csv", index=False)
+            checked = site_problems(world.kit.plan, own, tmp_path / "rows.csv", 0)
+            found[num_rows] = [one.text for one in checked.errors]
+        [why] = found[600]
+        assert re.fullmatch(self.WHY, why)
+        assert found[NUM_ROWS] == []
+
     def test_people_are_counted_and_not_their_rows(self, tmp_path):
         people = make_world(tmp_path / "people", learner=NETWORK.format(unit="person"))
         table = frame(NUM_ROWS).assign(**{PATIENT: [f"p{row // 2}" for row in range(NUM_ROWS)]})
@@ -117,6 +132,14 @@ def test_an_audit_of_many_rows_takes_fewer_steps_under_the_same_promise(world):
     fewer, told = in_short(learner, rows, 5.0, rng=generator(0))
     assert told == f"{fewer.steps} of 20 steps"
     assert (fewer.steps < 20, fewer.guarantee) == (True, PROMISE)
+
+
+def test_without_the_accountant_nothing_is_spent(world, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    _least_noise.cache_clear()
+    with pytest.raises(MissingPackageError, match=r"pip install 'predbayes\[privacy\]'"):
+        train(world, tmp_path, many(world))
+    assert not (tmp_path / FILE).exists()
 
 
 class TestPlan:
