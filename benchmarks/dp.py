@@ -14,7 +14,7 @@ noise, of four learners:
 
     logistic     `dp-logistic` as plans have it
     linear       the same model by the descent of the next: what more steps are worth
-    network      `dp-network` with q = 0.1, 100 steps and clipping norm 2
+    network      `dp-network` with q = 0.05, 300 steps and clipping norm 2
     usual        a network of that size as plans without a promise sample it, by SGHMC
 
 An epsilon is affordable if it costs at most `COST` of NLL against the same model without noise. The
@@ -150,12 +150,12 @@ def _logistic(rows: Rows, guarantee: Guarantee | None, rng: torch.Generator) -> 
 
 
 def _network(rows: Rows, guarantee: Guarantee | None, rng: torch.Generator) -> Predictor:
-    return PrivateNetwork(10, guarantee, probability=0.1).fit(rows, rng=rng)
+    return PrivateNetwork(10, guarantee).fit(rows, rng=rng)
 
 
 def _linear(rows: Rows, guarantee: Guarantee | None, rng: torch.Generator) -> Predictor:
     """The logistic model, by all that the network descends by."""
-    like = PrivateNetwork(10, guarantee, probability=0.1)
+    like = PrivateNetwork(10, guarantee)
     people, noise = people_and_noise(rows, 10, guarantee, secret=b"", groups=None, rng=rng)
     weights, counted = like.descent.descend(people, np.zeros(10 * people.width), logistic, noise)
     return PrivateModel(torch.from_numpy(weights.reshape(people.width, 10)), round(counted))

@@ -129,7 +129,7 @@ class TestNoise:
         learner = PrivateNetwork(2, FOUR, clip=0.5)
         assert learner.step_deviation == 0.5 * learner.sampled.noise
         assert learner.count_deviation == pytest.approx(1 / learner.sampled.count_mu)
-        assert (learner.sampled.probability, learner.sampled.steps) == (0.25, 100)
+        assert (learner.sampled.probability, learner.sampled.steps) == (0.05, 300)
 
     def test_takes_smaller_steps_where_there_is_much_of_it(self):
         calm = Descent(100, 1.0, 4.0, 0.0, 2.0, 0.0, probability=0.1, most_noise=0.3)
@@ -166,8 +166,8 @@ class TestModel:
     def test_settings_have_noise_of_their_own(self):
         learner = PrivateNetwork(2, FOUR)
         changes = (
-            {"steps": 101},
-            {"clip": 2.0},
+            {"steps": 301},
+            {"clip": 3.0},
             {"probability": 0.2},
             {"hidden": 8},
             {"rate": 1.0},
@@ -181,7 +181,7 @@ def _told_apart(deviation_share, runs=2000):
 
     One of 40 people has the gradient (1,) or (-1,), which is the worst pair; others have none.
     """
-    learner = PrivateNetwork(2, GAME, probability=0.5, steps=2)
+    learner = PrivateNetwork(2, GAME, probability=0.5, steps=2, clip=1.0)
     descent = Descent(
         2, 1.0, 1.0, 0.0, deviation_share * learner.step_deviation, learner.count_deviation, 0.5
     )

@@ -68,11 +68,11 @@ class PrivateNetwork:
     num_classes: int
     guarantee: Guarantee | None
     secret: bytes = b""
-    probability: float = 0.25
-    steps: int = 100
+    probability: float = 0.05
+    steps: int = 300
     clip: float = 2.0
     rate: float = 4.0
-    shrinkage: float = 0.01
+    shrinkage: float = 0.002
     hidden: int = 32
     most_noise: float = 0.3
 

@@ -1094,7 +1094,7 @@ def _require_batches(plan: Plan) -> None:
     if plan.learner.name == PRIVATE_NETWORK and not stated:
         raise ValueError(
             f"learner.name: {PRIVATE_NETWORK!r} needs learner.batches, such as "
-            "{ clip = 2, size = 200, least = 2000, steps = 100 }"
+            "{ clip = 2, size = 100, least = 2000, steps = 300 }"
         )
     if plan.learner.name != PRIVATE_NETWORK and stated:
         raise ValueError(f"learner.batches is of the learner {PRIVATE_NETWORK!r}; leave it out")
