@@ -18,9 +18,7 @@ four of its parts, and its `text` never tells epsilon without the others:
                 moves by 2 C. add-or-remove: one person more or less; it moves by C
     unit        person: all rows of somebody; row: one row, and somebody with five rows is five
 
-Guarantees of one table add up (`total`). If all are of one kind, so is their sum. Otherwise it is
-told of rows that are replaced, which each kind implies: to replace somebody is to remove and to
-add, which doubles mu; and who replaces a row of somebody replaces somebody.
+Guarantees of one table add up (`learning.composition.total`).
 """
 
 from __future__ import annotations
@@ -110,18 +108,6 @@ def mu_of(epsilon: float, delta: float) -> float:
 def composed(mus: Sequence[float]) -> float:
     """Return the mu of several answers together."""
     return math.hypot(*mus)
-
-
-def total(guarantees: Sequence[Guarantee], delta: float) -> Guarantee:
-    """Return what all guarantees that were given of one table promise together, at a delta."""
-    kinds = {(one.adjacency, one.unit) for one in guarantees}
-    if len(kinds) == 1:
-        adjacency, unit = kinds.pop()
-        mu = composed([one.mu for one in guarantees])
-    else:
-        adjacency, unit = "replace-one", "row"
-        mu = composed([one.mu * (1 + (one.adjacency == "add-or-remove")) for one in guarantees])
-    return Guarantee(epsilon_of(mu, delta), delta, adjacency, unit)
 
 
 def _boundary(holds: Callable[[float], bool], no: float, yes: float) -> float:

@@ -97,7 +97,12 @@ BY_TASK = {"classification": CLASSIFIERS, "regression": REGRESSORS, "survival": 
 """What a plan's task can be learnt by."""
 
 PRIVATE = "dp-logistic"
-"""The learner of plans that promise differential privacy (`predbayes.learning.private`)."""
+"""The linear learner of plans that promise differential privacy (`predbayes.learning.private`)."""
+
+PRIVATE_NETWORK = "dp-network"
+"""The network of such plans, for thousands of rows (`predbayes.learning.private_network`)."""
+
+PRIVATES = (PRIVATE, PRIVATE_NETWORK)
 
 AUTO = "auto"
 """The name under which a site chooses a learner by cross-validation."""

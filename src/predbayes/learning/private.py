@@ -1,15 +1,19 @@
-r"""Gradient descent under differential privacy of people: a multinomial logistic model.
+r"""Gradient descent under differential privacy of people, and a multinomial logistic model by it.
 
-For T steps all people's gradients are clipped, summed, and told with normal noise; nothing else of
-the rows is used:
+For T steps people's gradients are clipped, summed, and told with normal noise; nothing else of the
+rows is used:
 
-    g_i       = mean over the rows (x, y) of person i of (softmax(W x) - y) x'
-    S_t       = sum_i g_i min(1, C / |g_i|) + N(0, sigma^2 I)
-    W_t+1     = (1 - shrinkage) W_t - rate S_t / (C n),     n = people + N(0, sigma_n^2)
+    g_i       = mean over the rows (x, y) of person i of the gradient at W
+    S_t       = sum_{i in B_t} g_i min(1, C / |g_i|) + N(0, sigma^2 I)
+    W_t+1     = (1 - shrinkage) W_t - rate S_t / (C q n),     n = people + N(0, sigma_n^2)
 
-The model is the mean of the later half of the W_t. S_t moves by at most Delta = 2 C if one person
-is replaced by another, and by C if one is added or removed; n by at most 1. So all that is told is
-mu-Gaussian private (`learning.accounting`), with
+The model is the mean of the later half of the W_t. Each person is in a batch B_t with probability
+q, whoever else is. `descend` is this, for any model; `learning.private_network` has a network, with
+q below 1.
+
+**The logistic model** has the gradient (softmax(W x) - y) x' and q = 1. S_t moves by at most
+Delta = 2 C if one person is replaced by another, and by C if one is added or removed; n by at most
+1. So all that is told is mu-Gaussian private (`learning.accounting`), with
 
     mu^2      = T Delta^2 / sigma^2 + 1 / sigma_n^2
 
@@ -18,7 +22,7 @@ predictions at any number of inputs, weights, the noisy count. n has its noise, 
 where somebody is replaced and the number of people does not change.
 
 Nothing is fitted to the rows beside this. Inputs are as the plan scales them and are bounded by
-`INPUT_BOUND`, a constant; T, C, rate and shrinkage are constants, too.
+`INPUT_BOUND`, a constant; T, C, rate and shrinkage are constants, or agreed in the plan.
 
 **Where noise comes from.** `Noise` expands a secret key by SHAKE-256, so whoever does not have the
 key cannot compute it, whatever else is public. A site derives the key from its secret, from the
@@ -30,8 +34,9 @@ other rows or another plan have noise that is independent of it.
 it is added. The noisy sum is therefore the Gaussian mechanism followed by rounding, and no low bits
 tell which sum was beneath (Mironov, 2012). Uniform numbers have 52 bits, so a normal number is at
 most 8.2 deviations from 0; the mass beyond, 2e-16, is far below any delta. Not defended: the
-inverse normal distribution function is computed in doubles, not exactly; and time and memory that
-training takes are not made equal. Predictions leave in the plan's precision, float32 at the most.
+inverse normal distribution function is computed in doubles, not exactly; the last bits of a
+gradient may depend on which others are computed beside it; and time and memory that training takes
+are not made equal. Predictions leave in the plan's precision, float32 at the most.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +55,7 @@ from torch import Tensor
 
 from predbayes.learning.accounting import Adjacency, Guarantee
 from predbayes.learning.likelihood import Softmax
+from predbayes.learning.named import PRIVATE
 from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical
 
@@ -127,9 +133,82 @@ def noisy(total: Integers, deviation: float, normals: Array) -> Array:
     return told
 
 
+class Gradients(Protocol):
+    """The gradients of a model's loss, row by row."""
+
+    def __call__(self, weights: Array, features: Array, wanted: Array, /) -> Array:
+        """Return them (N, D) for weights (D,), features (N, width) and classes (N, classes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What is agreed of the steps before any row is seen; letters are the docstring's."""
+
+    steps: int  # T
+    clip: float  # C
+    rate: float
+    shrinkage: float
+    deviation: float  # sigma
+    count_deviation: float  # sigma_n
+    probability: float = 1.0  # q
+    most_noise: float = math.inf  # deviation of what noise adds to a weight in all steps
+
+    def descend(
+        self, people: People, start: Array, gradients: Gradients, noise: Noise
+    ) -> tuple[Array, float]:
+        """Return the mean of the later weights, and the noisy number of people."""
+        number = np.array([people.num * round(1 / GRID)])
+        counted = float(noisy(number, self.count_deviation, noise.normals(1, "people"))[0])
+        scale = self.scale(max(counted, _LEAST_PEOPLE))
+        weights, later = start, np.zeros_like(start)
+        for step in range(self.steps):
+            total = self.batch(people, noise, step).clipped_sum(gradients, weights, self.clip)
+            normals = noise.normals(weights.size, "step", step)
+            told = noisy(total, self.deviation / self.clip, normals)
+            weights = (1 - self.shrinkage) * weights - scale * told
+            if step >= self.steps // 2:
+                later += weights / (self.steps - self.steps // 2)
+        return later, counted
+
+    def scale(self, people: float) -> float:
+        """Return by what noisy sums are multiplied: smaller than `rate` has it where noise is."""
+        scale = self.rate / (self.probability * people)
+        noise = self.deviation / self.clip * math.sqrt(self.steps)
+        return min(scale, self.most_noise / noise) if noise > 0 else scale
+
+    def batch(self, people: People, noise: Noise, step: int) -> People:
+        """Return who is in a step: each by a coin of her own, which is as secret as the noise."""
+        if self.probability == 1:
+            return people
+        return people.only(noise.uniforms(people.num, "batch", step) < self.probability)
+
+
+def count_deviation(guarantee: Guarantee | None) -> float:
+    """Return the deviation of the noise of the number of people, sigma_n."""
+    return 0.0 if guarantee is None else 1 / (math.sqrt(COUNT_SHARE) * guarantee.mu)
+
+
+def people_and_noise(
+    rows: Rows,
+    num_classes: int,
+    guarantee: Guarantee | None,
+    *,
+    secret: bytes,
+    groups: Tensor | None,
+    rng: torch.Generator,
+) -> tuple[People, Noise]:
+    """Return whose the rows are, and the noise; without a secret its key is drawn from `rng`."""
+    inputs, targets = gather(rows, rng=rng)
+    Softmax(num_classes).check(targets)
+    if guarantee is not None and guarantee.unit == "row":
+        groups = None
+    drawn = torch.randint(256, (32,), generator=rng, dtype=torch.uint8).numpy().tobytes()
+    return People.of(inputs, targets.numpy(), num_classes, groups), Noise(secret or drawn)
+
+
 @dataclass(frozen=True, slots=True)
 class PrivateLogistic:
-    """The model of the module's docstring, as a local learner.
+    """The logistic model of the module's docstring, as a local learner.
 
     Args:
         num_classes: Classes of the task.
@@ -150,6 +229,7 @@ class PrivateLogistic:
     rate: float = 1.0
     shrinkage: float = 0.05
 
+    name: ClassVar[str] = PRIVATE
     keeps_groups: ClassVar[bool] = True
 
     @property
@@ -157,6 +237,10 @@ class PrivateLogistic:
         """All that the noise is for: other settings have noise of their own."""
         parts = (self.num_classes, self.guarantee, self.steps, self.clip, self.rate, self.shrinkage)
         return repr(("dp-logistic 1", *parts, INPUT_BOUND, COUNT_SHARE, GRID))
+
+    @property
+    def sampled(self) -> None:
+        """How batches were drawn: there are none, everybody is in every step."""
 
     @property
     def step_deviation(self) -> float:
@@ -169,34 +253,35 @@ class PrivateLogistic:
     @property
     def count_deviation(self) -> float:
         """sigma_n."""
-        return 0.0 if self.guarantee is None else 1 / (math.sqrt(COUNT_SHARE) * self.guarantee.mu)
+        return count_deviation(self.guarantee)
 
     def fit(
         self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
     ) -> PrivateModel:
         """Descend; rows of a group are one person's, if the promise is of people."""
-        inputs, targets = gather(rows, rng=rng)
-        Softmax(self.num_classes).check(targets)
-        if self.guarantee is not None and self.guarantee.unit == "row":
-            groups = None
-        drawn = torch.randint(256, (32,), generator=rng, dtype=torch.uint8).numpy().tobytes()
-        people = People.of(inputs, targets.numpy(), self.num_classes, groups)
-        return self._descend(people, Noise(self.secret or drawn))
+        people, noise = people_and_noise(
+            rows, self.num_classes, self.guarantee, secret=self.secret, groups=groups, rng=rng
+        )
+        form = (people.width, self.num_classes)
+        descent = Descent(
+            self.steps, self.clip, self.rate, self.shrinkage, self.step_deviation,
+            self.count_deviation,
+        )  # fmt: skip
+        weights, counted = descent.descend(people, np.zeros(math.prod(form)), logistic, noise)
+        return PrivateModel(torch.from_numpy(weights.reshape(form)), told_people(counted))
 
-    def _descend(self, people: People, noise: Noise) -> PrivateModel:
-        number = np.array([people.num * round(1 / GRID)])
-        counted = float(noisy(number, self.count_deviation, noise.normals(1, "people"))[0])
-        scale = self.rate / max(counted, _LEAST_PEOPLE)
-        weights = np.zeros((people.width, self.num_classes))
-        later = np.zeros_like(weights)
-        for step in range(self.steps):
-            total = people.clipped_sum(weights, self.clip)
-            normals = noise.normals(weights.size, "step", step)
-            told = noisy(total, self.step_deviation / self.clip, normals)
-            weights = (1 - self.shrinkage) * weights - scale * told.reshape(weights.shape)
-            if step >= self.steps // 2:
-                later += weights / (self.steps - self.steps // 2)
-        return PrivateModel(torch.from_numpy(later), max(1, round(counted)))
+
+def logistic(weights: Array, features: Array, wanted: Array) -> Array:
+    """Return the gradients of a multinomial logistic model, row by row."""
+    logits = features @ weights.reshape(features.shape[1], -1)
+    errors = scipy.special.softmax(logits, axis=1) - wanted
+    gradients: Array = (features[:, :, None] * errors[:, None, :]).reshape(len(features), -1)
+    return gradients
+
+
+def told_people(counted: float) -> int:
+    """Return a noisy number of people as a count, which is 1 at the least."""
+    return max(1, round(counted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +293,7 @@ class PrivateModel:
 
     def predict(self, inputs: Tensor) -> Categorical:
         """Probabilities of each class."""
-        logits = torch.from_numpy(_features(inputs)) @ self.weights
+        logits = torch.from_numpy(bounded(inputs)) @ self.weights
         return Categorical(logits.log_softmax(-1).float())
 
 
@@ -227,9 +312,7 @@ class People:
         order = np.argsort(whose, kind="stable")
         first = np.flatnonzero(np.diff(whose[order], prepend=whose[order][:1] - 1))
         wanted = np.eye(classes)[targets[order]]
-        return cls(
-            _features(inputs)[order], wanted, np.append(first, len(targets)).astype(np.int64)
-        )
+        return cls(bounded(inputs)[order], wanted, np.append(first, len(targets)).astype(np.int64))
 
     @property
     def num(self) -> int:
@@ -241,15 +324,22 @@ class People:
         """Numbers of a row, the constant among them."""
         return int(self.features.shape[1])
 
-    def clipped_sum(self, weights: Array, clip: float) -> Integers:
-        """Return the sum of all people's clipped gradients, flattened: what noise is added to."""
+    def only(self, chosen: npt.NDArray[np.bool_]) -> People:
+        """Return some of them, with all of their rows."""
+        sizes = np.diff(self.starts)
+        rows = np.repeat(chosen, sizes)
+        starts = np.append(0, np.cumsum(sizes[chosen])).astype(np.int64)
+        return People(self.features[rows], self.wanted[rows], starts)
+
+    def clipped_sum(self, gradients: Gradients, weights: Array, clip: float) -> Integers:
+        """Return the sum of all people's clipped gradients: what noise is added to."""
         total = np.zeros(weights.size, dtype=np.int64)
-        for some in self.gradients(weights):
+        for some in self.means(gradients, weights):
             total += clipped_sum(some, clip)
         return total
 
-    def gradients(self, weights: Array) -> Iterator[Array]:
-        """Each person's mean gradient, flattened, some people at a time."""
+    def means(self, gradients: Gradients, weights: Array) -> Iterator[Array]:
+        """Each person's mean gradient, some people at a time."""
         num_rows = max(1, _BLOCK // weights.size)
         start = 0
         while start < self.num:
@@ -257,18 +347,16 @@ class People:
             fit = int(np.searchsorted(self.starts, self.starts[start] + num_rows, "right")) - 1
             stop = max(start + 1, min(fit, self.num))
             rows = slice(self.starts[start], self.starts[stop])
-            features = self.features[rows]
-            errors = scipy.special.softmax(features @ weights, axis=1) - self.wanted[rows]
-            outer = (features[:, :, None] * errors[:, None, :]).reshape(len(features), -1)
+            of_rows = gradients(weights, self.features[rows], self.wanted[rows])
             firsts = self.starts[start:stop] - self.starts[start]
             sizes = np.diff(self.starts[start : stop + 1])
-            yield np.add.reduceat(outer, firsts, axis=0) / sizes[:, None]
+            yield np.add.reduceat(of_rows, firsts, axis=0) / sizes[:, None]
             start = stop
 
 
-def _features(inputs: Tensor) -> Array:
-    """Inputs within the bound, and a constant."""
+def bounded(inputs: Tensor) -> Array:
+    """Return inputs within `INPUT_BOUND`, and a constant behind them."""
     flat = inputs.reshape(len(inputs), -1).double().nan_to_num(0.0, INPUT_BOUND, -INPUT_BOUND)
-    bounded = flat.clamp(-INPUT_BOUND, INPUT_BOUND)
-    features: Array = torch.cat([bounded, torch.ones(len(flat), 1).double()], dim=1).numpy()
+    within = flat.clamp(-INPUT_BOUND, INPUT_BOUND)
+    features: Array = torch.cat([within, torch.ones(len(flat), 1).double()], dim=1).numpy()
     return features

@@ -63,7 +63,8 @@ def train(world, folder, rows, *, site="Alpha", policy=None, out="out", table=""
     folder.mkdir(exist_ok=True, parents=True)
     approvals = Approvals(folder, policy=SitePolicy() if policy is None else policy)
     key = world.key(site)
-    training = Training(world.kit, site, key, approvals, folder / out, "dp-logistic", table=table)
+    learner = world.kit.plan.learner.name
+    training = Training(world.kit, site, key, approvals, folder / out, learner, table=table)
     return training.run(rows)
 
 
@@ -240,8 +241,8 @@ class TestPlan:
                 "leave reference.synthetic out",
             ),
             ({"learner__split": "stratified"}, "leave learner.split out"),
-            ({"learner__name": "any"}, "learner.name must be 'dp-logistic'"),
-            ({"learner__name": "auto"}, "learner.name must be 'dp-logistic'"),
+            ({"learner__name": "any"}, "learner.name must be 'dp-logistic' or 'dp-network'"),
+            ({"learner__name": "auto"}, "learner.name must be 'dp-logistic' or 'dp-network'"),
             ({"upload__kind": "weights"}, "upload.kind must be 'predictions'"),
             ({"privacy": {}}, "'dp-logistic' needs privacy.people"),
             ({"privacy__people": {"epsilon": 4.0}}, "Field required"),

@@ -67,8 +67,9 @@ from predbayes.learning.local import (
     kept_together,
     teller_of,
 )
-from predbayes.learning.named import AUTO, PRIVATE
-from predbayes.learning.private import Noise, PrivateLogistic
+from predbayes.learning.named import AUTO
+from predbayes.learning.private import Noise
+from predbayes.learning.private_network import PrivateLearner
 from predbayes.methods.pooled import upload_of
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive
 from predbayes.predictive.words import to_noisy_words, to_words
@@ -83,7 +84,7 @@ from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.leakage import FILE as AUDIT_FILE
 from predbayes.study.report.leakage import Outcome
 from predbayes.study.site.blindspot import near_groups, with_blind_spot
-from predbayes.study.site.budget import Book, Spent
+from predbayes.study.site.budget import Book, Spent, SpentBatches
 from predbayes.study.site.holdout import connected, hold_out
 from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
@@ -432,13 +433,15 @@ class Training:
         if plan.promise is None:
             return
         learner = make_learner(plan, self.learner)
-        assert isinstance(learner, PrivateLogistic)  # as the plan has it
+        assert isinstance(learner, PrivateLearner)  # as the plan has it
+        require_enough(self.kit, self.site, rows)
         spent = Spent(
             table=self.table,
             release=release_id(release_key(self.kit, self.site, rows, learner)),
             plan=self.kit.digest,
             study=plan.name,
             site=self.site,
+            batches=SpentBatches.of(learner.sampled),
             **dataclasses.asdict(plan.promise),
         )
         Book(self.approvals.folder).spend(spent, self.approvals.policy)
@@ -652,7 +655,7 @@ def fit_site(
     if plan.sums_alone:
         require_many(plan, *rows[kept], plan.rules.min_cell)
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
-    if isinstance(fitted, PrivateLogistic):
+    if isinstance(fitted, PrivateLearner):
         return _private(kit, site, rows, fitted)
     if plan.promise is not None:
         raise TrainingError(f"the plan promises {plan.promise.text}, and this learner has no noise")
@@ -687,10 +690,11 @@ def fit_site(
 
 
 def _private(
-    kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic
+    kit: Kit, site: str, rows: SiteRows, learner: PrivateLearner
 ) -> tuple[Upload, Predictor]:
     """What leaves under a promise of differential privacy: all of it is of one noisy model."""
     assert learner.guarantee is not None  # as `make_learner` makes it
+    require_enough(kit, site, rows)
     kept, _held_out = rows.split_for(kit, site)
     keyed = replace(learner, secret=release_key(kit, site, rows, learner))
     with threads(kit.plan.learner.threads):
@@ -701,11 +705,22 @@ def _private(
         )
         said = own.predict(kit.inputs)
     upload = Upload.of_predictions(said, num_rows=own.people, dtype=upload_dtype(kit.plan))
-    told = upload.named(site).for_plan(kit.digest, PRIVATE).promising(learner.guarantee)
+    told = upload.named(site).for_plan(kit.digest, learner.name).promising(learner.guarantee)
     return told.having_seen(kit.head), own
 
 
-def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic) -> bytes:
+def require_enough(kit: Kit, site: str, rows: SiteRows) -> None:
+    """Refuse to fit a private network to fewer people than the plan has agreed."""
+    agreed, promise = kit.plan.learner.batches, kit.plan.promise
+    if agreed is None or promise is None:
+        return
+    kept = rows.split_for(kit, site)[0]
+    whose = rows.patients_of(kept) if promise.unit == "person" else None
+    if (len(kept) if whose is None else len({*whose.tolist()})) < agreed.least:
+        raise DataError(agreed.too_few)
+
+
+def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLearner) -> bytes:
     """Return the key of the noise of an upload: another one if anything of it is another."""
     rows.require_secret()
     return derived(rows.secret, "release", kit.digest, site, rows.digest(), learner.settings)
