@@ -422,7 +422,7 @@ class TestFinish:
         done = predbayes("study", "finish")
         assert done.code == 0, done.err
         steps = [
-            "read the uploads of 3 sites",
+            "read the uploads of sites, 3 in all",
             "fit the coordinator's own model of the labelled rows",
             "compare sites with each other",
             "screen sites",

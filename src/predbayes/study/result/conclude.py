@@ -103,7 +103,6 @@ from predbayes.study.result.scoring import (
 from predbayes.study.result.screening import screen_sites
 from predbayes.study.result.shardsum import ShardSum
 from predbayes.study.result.weighing import UNLIMITED, Limits, Screened
-from predbayes.study.wording import counted
 from predbayes.summand import fold
 
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
@@ -197,7 +196,7 @@ def conclude(
     merged.require_limit(limits.most)
     run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits, merged)
     rows = run.compared_rows(len(uploads))
-    tell_step(f"read the uploads of {counted(len(uploads), 'site')}")
+    tell_step(f"read the uploads of sites, {len(uploads):,} in all")
     sites, total = run.read(uploads, read, leave_out, rows.index)
     judged = [site for site in sites if site.accepted.site not in leave_out]
     with naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
