@@ -4,8 +4,8 @@
     check    `predbayes site check KIT DATA`
     train    `predbayes site train KIT DATA`, with the learner that cross-validation chooses
 
-Numbers have one decimal and the outcome depends on all of them. `us_a_cell` is the CPU of a command
-for each cell, `bytes_a_cell` its peak memory, all of Python and torch included.
+Numbers have one decimal, and the outcome is of a linear law of all of them. `us_a_cell` is the CPU
+of a command for each cell, `bytes_a_cell` its peak memory, all of Python and torch included.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(rows: int = 500_000, columns: int = 300) -> dict[str, Any]:
 
 def write_tables(folder: Path, rows: int, columns: int) -> None:
     """Write a site's table, and reference rows of the same law."""
-    weights = np.random.default_rng(0).normal(size=columns) / columns**0.5
+    weights = 2 * np.random.default_rng(0).normal(size=columns) / columns**0.5
     drawn(rows, weights, seed=1).to_parquet(folder / "site.parquet")
     drawn(_NUM_REFERENCE, weights, seed=2).to_csv(folder / "reference.csv", index=False)
 
