@@ -59,6 +59,7 @@ TABLES = {
     "Privacy": "### `[privacy]`",
     "People": "| key of `people` |",
     "Sites": "| key of `[privacy.sites]` |",
+    "Batches": "| key of `batches` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "FrozenEncoder": "| key of an encoder |",
