@@ -23,9 +23,10 @@ Where there is such a key, kit, results and models have a file that signs the ot
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic_core import from_json
 
 from predbayes.errors import StudyError
 from predbayes.exchange.sealed import SUFFIX
@@ -86,8 +87,8 @@ class StudyRecord:
         try:
             if sites:
                 return Result.model_validate_json(path.read_bytes(), strict=False)
-            found = json.loads(path.read_bytes()) | {"sites": []}
-            return Result.model_validate_json(json.dumps(found), strict=False)
+            found = from_json(path.read_bytes()) | {"sites": []}
+            return Result.model_validate(found, strict=False)
         except (OSError, ValueError, TypeError) as error:  # not JSON, or not a result
             raise StudyError(
                 f"result {number} cannot be read; run `predbayes study verify`"

@@ -50,7 +50,7 @@ _SAVE = Remedies(
     delimiter="is not separated by commas: save it as CSV with commas",
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+", re.ASCII)
-_ALIKE = ("string", "floating", "integer", "boolean")  # where equal cells are written alike
+_ALIKE = ("string", "floating", "integer", "boolean")  # where equal cells mean the same
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
