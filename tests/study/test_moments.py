@@ -142,7 +142,12 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("old", "new", "told"),
         [
-            ('kind = "moments"', 'kind = "predictions"', r"\[moments\] go together"),
+            (
+                'kind = "moments"',
+                'kind = "weights"',
+                r"\[moments\] goes with upload\.kind = 'moments', or beside predictions",
+            ),
+            ("[moments]\nfeatures", "[gate]\n[model]\nhidden", "needs a section"),
             ("scales = [1, 2]", "scales = []", r"moments\.scales: must be some numbers"),
             ("features = 12", "features = 0", r"moments\.features"),
             ("[rules]", "[gate]\n[rules]", "leave gate out"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.site.policy import SitePolicy
     from predbayes.study.store.audit import AuditLog
     from predbayes.study.tables.check import SiteCheck
     from predbayes.study.tables.coding import Examined
@@ -177,6 +178,7 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
         told, near = near_findings(policy, kit, rows.inputs, least)
         problems += policy.problems(plan, num_rows=len(rows.inputs))
         problems.append(_sums_problem(rows, policy.least_cell(plan)))
+        near += _sums_withheld(rows, policy)
     else:
         problems += policy.problems(plan)
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]
@@ -200,6 +202,15 @@ def _sums_problem(rows: _Rows, least: int) -> str:
     except DataError as refused:
         return str(refused)
     return ""
+
+
+def _sums_withheld(rows: _Rows, policy: SitePolicy) -> list[Finding]:
+    """Warn that sums beside predictions will stay here, and say why."""
+    from predbayes.study.site.sums import withheld
+    from predbayes.study.tables.problem import warning
+
+    why = "" if rows.trained is None else withheld(rows.plan, policy, *rows.trained)
+    return [warning(f"sums will stay here, and predictions alone leave: {why}")] if why else []
 
 
 def _tell(checked: SiteCheck, data: Path, *, show_values: bool) -> None:
@@ -237,10 +248,12 @@ def _asked(kit: Kit) -> Iterator[str]:
     counts = "your number of rows" if plan.promise is None else "your number of rows with noise"
     if plan.classification and plan.promise is None:
         counts += " by class"
+    products = f"sums over your rows of products of {plan.num_summed:,} features"
+    sums = "" if plan.moments is None else f"; {products}"
     what = {
-        "predictions": f"predictions{gate} on {rows}, {counts}",
+        "predictions": f"predictions{gate} on {rows}, {counts}{sums}",
         "weights": "weights of a network",
-        "moments": f"sums over your rows of products of {plan.num_summed:,} features",
+        "moments": products,
         "masked": f"predictions on {rows} under masks, opened only in a sum of many sites",
     }[plan.sent]
     epochs = f"{sampler_settings(plan).num_epochs} times over your rows"

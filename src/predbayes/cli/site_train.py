@@ -131,7 +131,7 @@ def _thing(path: Path) -> _Thing:
         Upload.load(path, header).digest(),
         {"plan": header.info.plan, "kind": kind},
         made_by if header.signature is None else "",
-        lambda policy: policy.require_kind(kind),
+        lambda policy: policy.require_kinds(*header.kinds),
     )
 
 
@@ -291,6 +291,8 @@ def held_back(path: Path, site: Path) -> str:
 def _say(trained: Trained, site: Path) -> None:
     if trained.choice is not None:
         say(f"learner: {trained.choice.sentence()}")
+    if trained.withheld:
+        say(f"sums stay here, and predictions alone leave: {trained.withheld}")
     if trained.again:
         say("this was trained before; nothing was trained again")
     say(f"read and sign the egress page: {trained.egress}")

@@ -23,6 +23,9 @@ from predbayes.exchange.strict import Strict, valid_site_name
 from predbayes.learning.accounting import Adjacency, Guarantee, Unit
 from predbayes.text import printable
 
+SUMS = "moments"
+"""Name of the array of sums of moments, alone or beside predictions."""
+
 _METADATA = "__metadata__"
 _INFO_KEY, _SIGNATURE_KEY = "predbayes", "signature"
 _MAX_HEADER_BYTES = 1_000_000  # names and shapes of thousands of arrays
@@ -247,6 +250,11 @@ class Header:
         found = _parsed(content[8 : 8 + _bounded_length(content, shown)], shown)
         info, signature = from_metadata(found.pop(_METADATA, None), shown)
         return cls(info, signature, {name: _spec(found[name], shown) for name in found})
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What the file holds: sums that come beside something else are a kind of their own."""
+        return tuple(dict.fromkeys((self.info.kind, *({SUMS} & self.arrays.keys()))))
 
     def is_signed_by(self, key: str, digest: str) -> bool:
         """Return whether a key, as hexadecimal digits, signed content with this digest."""

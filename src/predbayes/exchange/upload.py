@@ -13,7 +13,8 @@
     masked        the terms of predictions as words under masks (`exchange.masking`)
 
 Weights and predictions may come with a `gate` (R,): the logarithm of how much denser the site's
-rows lie at each reference input than the reference rows do (`learning.gate`).
+rows lie at each reference input than the reference rows do (`learning.gate`). Predictions may come
+with sums of `moments` beside them.
 
 With `predictions` any local model can take part and an upload is small; a predictive off the
 reference inputs then exists only as the student.
@@ -41,6 +42,7 @@ from torch import Tensor
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import (
+    SUMS,
     Header,
     Promise,
     Signature,
@@ -143,12 +145,12 @@ class Upload:
     def samples(self, kind: str = "weights") -> WeightSamples:
         """Return the weight samples of an upload of this kind; a ``delta`` is one sample."""
         self._require(kind)
-        return WeightSamples.from_arrays(self._ungated)
+        return WeightSamples.from_arrays(self._alone)
 
     def predictive(self) -> Predictive:
         """The predictives of an upload of kind ``predictions``."""
         self._require("predictions")
-        return from_arrays(self._ungated)
+        return from_arrays(self._alone)
 
     @property
     def gate(self) -> Tensor | None:
@@ -159,8 +161,9 @@ class Upload:
         return None if gate is None else gate.float()
 
     @property
-    def _ungated(self) -> dict[str, Tensor]:
-        return {name: array for name, array in self.arrays.items() if name != GATE}
+    def _alone(self) -> dict[str, Tensor]:
+        """Without what may come beside it."""
+        return {name: array for name, array in self.arrays.items() if name not in (GATE, SUMS)}
 
     def digest(self) -> str:
         """SHA-256 of the content: metadata, then each array's name, type, shape and bytes."""

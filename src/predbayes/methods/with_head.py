@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
+from predbayes.exchange.header import SUMS
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import LocalLearner, NetworkLearner
@@ -25,9 +26,6 @@ from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.pool import PoolState, RoundState
 from predbayes.predictive.families import Predictive
-
-SUMS = "moments"
-"""Name of the array beside a site's predictions."""
 
 _POOL, _HEAD = "pool/", "head/"
 
@@ -109,12 +107,10 @@ class PooledWithHead:
 
     def lift(self, state: WithHeadState, upload: Upload, inputs: Tensor) -> _Both:
         """Return the site in the sums of both halves."""
-        rest = {name: array for name, array in upload.arrays.items() if name != SUMS}
-        sent = {name: array for name, array in upload.arrays.items() if name == SUMS}
         info = upload.info.model_copy(update={"kind": "moments"})
         return _Both(
-            self.pooled.lift(state.pool, replace(upload, arrays=rest), inputs),
-            self.head.lift(state.head, replace(upload, info=info, arrays=sent), inputs),
+            self.pooled.lift(state.pool, upload, inputs),
+            self.head.lift(state.head, replace(upload, info=info), inputs),
         )
 
     def finish(

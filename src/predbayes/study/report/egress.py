@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
-from predbayes.exchange.header import UploadInfo
+from predbayes.exchange.header import SUMS, UploadInfo
 from predbayes.exchange.masking import WORDS
 from predbayes.exchange.signing import fingerprint
 from predbayes.exchange.upload import GATE, Upload
@@ -34,9 +34,6 @@ from predbayes.study.report.leakage import Outcome
 from predbayes.study.report.pages import render_page
 from predbayes.study.wording import counted, decimals, plain
 from predbayes.text import printable
-
-SUMS = "moments"
-"""Name of the array of an upload of sums."""
 
 MOST_ARRAYS = 12  # each with a line of its own on the first page
 MOST_LAYERS = 8  # there, if there are more arrays
@@ -85,6 +82,7 @@ class DataSummary:
     num_dropped: int  # without a target
     learner: str
     unit: int = 1  # of which the count that is sent is a multiple, by the site's policy
+    withheld: str = ""  # why sums that the plan asks for beside predictions stay, if they do
 
     def __post_init__(self) -> None:
         if self.num_trained + self.num_held_out + self.num_dropped != self.num_rows:
@@ -282,7 +280,7 @@ class Sums:
 
 
 def _sums(plan: Plan, upload: Upload, num_trained: int) -> Sums | None:
-    if plan.moments is None:
+    if SUMS not in upload.arrays:
         return None
     moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
     return Sums(

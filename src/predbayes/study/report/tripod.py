@@ -216,6 +216,9 @@ def _scaling(study: _Study) -> Iterator[str]:
         yield "The target: its logarithm."
 
 
+_SUMS_BESIDE = ", and where it had enough rows sums of products of {:,} features and the target"
+
+
 def _model_type(study: _Study) -> Iterator[str]:
     plan, result = study.plan, study.result
     if plan.sums_alone:
@@ -226,7 +229,8 @@ def _model_type(study: _Study) -> Iterator[str]:
         return
     sent = "predictions for the reference rows" if plan.upload.kind == "predictions" else "weights"
     hidden = "" if plan.sealing is None else " under masks, of which only the sum was opened"
-    yield f"Each site fitted one model ({plan.learner.name}) and sent {sent}{hidden}, once."
+    beside = "" if plan.moments is None else _SUMS_BESIDE.format(plan.num_summed)
+    yield f"Each site fitted one model ({plan.learner.name}) and sent {sent}{hidden}{beside}, once."
     yield f"These were pooled ({result.pool.name}): {result.pool.reason}"
     yield (
         f"A network with {result.student.num_parameters:,} parameters learnt to imitate the pool; "

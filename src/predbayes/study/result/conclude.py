@@ -1,10 +1,12 @@
 """From accepted uploads to a model and what is known about it: one pure function of the set.
 
     read      each upload in the order of digests, folded and dropped; its predictions on the
-              labelled and scored rows are kept; then the sums of shards
+              labelled and scored rows are kept; then the sums of shards. Sums of moments that come
+              beside predictions are added up as well (`predbayes.study.result.head`)
     compare   sites with each other on all rows (`predbayes.study.result.comparison`)
     screen    each site against the labelled rows (`predbayes.study.result.screening`)
-    pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it
+    pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it,
+              and the head of the sums of moments
     distil    one network that predicts what the pool predicts
     score     on rows that had no part in it
 
@@ -74,6 +76,14 @@ from predbayes.study.result.accepted import AcceptedSum, AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
 from predbayes.study.result.curves import survival_curves
 from predbayes.study.result.groups import group_scores
+from predbayes.study.result.head import (
+    SumOfMoments,
+    Total,
+    fitted,
+    influence,
+    is_harm,
+    summed_beside,
+)
 from predbayes.study.result.importance import importances
 from predbayes.study.result.lifting import contributed, lifting, pool_of
 from predbayes.study.result.merged import UNMERGED, Merged
@@ -123,7 +133,7 @@ Read = Callable[[AcceptedUpload], Upload]
 ReadSum = Callable[[AcceptedSum], ShardSum]
 """How an accepted sum of a shard is read, likewise."""
 
-SumBy = Callable[[Tensor, Predictive | None], PredictiveSum[Any]]
+SumBy = Callable[[Tensor, Predictive | None], Total]
 """The sum of the sites that stay if they are screened by these labelled rows, and an own model."""
 
 
@@ -210,7 +220,7 @@ def conclude(
         total = sums.of(found)
         state = run.finish(total, reference, own)
 
-        def sum_by(rows: Tensor, own: Predictive | None) -> PredictiveSum[Any]:
+        def sum_by(rows: Tensor, own: Predictive | None) -> Total:
             screened = sums.screened(rows, own)
             return total if screened.same(found) else sums.of(screened)
 
@@ -291,6 +301,11 @@ def naming(site: str, what: str = "cannot be used") -> Iterator[None]:
         ) from error
 
 
+def largest(uploads: Sequence[AcceptedUpload]) -> str:
+    """Return the site with the most rows."""
+    return max(uploads, key=lambda accepted: accepted.num_rows).site
+
+
 def _most_extreme(sites: Sequence[_Site]) -> str:
     """The site with the largest coordinate on the scored rows."""
     largest = {
@@ -339,16 +354,19 @@ class Run:
         read: Read,
         leave_out: frozenset[str],
         compared: Tensor,
-    ) -> tuple[list[_Site], PredictiveSum[Any]]:
+    ) -> tuple[list[_Site], Total]:
         """Every site, and the sum of those that are not left out, labelled rows first."""
         sites: list[_Site] = []
-        order = self.labels.order
+        order, beside = self.labels.order, SumOfMoments()
 
         def summands() -> Iterator[PredictiveSum[Any]]:
             for accepted in uploads:
                 with naming(accepted.site):
-                    info, sent = self._contribution(accepted, read)
+                    upload = read(accepted)
+                    info, sent = self._contribution(upload)
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
+                if lifted is not None:
+                    self._add_moments(beside, upload, uploads)
                 labelled, others = sent.at(order[self.reference.labelled]), sent.at(order[compared])
                 scored = sent.predictive[order[self.scored_rows]]
                 covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
@@ -356,7 +374,16 @@ class Run:
                 if lifted is not None:
                     yield lifted
 
-        return sites, fold(chain(summands(), self._sums))[order]
+        return sites, Total(fold(chain(summands(), self._sums))[order], beside)
+
+    def _add_moments(
+        self, beside: SumOfMoments, upload: Upload, uploads: Sequence[AcceptedUpload]
+    ) -> None:
+        """Add the sums that an upload has beside its predictions."""
+        with naming(upload.info.site):
+            part = summed_beside(self.plan, upload)
+        with naming(largest(uploads), "has the most of more rows than can be added"):
+            beside.add_(part)
 
     @property
     def _sums(self) -> tuple[PredictiveSum[Any], ...]:
@@ -377,19 +404,16 @@ class Run:
         order, stay = self.labels.order, [u for u in uploads if u.site not in found.dropped]
 
         def bounded(accepted: AcceptedUpload) -> PredictiveSum[Any]:
-            info, sent = self._contribution(accepted, read)
+            info, sent = self._contribution(read(accepted))
             return self._lift(info, sent.limited(found.most(accepted.site)))
 
         if stay:
             total = total.combined(fold(map(bounded, stay))[order], sign=1)
-        gone = fold(self._lift(*self._contribution(accepted, read)) for accepted in uploads)
+        gone = fold(self._lift(*self._contribution(read(accepted))) for accepted in uploads)
         return total.combined(gone[order], sign=-1)
 
-    def _contribution(
-        self, accepted: AcceptedUpload, read: Read
-    ) -> tuple[UploadInfo, Contribution]:
+    def _contribution(self, upload: Upload) -> tuple[UploadInfo, Contribution]:
         """What a site predicts on the reference rows, in the kit's order: the sum is reordered."""
-        upload = read(accepted)
         predictive = self._reader.read(upload, self.reference.inputs)
         if upload.info.kind == "weights":
             predictive = predictive[self.labels.order.argsort()]
@@ -439,13 +463,14 @@ class Run:
         ).name
 
     def finish(
-        self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
+        self, total: Total, reference: ReferenceRows, own: Predictive | None
     ) -> DistilledState[PoolState]:
         """Tune, pool and distil."""
         tell_step("tune the pool and distil it into the common model")
-        pool, rng, start = pool_of(self.plan, own), self.rng("pool"), self.start
+        pool = pool_of(self.plan, own, total.beside.predict(reference.inputs))
+        rng, start = self.rng("pool"), self.start
         state = taught_by(
-            pool.finish(pool.init(reference), total, reference, rng=rng),
+            pool.finish(pool.init(reference), total.predicted, reference, rng=rng),
             reference,
             student_network(self.plan),
             settings=DISTILLATION if start is None else WARM_DISTILLATION,
@@ -512,9 +537,7 @@ class Run:
         alone = nll_rows(own[self.scored_rows], targets)
         return mean_estimate(alone - nll_rows(predicted, targets))
 
-    def held_out(
-        self, sum_by: SumBy, total: PredictiveSum[Any], state: DistilledState[PoolState]
-    ) -> HeldOut:
+    def held_out(self, sum_by: SumBy, total: Total, state: DistilledState[PoolState]) -> HeldOut:
         """Pool, student and mixture on the scored rows, made without them."""
         reference = self.reference
         if not reference.num_evaluate and len(reference.targets):
@@ -524,7 +547,7 @@ class Run:
         return HeldOut(
             state.teacher.predictive[rows],
             state.student.predict(reference.inputs[rows]),
-            total.mixture()[rows],
+            total.predicted.mixture()[rows],
         )
 
     def _without_their_labels(self, sum_by: SumBy) -> HeldOut:
@@ -569,7 +592,7 @@ class _Sums:
     leave_out: frozenset[str]
     judged: Sequence[_Site]
     compared: Comparison
-    total: PredictiveSum[Any]  # of all that are not left out by hand
+    total: Total  # of all that are not left out by hand
 
     def screened(self, rows: Tensor, own: Predictive | None) -> Screened:
         """Judge the sites by some of the labelled rows; the first of the own model are these."""
@@ -584,14 +607,47 @@ class _Sums:
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
             suspects=self.compared.findings,
-            total=self.total[rows] if len(rows) and alone else None,
+            total=self.total.predicted[rows] if len(rows) and alone else None,
         )
-        return Screened.of(found, self.compared, self.leave_out, run.limits)
+        screened = Screened.of(found, self.compared, self.leave_out, run.limits)
+        return self._with_harm(screened, rows)
 
-    def of(self, found: Screened) -> PredictiveSum[Any]:
-        """The sum without those left out, each site for as many rows as it counts for."""
-        changed = found.changed(self.uploads, self.leave_out)
-        return self.run.changed(self.total, changed, self.read, found) if changed else self.total
+    def _with_harm(self, found: Screened, rows: Tensor) -> Screened:
+        """Add whose sums of moments do harm by some of the labelled rows, and what follows."""
+        reference, leaves_out = self.run.reference, self.run.plan.rules.screening == "leave-out"
+        # Where nothing follows it is told once, of all of them.
+        asked = len(rows) >= MIN_LABELS and (leaves_out or len(rows) == len(reference.targets))
+        beside = self._beside(found) if asked else SumOfMoments()
+        if beside.total is None:
+            return found
+        judged = reference.inputs[rows], reference.targets[rows]
+        losses = nll_rows(fitted(beside.total).predict(judged[0]), judged[1])
+        harm = {}
+        for accepted in found.undoubted(self.uploads):
+            part = summed_beside(self.run.plan, self.read(accepted))
+            if part is None:
+                continue
+            changed = influence(beside.total, part, losses, judged)
+            if changed is not None and is_harm(changed, beside.num_sites):
+                harm[accepted.site] = changed
+        return replace(found, harm=harm, sums_out=frozenset(harm if leaves_out else ()))
+
+    def of(self, found: Screened) -> Total:
+        """The sum without those left out, each site for as many rows as it counts for.
+
+        Moments count for all rows of a site or for none: if anything was found against it they go.
+        """
+        predicted = self.total.predicted
+        if changed := found.changed(self.uploads, self.leave_out):
+            predicted = self.run.changed(predicted, changed, self.read, found)
+        return Total(predicted, self._beside(found))
+
+    def _beside(self, found: Screened) -> SumOfMoments:
+        beside = self.total.beside
+        if beside.total is not None:
+            for accepted in found.doubted(self.uploads, self.leave_out):
+                beside = beside.without(summed_beside(self.run.plan, self.read(accepted)))
+        return beside
 
 
 def _site_results(run: Run, sites: Sequence[_Site], screened: Screened) -> list[SiteResult]:
@@ -616,7 +672,7 @@ def _site_result(run: Run, site: _Site, screened: Screened, *, whole: bool) -> S
         class_rows=info.class_rows,
         alone=alone,
         influence=None if found is None else found.influence,
-        findings=() if found is None else found.findings,
+        findings=screened.findings(accepted.site),
         left_out=accepted.site in screened.dropped,
     )
 
@@ -628,7 +684,7 @@ class Report:
     run: Run
     sites: Sequence[SiteResult]
     cautions: tuple[str, ...]
-    total: PredictiveSum[Any]
+    total: Total
     own: Predictive | None
     state: DistilledState[PoolState]
     held_out: HeldOut
@@ -694,6 +750,8 @@ class Report:
             curve=self._curve(),
             num_labels=len(self.run.reference.targets),
             own="" if self.own is None or plan.pool.own != AUTO else self.run.own_learner,
+            summed_sites=self.total.beside.num_sites,
+            summed_rows=self.total.beside.num_rows,
         )
 
     def _curve(self) -> tuple[tuple[float, float], ...]:
@@ -701,9 +759,9 @@ class Report:
         reference = self.run.reference
         if not len(reference.targets):
             return ()
-        labelled = self.total[reference.labelled]
+        labelled = self.total.predicted[reference.labelled]
         points = []
-        for beta in _betas(self.total.num_clients):
+        for beta in _betas(self.total.predicted.num_clients):
             try:
                 points.append((beta, nll(labelled.pool(beta), reference.targets)))
             except PoolError:

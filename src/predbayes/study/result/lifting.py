@@ -21,14 +21,16 @@ from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
 
 
-def pool_of(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
-    """The pool that a plan names; `own` is the coordinator's model where it has a part in it."""
+def pool_of(
+    plan: Plan, own: Predictive | None, head: Predictive | None = None
+) -> Pool[PredictiveSum[Any]]:
+    """The pool that a plan names; the coordinator's model and a head where they have a part."""
     prior: Predictive | Literal["flat"] = standard_prior(plan) or "flat"
     floor = plan.pool.floor
     match plan.pool.method:
         case "auto":
             alone = plan.site_privacy is not None
-            return AutoPool(own, prior=prior, floor=floor, mixture_alone=alone)
+            return AutoPool(own, prior=prior, floor=floor, mixture_alone=alone, head=head)
         case "beta":
             return BetaPool(prior=prior, floor=floor)
         case "mixture":

@@ -34,6 +34,7 @@ from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Privacy
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.conclude import Conclusion, Heading, Read, Report, Run, Start
+from predbayes.study.result.head import Total
 from predbayes.study.result.schema import Finding, SiteResult
 
 ABSENT = (
@@ -149,13 +150,14 @@ def conclude_opened(
     assert kit.plan.sealing is not None
     scored = score_sites(kit, labels, uploads, read, returned.scores)
     summed = [accepted for accepted in uploads if accepted.site not in scored.left_out]
-    total = _opened(kit, kit.plan.sealing, summed, read, returned.openings)[labels.order]
+    opened = _opened(kit, kit.plan.sealing, summed, read, returned.openings)
+    total = Total(opened[labels.order])
     reference = labels.reference
     run = Run(kit.plan, reference, labels, start, str(resolve_device(device)))
     own = run.own_model()
     state = run.finish(total, reference, own)
 
-    def sum_by(_rows: Tensor, _own: Predictive | None) -> PredictiveSum[Any]:
+    def sum_by(_rows: Tensor, _own: Predictive | None) -> Total:
         return total
 
     held_out = run.held_out(sum_by, total, state)

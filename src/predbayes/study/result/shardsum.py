@@ -275,9 +275,10 @@ def most_bytes(plan: Plan, header_room: int) -> int:
 
 def require_addable(plan: Plan) -> None:
     """Refuse a plan whose uploads a shard cannot add up."""
-    if plan.sent != "predictions":
+    if plan.sent != "predictions" or plan.moments is not None:
+        asked = plan.sent if plan.moments is None else "moments"
         raise StudyError(
-            f"a shard adds up predictions; the plan asks for {plan.sent}, which are added "
+            f"a shard adds up predictions; the plan asks for {asked}, which are added "
             "to the study itself"
         )
 

@@ -17,22 +17,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 
-from predbayes.errors import UploadError
-from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkPredictor
-from predbayes.learning.moments import Moments, MomentsHead
+from predbayes.learning.moments import Moments
 from predbayes.learning.moments_network import as_predictor
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll_rows
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.plan.models import summed_classes, summed_features
-from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
-from predbayes.study.result.conclude import Conclusion, Heading, Read, Run, naming
+from predbayes.study.result.conclude import Conclusion, Heading, Read, Run, largest, naming
+from predbayes.study.result.head import fitted, influence, is_harm, summed
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     Estimate,
@@ -43,39 +39,7 @@ from predbayes.study.result.schema import (
     SiteResult,
     StudentResult,
 )
-from predbayes.study.result.scoring import mean_estimate, score
-
-_HARM = 0.025  # probability that some harmless site of all is called harmful
-
-
-def summed(plan: Plan, upload: Upload) -> Moments:
-    """Return the sums of an upload; refuse what is not of the rows that it says."""
-    found = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
-    if found.num_rows != upload.info.num_rows:
-        raise UploadError(
-            f"its sums are over {found.num_rows:,} rows, and it states {upload.info.num_rows:,}"
-        )
-    if found.class_rows is not None and upload.info.class_rows != found.class_rows:
-        raise UploadError("its sums are over other rows of each class than it states")
-    asked = 0 if plan.moments is None else plan.moments.rows_per_feature * plan.num_summed
-    if found.num_rows < asked:
-        raise UploadError(
-            f"its sums are over {found.num_rows:,} rows; moments.rows_per_feature of the plan asks "
-            f"for {asked:,}, because fewer tell who is in them"
-        )
-    return found
-
-
-def fitted(total: Moments) -> MomentsHead:
-    """Return the model of some sums; refuse one that has no finite weights."""
-    try:
-        head = total.head()
-    except RuntimeError as error:  # of which torch makes those of linear algebra
-        raise UploadError("no model can be fitted to its sums") from error
-    found = (head.weights, head.spread, head.centre)
-    if not all(bool(array.isfinite().all()) for array in found):
-        raise UploadError("the model of its sums is not finite")
-    return head
+from predbayes.study.result.scoring import score
 
 
 def conclude_sums(
@@ -108,15 +72,10 @@ class _Summed:
         found: Moments | None = None
         for accepted in counted:
             moments = self._moments(accepted)
-            with naming(self._largest, "has the most of more rows than can be added"):
+            with naming(largest(self.uploads), "has the most of more rows than can be added"):
                 found = moments if found is None else found.add_(moments)
         assert found is not None  # as a quorum is at least one
         return found
-
-    @property
-    def _largest(self) -> str:
-        """The site with the most rows."""
-        return max(self.uploads, key=lambda accepted: accepted.num_rows).site
 
     @cached_property
     def model(self) -> NetworkPredictor:
@@ -176,7 +135,10 @@ class _Summed:
         is_out = accepted.site in self.leave_out
         has_labels = bool(len(self.run.scored_targets))
         alone = self._score(self._scored(as_predictor(fitted(moments)))) if has_labels else None
-        influence = None if is_out or not has_labels else self._influence(moments)
+        changed = None
+        if has_labels and not is_out:
+            rows = self.run.reference.inputs[self.run.scored_rows], self.run.scored_targets
+            changed = influence(self.total, moments, nll_rows(self.predicted, rows[1]), rows)
         return SiteResult(
             site=accepted.site,
             digest=accepted.digest,
@@ -187,34 +149,19 @@ class _Summed:
             num_bytes=accepted.num_bytes,
             class_rows=moments.class_rows,
             alone=alone,
-            influence=influence,
-            findings=tuple(self._findings(influence, copied)),
+            influence=changed,
+            findings=tuple(self._findings(changed, copied)),
             left_out=is_out,
         )
 
-    def _influence(self, moments: Moments) -> Estimate | None:
-        """NLL of the head of all other sums minus that of the head of all."""
-        if moments.num_rows == self.total.num_rows:
-            return None
-        others = Moments(moments.features, moments.num_classes, self.total.sums - moments.sums)
-        without = self._scored(as_predictor(fitted(others)))
-        targets = self.run.scored_targets
-        return mean_estimate(nll_rows(without, targets) - nll_rows(self.predicted, targets))
-
-    def _findings(self, influence: Estimate | None, copied: str) -> Iterator[Finding]:
+    def _findings(self, changed: Estimate | None, copied: str) -> Iterator[Finding]:
         if copied:
             yield Finding(kind="copy", text=f"Its sums are those of {copied}: one is a copy.")
-        if influence is not None and self._is_harm(influence):
+        if changed is not None and is_harm(changed, len(self.uploads)):
             yield Finding(
                 kind="harmful",
-                text=f"Without it the model is better by {-influence.value:.3f} nats per row.",
+                text=f"Without it the model is better by {-changed.value:.3f} nats per row.",
             )
-
-    def _is_harm(self, influence: Estimate) -> bool:
-        """Whether it is below 0 by more than chance would give one of so many sites."""
-        clearly = -NormalDist().inv_cdf(_HARM / len(self.uploads))
-        error = (influence.high - influence.low) / (2 * 1.96)
-        return influence.value < -clearly * error
 
     def _pool(self, own: Predictive | None) -> PoolResult:
         run = self.run

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median_low
 
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import Comparison
+from predbayes.study.result.schema import Estimate, Finding
 from predbayes.study.result.screening import Screening
 
 
@@ -53,6 +54,8 @@ class Screened:
     suspect: frozenset[str]  # that stay, and count for no more than the median site
     limits: Limits
     compared: tuple[str, ...]  # cautions
+    harm: Mapping[str, Estimate] = field(default_factory=dict)  # that sums of moments do
+    sums_out: frozenset[str] = frozenset()  # whose sums are left out for it
 
     @classmethod
     def of(
@@ -67,6 +70,16 @@ class Screened:
         suspect = {site for site, found in screened.items() if found.findings or compared.unclear}
         return cls(screened, dropped, frozenset(suspect - dropped), limits, compared.cautions)
 
+    def findings(self, site: str) -> tuple[Finding, ...]:
+        """Return what was found against a site, its sums of moments included."""
+        found = self.sites.get(site)
+        told = () if found is None else found.findings
+        if site not in self.harm:
+            return told
+        better = -self.harm[site].value
+        sums = f"Without its sums their model is better by {better:.3f} nats per row."
+        return (*told, Finding(kind="harmful", text=sums))
+
     def most(self, site: str) -> float:
         """Return the most rows that a site counts for."""
         return self.limits.median if site in self.suspect else self.limits.most
@@ -80,9 +93,22 @@ class Screened:
             u for u in uploads if u.site in gone or (u.site in self.suspect and u.num_rows > most)
         ]
 
+    def doubted(
+        self, uploads: Sequence[AcceptedUpload], leave_out: frozenset[str]
+    ) -> list[AcceptedUpload]:
+        """Those, but for who is left out by hand, whose sums of moments are not taken."""
+        named = (self.dropped | self.suspect | self.sums_out) - leave_out
+        return [u for u in uploads if u.site in named]
+
+    def undoubted(self, uploads: Sequence[AcceptedUpload]) -> list[AcceptedUpload]:
+        """Those whose sums of moments are taken."""
+        named = self.dropped | self.suspect | self.sums_out
+        return [u for u in uploads if u.site not in named]
+
     def same(self, other: Screened) -> bool:
         """Say whether it leaves the same sites, each for as many rows."""
-        return (self.dropped, self.suspect) == (other.dropped, other.suspect)
+        mine, others = ((s.dropped, s.suspect, s.sums_out) for s in (self, other))
+        return mine == others
 
     def cautions(self) -> tuple[str, ...]:
         """What a reader should know first; no site is named."""

@@ -19,6 +19,7 @@ Each line of a refusal names the plan's setting, the policy's, and the policy's 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -104,18 +105,22 @@ class SitePolicy:
         if found := self.problems(plan, learner, num_rows):
             raise PlanError(f"the site's policy forbids it: {'; '.join(found)}")
 
-    def require_kind(self, kind: str) -> None:
-        """Refuse a kind of file that may not leave."""
-        for where, policy in self.holding:
+    def against_sums(self, plan: Plan) -> list[str]:
+        """Say what forbids sums of moments to leave beside predictions."""
+        return [text for where, policy in self.holding for text in _no_sums(policy, where, plan)]
+
+    def require_kinds(self, *kinds: str) -> None:
+        """Refuse a file that holds what may not leave."""
+        for (where, policy), kind in itertools.product(self.holding, kinds):
             if not policy.allows(kind):
-                raise PlanError(
-                    f"the site's policy forbids it: {kind} are not among kinds = "
-                    f"{list(policy.kinds)} of {where}"
-                )
+                forbids = f"{kind} are not among kinds = {list(policy.kinds)}"
+                if kind == "moments" and not policy.moments:
+                    forbids = "moments = false"
+                raise PlanError(f"the site's policy forbids it: {forbids} of {where}")
 
     def require_rows(self, num_rows: int) -> None:
         """Refuse an evaluation of fewer rows than a policy allows."""
-        self.require_kind("evaluation")
+        self.require_kinds("evaluation")
         for where, policy in self.holding:
             if num_rows < policy.min_evaluated:
                 raise DataError(
@@ -242,9 +247,10 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
 
     kind, rules, learning = plan.upload.kind, plan.rules, plan.learner
     chosen = learner or ("" if learning.name == "any" else learning.name)
-    if not policy.allows(kind):
-        forbidden = "is not among kinds" if policy.moments else "needs moments = true"
-        yield f"upload.kind = {kind!r} of the plan {forbidden} of {where}"
+    if plan.sums_alone:
+        yield from _no_sums(policy, where, plan)
+    elif not policy.allows(kind):
+        yield f"upload.kind = {kind!r} of the plan is not among kinds of {where}"
     if plan.gate is not None and not policy.gates:
         yield f"[gate] of the plan asks for how dense rows lie, and gates = false of {where}"
     if rules.min_cell < policy.min_cell:
@@ -256,9 +262,6 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
     fitted = plan.tried if chosen == AUTO else (chosen,)
     if chosen and policy.learners and not {*fitted} & {*policy.learners}:
         yield f"learner {chosen!r} is not among learners = {list(policy.learners)} of {where}"
-    if plan.moments is not None and plan.moments.rows_per_feature < policy.min_rows_per_feature:
-        asked, floor = plan.moments.rows_per_feature, policy.min_rows_per_feature
-        yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
     if policy.max_epsilon is not None and plan.promise is None:
         yield (
             f"the plan promises no differential privacy (privacy.people), against max_epsilon = "
@@ -270,23 +273,38 @@ def _problems(policy: Policy, where: str, plan: Plan, learner: str, num_rows: in
         yield f"{problem}, and software = 'refuse' of {where}"
 
 
-def _unbounded(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
-    """What the policy asks of each upload, and cannot have of those of the plan."""
-    kind = plan.upload.kind
-    if kind != "predictions" and (policy.max_sureness < 1 or policy.min_std > 0):
+def _no_sums(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
+    """What the policy has against sums of moments, alone or beside predictions."""
+    if not policy.allows("moments"):
+        forbidden = "are not among kinds" if policy.moments else "need moments = true"
+        yield f"sums of moments, which the plan asks for, {forbidden} of {where}"
+    asked = 0 if plan.moments is None else plan.moments.rows_per_feature
+    if asked < policy.min_rows_per_feature:
+        floor = policy.min_rows_per_feature
+        yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
+    if policy.round_rows > 1:
         yield (
-            f"upload.kind = {kind!r} of the plan cannot be bounded by max_sureness and min_std of "
-            f"{where}; predictions can"
-        )
-    if kind == "moments" and policy.round_rows > 1:
-        yield (
-            "upload.kind = 'moments' of the plan tells the exact number of rows, against "
+            "sums of moments, which the plan asks for, tell the exact number of rows, against "
             f"round_rows = {policy.round_rows:,} of {where}"
         )
-    if kind == "moments" and policy.max_membership_auc is not None:
+    if policy.max_sureness < 1 or policy.min_std > 0:
         yield (
-            "upload.kind = 'moments' of the plan cannot be audited, against max_membership_auc = "
-            f"{policy.max_membership_auc:g} of {where}"
+            "sums of moments, which the plan asks for, cannot be bounded by max_sureness and "
+            f"min_std of {where}; predictions can"
+        )
+    if policy.max_membership_auc is not None:
+        yield (
+            "sums of moments, which the plan asks for, cannot be audited, against "
+            f"max_membership_auc = {policy.max_membership_auc:g} of {where}"
+        )
+
+
+def _unbounded(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
+    """What the policy asks of each upload, and cannot have of those of the plan."""
+    if plan.upload.kind == "weights" and (policy.max_sureness < 1 or policy.min_std > 0):
+        yield (
+            "upload.kind = 'weights' of the plan cannot be bounded by max_sureness and min_std of "
+            f"{where}; predictions can"
         )
     if plan.sealing is not None and plan.site_privacy is None and policy.round_rows > 1:
         yield (

@@ -168,7 +168,7 @@ class Approvals:
                 "not leave"
             )
         self.policy.require(plan)
-        self.policy.require_kind("evaluation")
+        self.policy.require_kinds("evaluation")
         if not self._allows(plan):
             raise StudyError(
                 "the plan is not approved, or no more, so nothing leaves for it: predbayes site "

@@ -25,7 +25,7 @@ class _Leaving(NamedTuple):
     """What a file says of itself, and whether the site may send it."""
 
     site: str
-    kind: str
+    kinds: tuple[str, ...]  # of what is in it, as far as that can be seen
     ending: str
     allowed: bool  # nobody took an approval back
 
@@ -43,10 +43,10 @@ def send(path: Path, address: str, approvals: Approvals) -> str:
         raise StudyError(f"{path.name} is of {leaving.site}, and this is {approvals.site}")
     if not leaving.allowed:
         raise StudyError(f"{path.name}: its approval was revoked, so it stays here")
-    if leaving.kind == "survey":
+    if leaving.kinds == ("survey",):
         approvals.policy.require_survey()
-    elif leaving.kind:
-        approvals.policy.require_kind(leaving.kind)
+    else:
+        approvals.policy.require_kinds(*leaving.kinds)
     approvals.policy.require_storage(address, by_message=False)
     digest = file_digest(path)
     if is_http(address):
@@ -61,15 +61,16 @@ def _read(path: Path, approvals: Approvals) -> _Leaving:
         raise StudyError(f"there is no file {path}")
     if is_sealed(path):  # which only the coordinator can read
         envelope = read_envelope(path)
-        return _Leaving(envelope.site, "", SUFFIX, not approvals.revoked("plan", envelope.plan))
+        return _Leaving(envelope.site, (), SUFFIX, not approvals.revoked("plan", envelope.plan))
     if is_survey(path):
         survey, is_signed = read_survey(path)
         if not is_signed:
             raise StudyError(f"{path.name}: {_NOT_SIGNED}")
         no = approvals.revoked("plan", survey.plan) or approvals.revoked("survey", survey.digest())
-        return _Leaving(survey.site, "survey", ".survey", not no)
+        return _Leaving(survey.site, ("survey",), ".survey", not no)
     header = Header.read(path)
     if header.signature is None:
         raise StudyError(f"{path.name}: {_NOT_SIGNED}")
     info, digest = header.info, Upload.load(path, header).digest()
-    return _Leaving(info.site, info.kind, ".safetensors", approvals.may_send(info.plan, digest))
+    allowed = approvals.may_send(info.plan, digest)
+    return _Leaving(info.site, header.kinds, ".safetensors", allowed)

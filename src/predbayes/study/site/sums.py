@@ -1,4 +1,4 @@
-"""What a site sends in a study of sums: moments of agreed features, over the rows trained on.
+"""The sums that a site sends: moments of agreed features, over the rows trained on.
 
 A sum tells of a person if few rows are in it. Two things are refused before anything is fitted:
 
@@ -9,11 +9,15 @@ A sum tells of a person if few rows are in it. Two things are refused before any
                         one row they are that row
 
 Groups are looked for among numbers as they are summed: what lies far out is the same there.
+
+Where sums come beside predictions they are not refused but withheld, and the site takes part with
+predictions alone; likewise where the site's policy forbids them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,6 +28,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.moments import Moments, inputs_on_grid, targets_on_grid
 from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
+from predbayes.study.site.policy import SitePolicy
 
 
 def require_many(plan: Plan, inputs: Tensor, targets: Tensor, least: int) -> None:
@@ -71,9 +76,38 @@ def _are_few(values: Tensor, least: int) -> bool:
     return 0 < len(values) - usual < least
 
 
+def withheld(plan: Plan, policy: SitePolicy, inputs: Tensor, targets: Tensor) -> str:
+    """Say why sums beside predictions do not leave; nothing if they do, or none are asked for.
+
+    Args:
+        plan: The plan.
+        policy: The site's.
+        inputs: That are trained on.
+        targets: Theirs.
+    """
+    if plan.moments is None or plan.sums_alone:
+        return ""
+    if found := policy.against_sums(plan):
+        return found[0]
+    try:
+        require_many(plan, inputs, targets, policy.least_cell(plan))
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def with_sums(plan: Plan, upload: Upload, inputs: Tensor, targets: Tensor) -> Upload:
+    """Return predictions with the sums over the rows that were trained on beside them."""
+    return replace(upload, arrays={**upload.arrays, **_moments(plan, inputs, targets).arrays()})
+
+
+def _moments(plan: Plan, inputs: Tensor, targets: Tensor) -> Moments:
+    return Moments.of(summed_features(plan), inputs, targets, summed_classes(plan))
+
+
 def upload_of_sums(plan: Plan, inputs: Tensor, targets: Tensor) -> Upload:
     """Return the sums over rows as an upload."""
-    moments = Moments.of(summed_features(plan), inputs, targets, summed_classes(plan))
+    moments = _moments(plan, inputs, targets)
     counts = moments.class_rows
     told = None if counts is None else tuple(map(float, counts))
     info = UploadInfo(kind="moments", num_rows=len(inputs), class_rows=told)

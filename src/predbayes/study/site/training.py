@@ -7,8 +7,9 @@
     gate      if the plan asks for it: how dense the site's rows lie at each reference row, learnt
               by the learner's counterpart for two classes (`predbayes.learning.gate`)
     upload    predictions on the reference inputs, or weight samples; gate; row count, and class
-              counts where none is below the plan's `min_cell`. Or sums of moments of the rows
-              (`study.site.sums`); the model that was fitted then stays, for the site to compare
+              counts where none is below the plan's `min_cell`. Sums of moments of the rows
+              (`study.site.sums`) beside predictions, or alone: then the model that was fitted
+              stays, for the site to compare
     mask      if the plan's sums are sealed: predictions and class counts as words under masks
 
 Under a plan that promises differential privacy (`privacy.people`) there are predictions of a model
@@ -90,7 +91,7 @@ from predbayes.study.site.overlap import near_findings
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.secret import derived, release_id, secret_for
-from predbayes.study.site.sums import require_many, upload_of_sums
+from predbayes.study.site.sums import require_many, upload_of_sums, with_sums, withheld
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, examine
 from predbayes.study.tables.mapping import PATIENT
@@ -366,6 +367,7 @@ class Trained:
     released: bool
     again: bool  # whether it was there already
     choice: Choice | None = None  # of the learner, if it was left to the site's rows
+    withheld: str = ""  # why sums that the plan asks for stay here, if they do
 
     def facts(self) -> dict[str, str | bool]:
         """Return what the site's audit log is told."""
@@ -411,6 +413,7 @@ class Training:
                     checkpoint=checkpoint,
                     device=self.device,
                     allow_networks=self.allow_networks,
+                    policy=self.approvals.policy,
                 )
             upload = self.approvals.policy.limited(upload, self._trained_on(rows)[1])
             upload = _hidden(self.kit.plan, upload, self.key)
@@ -482,13 +485,17 @@ class Training:
         identity = audit_identity(self.kit, self.site, self.learner, rows, policy)
         return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
 
+    def withheld(self, rows: SiteRows) -> str:
+        """Say why sums that the plan asks for beside predictions stay here, if they do."""
+        return withheld(self.kit.plan, self.approvals.policy, *self._trained_on(rows))
+
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
         return rows[rows.split_for(self.kit, self.site)[0]]
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
         parts = (
-            self.kit.digest + self.kit.head + self._bounds(),
+            self.kit.digest + self.kit.head + self._bounds() + self.withheld(rows),
             self.site,
             self.learner,
             self.device,
@@ -538,6 +545,7 @@ class Training:
             num_dropped=rows.num_dropped,
             learner=f"{choice.name}, chosen by the site’s rows" if choice else self.learner,
             unit=self.approvals.policy.bounds.rows_unit,
+            withheld=self.withheld(rows),
         )
         page = render_egress(
             plan,
@@ -553,7 +561,8 @@ class Training:
             audited=self._audited(rows),
         )
         write_bytes(self.out / EGRESS_FILE, page.encode())
-        return Trained(upload, path, self.out / EGRESS_FILE, released, again, choice)
+        egress = self.out / EGRESS_FILE
+        return Trained(upload, path, egress, released, again, choice, summary.withheld)
 
 
 @dataclass(frozen=True, slots=True)
@@ -646,6 +655,7 @@ def fit_site(
     checkpoint: Checkpoint | None = None,
     device: str = "cpu",
     allow_networks: Collection[str] = (),
+    policy: SitePolicy = NO_POLICY,
 ) -> tuple[Upload, Predictor]:
     """Train on the rows that are not held out; what is sent, and the site's own model."""
     plan, head = kit.plan, kit.head
@@ -668,17 +678,16 @@ def fit_site(
         if plan.upload.kind == "moments":
             sums = upload_of_sums(plan, *rows[kept])
             return sums.named(site).for_plan(kit.digest).having_seen(head), own
-        gate = None
+        teller = None
         if plan.gate is not None:
             teller = gate_teller(plan, fitted, device, allow_networks)
-            gate = _gate(kit, site, SiteRows(*rows[kept]), teller, checkpoint)
         upload = upload_of(
             own,
             plan.upload.kind,
             rows[kept],
             kit.inputs,
             count_classes=plan.classification,
-            gate=gate,
+            gate=_gate(kit, site, SiteRows(*rows[kept]), teller, checkpoint),
             dtype=upload_dtype(plan),
             rng=rng,
         )
@@ -686,6 +695,8 @@ def fit_site(
     told = upload if plan.sealing is not None else _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
+    if plan.moments is not None and not withheld(plan, policy, *rows[kept]):
+        told = with_sums(plan, told, *rows[kept])
     return told.having_seen(head), own
 
 
@@ -737,11 +748,12 @@ def gate_teller(
 
 
 def _gate(
-    kit: Kit, site: str, rows: SiteRows, teller: Teller, checkpoint: Checkpoint | None
-) -> Tensor:
+    kit: Kit, site: str, rows: SiteRows, teller: Teller | None, checkpoint: Checkpoint | None
+) -> Tensor | None:
     """The site's gate on the reference rows: all of them are contrast rows, roles are secret."""
     plan = kit.plan
-    assert plan.gate is not None
+    if plan.gate is None or teller is None:
+        return None
     if checkpoint is not None and isinstance(teller.learner, SGHMCLearner):
         teller = replace(teller, learner=_Resumed(teller.learner, checkpoint))
     return log_density_ratio(
