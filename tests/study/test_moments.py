@@ -142,12 +142,6 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("old", "new", "told"),
         [
-            (
-                'kind = "moments"',
-                'kind = "weights"',
-                r"\[moments\] goes with upload\.kind = 'moments', or beside predictions",
-            ),
-            ("[moments]\nfeatures", "[gate]\n[model]\nhidden", "needs a section"),
             ("scales = [1, 2]", "scales = []", r"moments\.scales: must be some numbers"),
             ("features = 12", "features = 0", r"moments\.features"),
             ("[rules]", "[gate]\n[rules]", "leave gate out"),
@@ -163,6 +157,14 @@ class TestPlan:
     def test_what_does_not_go_together_is_refused_in_one_line(self, old, new, told):
         with pytest.raises(PlanError, match=rf"^[^\n]*{told}[^\n]*$"):
             Plan.loads(plan_text().replace(old, new))
+
+    def test_the_section_goes_with_sums_alone_or_beside_predictions(self):
+        bare = plan_text().split("[moments]")[0]
+        with pytest.raises(PlanError, match=r"'moments' needs a section \[moments\]"):
+            Plan.loads(bare)
+        weights = plan_text().replace('kind = "moments"', 'kind = "weights"')
+        with pytest.raises(PlanError, match=r"\[moments\] goes with .* or beside predictions"):
+            Plan.loads(weights.replace('name = "any"', 'name = "network"'))
 
     def test_columns_without_a_scale_and_few_rows_per_feature_are_told(self, tmp_path):
         text = plan_text(rows=2).replace(", centre = 60, scale = 10", "")
