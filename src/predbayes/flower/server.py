@@ -186,6 +186,8 @@ def run_study(
 
     A sealed sum has to be opened by its key holders first, who are not in the round.
     """
+    if folder == Path():
+        raise StudyError("the run names no study; give --run-config 'study=\"/srv/study\"'")
     if not folder.is_absolute():
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
     study = Study(folder)
