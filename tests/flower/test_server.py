@@ -156,7 +156,8 @@ def test_with_the_quorum_in_it_ends_after_the_grace_period(world, nodes):
     assert len(study.state().results[-1].uploads) == 3
 
 
-def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch):
+def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch, caplog):
+    caplog.set_level("INFO")
     study, seen = world.begin(sites=SITES[:4]), []
     finish = Study.finish
 
@@ -169,6 +170,9 @@ def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch):
     (told,) = seen
     assert told.finishing
     assert told.sites == {**dict.fromkeys(SITES[:3], "in"), SITES[3]: "not there"}
+    report = Path(caplog.messages[-1].removeprefix("report: "))
+    assert report.is_relative_to(study.folder)
+    assert report.is_file()
 
 
 def test_without_the_quorum_there_is_no_result_and_nothing_is_lost(world, nodes):

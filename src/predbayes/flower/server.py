@@ -206,6 +206,7 @@ def run_study(
             _log.info("the round has ended; the result is being made")
             recorded, result = study.finish(device=device)
             _log.info("result %s: %s", recorded.number, result.verdict)
+            _log.info("report: %s", study.result_folder(recorded.number) / "report.html")
     return sites
 
 
