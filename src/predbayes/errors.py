@@ -26,6 +26,13 @@ class PredbayesError(Exception):
     """Something the caller can mend; the message says how."""
 
 
+def is_line(error: BaseException) -> bool:
+    """Return whether an error says in one line what a user can mend: ours, or that of a path."""
+    if isinstance(error, OSError):
+        return error.filename is not None
+    return isinstance(error, PredbayesError)
+
+
 class DataError(PredbayesError):
     """A file, a table or a partition is not what it should be."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+
 import pytest
 
 from tests.flower.nodes import LEARNER, make_node
@@ -20,3 +23,12 @@ def nodes(world, tmp_path):
         number: make_node(world, tmp_path / "nodes", site)
         for number, site in enumerate(SITES[:3], start=11)
     }
+
+
+@pytest.fixture
+def own_log(monkeypatch):
+    """What a ServerApp changes in its process, here only for one test."""
+    logger = logging.getLogger("predbayes")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import runpy
-import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +12,7 @@ import torch
 
 import predbayes as pb
 from predbayes.flower.method_client import site_name
-from tests.flower.deployment import BIN, QUIET, ROOT, deployed, until
+from tests.flower.deployment import BIN, ROOT, deployed, until
 from tests.flower.simulated import run_config, simulated
 
 EXAMPLE = ROOT / "examples" / "flower-any-method"
@@ -103,19 +101,6 @@ def num_lines(path):
     }
     code = {n for n, line in enumerate(text.splitlines(), 1) if line.partition("#")[0].strip()}
     return len(code - docstrings)
-
-
-def test_every_option_of_the_commands_on_the_page_is_one_of_flowers(tmp_path):
-    page = (ROOT / "docs" / "flower-methods.md").read_text()
-    section = page.partition("## Your own tables")[2].partition("\n## ")[0]
-    commands = re.findall(r"^    (flower-superlink|flower-supernode|flwr run) (.*)$", section, re.M)
-    assert len(commands) == 4
-    quiet = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path), "COLUMNS": "200"}
-    for program, rest in dict(commands).items():
-        name, *more = program.split()
-        told = [BIN / name, *more, "--help"]
-        done = subprocess.run(told, capture_output=True, text=True, env=quiet, check=True)
-        assert [o for o in re.findall(r" (--[\w-]+)", f" {rest}") if o not in done.stdout] == []
 
 
 def test_the_docs_count_the_lines_and_commands_of_the_example():

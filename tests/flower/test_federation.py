@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
+import sys
 import threading
 import time
 from types import SimpleNamespace
 
+import pandas
 import pytest
 import torch
 from flwr.app import Array, Context, Error, Message, RecordDict
@@ -32,6 +33,7 @@ from predbayes import (
 from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.exchange.federation import LeftOut
 from predbayes.flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
+from predbayes.flower.keys import with_lines
 from predbayes.flower.method_client import site_name
 from predbayes.flower.task import Question
 from predbayes.flower.wire import words
@@ -325,6 +327,12 @@ class TestLostNodes:
         assert list(result.account.sites) == ["site0", "site2"]
         assert result.account.left_out == {"site1": "failed"}
 
+    def test_two_nodes_of_one_name_are_told(self, method, rows, grid, caplog):
+        grid.configs[14] = dict(grid.configs[11])
+        grid.online.add(14)
+        digests(method, over(grid), rows[1])
+        assert "nodes 11 and 14 both say that they are site0; the first good" in caplog.text
+
     def test_only_named_sites_take_part(self, method, rows, grid):
         found = digests(method, over(grid, sites=("site0", "site2"), quorum=2), rows[1])
         assert [site for _, site, _ in found] == ["site0", "site2"]
@@ -404,6 +412,54 @@ class TestAnswers:
         told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.driver"]
         assert "site1: failed DataError" in told
         assert not any("Qanary" in line for line in told)
+
+    @pytest.mark.parametrize(
+        ("read", "kind", "line"),
+        [
+            (
+                lambda context: context.node_config["dat"],
+                "MissingKeyError",
+                "flower-supernode's --node-config: no key 'dat'; did you mean 'data'?",
+            ),
+            (
+                lambda context: context.run_config["data"],
+                "MissingKeyError",
+                "[tool.flwr.app.config] of the app's pyproject.toml: no key 'data'; there are none",
+            ),
+            (
+                lambda context: pandas.read_csv(context.node_config["data"]),
+                "FileNotFoundError",
+                "[Errno 2] No such file or directory: '/no/table.csv'",
+            ),
+        ],
+    )
+    def test_a_missing_key_or_file_is_one_line_of_the_nodes_log(
+        self, method, rows, caplog, read, kind, line
+    ):
+        caplog.set_level("INFO")
+        grid = DoubleGrid(
+            client_app(method, read),
+            {n: {"site": f"site{n}", "data": "/no/table.csv"} for n in (1, 2)},
+        )
+        with pytest.raises(TrainingError, match="ended with 0 of 2"):
+            run(method, over(grid, quorum=2), rows[1])
+        assert f"site1: failed {kind}" in caplog.text
+        told = [r for r in caplog.records if r.name == "predbayes.flower.wire"]
+        assert [(r.getMessage(), bool(r.exc_info)) for r in told] == [(line, False)] * 2
+
+    def test_a_fault_of_a_users_code_keeps_its_traceback(self, method, rows, caplog):
+        grid = DoubleGrid(client_app(method, lambda context: 1 / 0), {1: {"site": "site1"}})
+        with pytest.raises(TrainingError, match="ended with 0 of 1"):
+            run(method, over(grid, quorum=1), rows[1])
+        assert "ZeroDivisionError" in caplog.text
+        assert "Traceback" in caplog.text
+
+    def test_a_missing_key_is_still_a_key_error(self):
+        context = with_lines(SimpleNamespace(node_config={"site": "Basel"}, run_config={}))
+        assert context.node_config["site"] == "Basel"
+        assert context.node_config.get("data") is None
+        with pytest.raises(KeyError):
+            context.node_config["data"]
 
 
 class Halved(torch.nn.Module):
@@ -490,7 +546,22 @@ class TestNames:
             self.named(site="../Basel")
 
 
-def test_a_server_app_runs_a_method_and_saves_its_result(rows, tmp_path, capfd, monkeypatch):
+@pytest.mark.parametrize(
+    ("reference", "line"),
+    [
+        (lambda context: context.run_config["table"], "pyproject.toml: no key 'table'"),
+        (lambda context: pandas.read_csv("/no/table.csv"), "No such file or directory"),
+    ],
+)
+def test_a_server_app_fails_in_one_line(reference, line, own_log):
+    app = server_app(FedAvg(point(Categorical)), reference=reference)
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    with pytest.raises((DataError, OSError), match=line):
+        app(DoubleGrid(None, {}), context)
+    assert sys.tracebacklimit == 0
+
+
+def test_a_server_app_runs_a_method_and_saves_its_result(rows, tmp_path, capfd, own_log):
     network = Network.mlp(2, Softmax(3), hidden=(8,))
     made = FedAvg(SGDLearner(network, SHORT))
     grid = grid_of(lambda context: made, rows[0], tmp_path / "out")
@@ -498,9 +569,6 @@ def test_a_server_app_runs_a_method_and_saves_its_result(rows, tmp_path, capfd, 
     app = server_app(
         lambda context: made, reference=lambda context: rows[1], quorum=3, deadline=60, seed=7
     )
-    logger = logging.getLogger("predbayes")
-    monkeypatch.setattr(logger, "handlers", [])
-    monkeypatch.setattr(logger, "propagate", True)
     app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
     assert "method  FedAvg" in capfd.readouterr().err
     alone = run(made, InProcess(rows[0]), rows[1], seed=7, num_rounds=2)

@@ -81,6 +81,19 @@ class TestHello:
         assert state.sites == {"Alpha": "lost"}
         assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
 
+    def test_two_nodes_that_say_they_are_one_site_are_told_once(self):
+        state = begun(retry_seconds=1)
+        twin = replace(ALPHA, node=3, approved=False)
+        line = "nodes 1 and 3 both say that they are Alpha; the first good upload counts"
+        assert met(state, ALPHA, twin)[0] == Warn(line)
+        state.on(Time(2))
+        assert state.on(Nodes(frozenset({1, 3}))) == [Send(1, UPLOAD, "Alpha"), Send(3, HELLO)]
+        assert state.on(twin) == []
+
+    def test_one_of_no_admitted_site_has_no_twin(self):
+        nobody = Introduced(1, "Nobody", approved=True)
+        assert met(begun(), nobody, replace(nobody, node=2)) == []
+
     def test_what_could_not_be_sent_is_sent_again(self):
         state = begun()
         state.on(Nodes(frozenset({1})))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.node import Node
 from predbayes.flower.server import Round, run_study
 from predbayes.flower.study_client import app
+from predbayes.flower.study_server import make_server_app
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.models import make_learner
@@ -154,7 +156,8 @@ def test_with_the_quorum_in_it_ends_after_the_grace_period(world, nodes):
     assert len(study.state().results[-1].uploads) == 3
 
 
-def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch):
+def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch, caplog):
+    caplog.set_level("INFO")
     study, seen = world.begin(sites=SITES[:4]), []
     finish = Study.finish
 
@@ -167,6 +170,9 @@ def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch):
     (told,) = seen
     assert told.finishing
     assert told.sites == {**dict.fromkeys(SITES[:3], "in"), SITES[3]: "not there"}
+    report = Path(caplog.messages[-1].removeprefix("report: "))
+    assert report.is_relative_to(study.folder)
+    assert report.is_file()
 
 
 def test_without_the_quorum_there_is_no_result_and_nothing_is_lost(world, nodes):
@@ -216,3 +222,8 @@ def test_a_round_is_no_federation_for_a_method(world, nodes, method):
 def test_a_relative_path_is_refused(world):
     with pytest.raises(StudyError, match="absolute"):
         run_study(None, Path("study"), QUICK)
+
+
+def test_a_run_without_a_study_is_told_how_to_name_it(own_log):
+    with pytest.raises(StudyError, match="names no study; give --run-config 'study="):
+        make_server_app()(None, SimpleNamespace(run_config={"study": "", "simulation": ""}))

@@ -31,12 +31,14 @@ def list_datasets() -> None:
 def fetch_dataset(name: str) -> None:
     """Download a dataset from its publisher, unless it is here."""
     from predbayes.data.fetch import fetch
+    from predbayes.data.files import data_root
     from predbayes.data.registry import lookup
 
     for path in fetch(name, progress=True):
         say(str(path))
     spec = lookup(name)
-    say(f"{name} is complete; licence: {spec.licence}; cite: {spec.citation}")
+    where = f" in {data_root() / spec.folder}" if spec.sources else ""  # else in a package
+    say(f"{name} is complete{where}; licence: {spec.licence}; cite: {spec.citation}")
 
 
 @app.command("check")

@@ -35,6 +35,7 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import digest_of
 from predbayes.files import remove, write_whole
 from predbayes.flower import HELLO, UPLOAD
+from predbayes.flower.keys import with_lines
 from predbayes.flower.simulation import PARTITION
 from predbayes.flower.task import Question, digest_of_inputs, given
 from predbayes.flower.wire import LACKS_INPUTS, replying, upload_record, words
@@ -71,6 +72,7 @@ def client_app(
     @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
     @replying
     def upload(message: Any, context: Any) -> Any:
+        context = with_lines(context)
         question, own = Question.read(message.content), method_of(context)
         if question.method != method_digest(own):
             return words(status="another method", reason="than the coordinator's; same app?")

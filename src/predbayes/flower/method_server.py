@@ -11,6 +11,7 @@ from typing import Any
 from predbayes.api.run import run
 from predbayes.flower.bounds import over_network
 from predbayes.flower.federation import FlowerFederation
+from predbayes.flower.keys import with_lines
 from predbayes.flower.round import SIMULATED, RoundSettings
 from predbayes.flower.serving import served, settings_of
 from predbayes.flower.task import given
@@ -53,6 +54,7 @@ def server_app(
 
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
+        context = with_lines(context)
         config = defaults | dict(context.run_config)
         with served(config):
             result = run(

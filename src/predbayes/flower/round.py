@@ -253,14 +253,25 @@ class RoundState:
             return []
         node.greeted, node.next_hello = False, self.now + self.settings.retry_seconds
         self._admit(site)
+        warnings = self._twins(event.node, site)
         node.site = site if site in self.admitted else ""
         node.approved = event.approved and bool(node.site)
         if not node.site or self.sites.get(site) not in (None, "lost"):
-            return []
+            return warnings
         if not node.approved:
             self.sites[site] = "not approved"
-            return [events.Warn(f"{site} has not approved this plan")]
-        return self._take(event.node, site) if event.brings else []
+            return [*warnings, events.Warn(f"{site} has not approved this plan")]
+        return [*warnings, *(self._take(event.node, site) if event.brings else [])]
+
+    def _twins(self, number: int, site: str) -> list[events.Action]:
+        """Warn if a node that is new says that it is the site of another one that is there."""
+        others = [
+            n for n, node in self._nodes.items() if site and node.site == site and n != number
+        ]
+        if not others or self._nodes[number].site is not None:
+            return []
+        told = f"nodes {others[0]} and {number} both say that they are {site}"
+        return [events.Warn(f"{told}; the first good upload counts")]
 
     def _admit(self, site: str) -> None:
         """Let a site that has come take part, if every site may."""

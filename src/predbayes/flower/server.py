@@ -186,6 +186,8 @@ def run_study(
 
     A sealed sum has to be opened by its key holders first, who are not in the round.
     """
+    if folder == Path():
+        raise StudyError("the run names no study; give --run-config 'study=\"/srv/study\"'")
     if not folder.is_absolute():
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
     study = Study(folder)
@@ -204,6 +206,7 @@ def run_study(
             _log.info("the round has ended; the result is being made")
             recorded, result = study.finish(device=device)
             _log.info("result %s: %s", recorded.number, result.verdict)
+            _log.info("report: %s", study.result_folder(recorded.number) / "report.html")
     return sites
 
 

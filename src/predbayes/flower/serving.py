@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from predbayes.errors import PredbayesError
+from predbayes.errors import is_line
 from predbayes.flower.round import RoundSettings
 from predbayes.text import OneLine
 
@@ -23,8 +23,9 @@ def served(config: Mapping[str, Any]) -> Iterator[None]:
     log_lines(as_json=bool(config.get("json-logs", False)))
     try:
         yield
-    except PredbayesError:
-        sys.tracebacklimit = 0  # Flower logs what ended the run: to its user, one line
+    except Exception as error:
+        if is_line(error):
+            sys.tracebacklimit = 0  # Flower logs what ended the run: to its user, one line
         raise
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from predbayes.errors import PredbayesError, UploadError
+from predbayes.errors import UploadError, is_line
 from predbayes.exchange.header import Header, to_metadata
 from predbayes.exchange.sealed import is_sealed
 from predbayes.optional import require
@@ -116,7 +116,7 @@ def replying(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         try:
             content = answer(message, context)
         except Exception as error:
-            _log.error("%s", error, exc_info=not isinstance(error, PredbayesError))
+            _log.error("%s", error, exc_info=not is_line(error))
             content = words(status="failed", reason=type(error).__name__)
         return require("flwr.app", "flower").Message(content, reply_to=message)
 
