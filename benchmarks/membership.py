@@ -4,9 +4,12 @@ The attack is that of `predbayes site audit` (`predbayes.learning.membership`): 
 complementary random halves, and a likelihood ratio by the other pairs. AUC .5 is guessing.
 
     --rows N       every learner on N rows of a drawn table of twelve columns (half of them in each
-                   fit; learners shortened as in an audit): at the target, which is what weights or
-                   a crafted reference row allow; by 500 reference rows; by the gate alone; and at
-                   the target in the sum of five such sites
+                   fit; learners shortened as in an audit; dp-logistic with epsilon 4): at the
+                   target, which is what weights or a crafted reference row allow; by 500 reference
+                   rows; by the gate alone; and at the target in the sum of five such sites
+    --network      with --rows: the network of two layers of 100 alone, which takes longest
+    --audit N      how long `predbayes site audit` takes for every learner, at a site that trains on
+                   N rows of that table: seconds of one processor
     --leaves       forests and boosting with larger leaves, on patients of four hospitals: AUC at
                    the target, and NLL of rows left out
     --blind-spot   a forest at each of four hospitals, some of whose patients are among the
@@ -21,33 +24,44 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from predbayes.experiments.config import Settings
 from predbayes.experiments.world import World, make_world
+from predbayes.learning.accounting import Guarantee
 from predbayes.learning.choice import held_out, row_losses
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner, teller_of
 from predbayes.learning.membership import Array, Members, attack, shadow_halves
-from predbayes.learning.named import CALIBRATED, CLASSIFIERS
+from predbayes.learning.named import CALIBRATED, CLASSIFIERS, PRIVATE, PRIVATE_NETWORK, PRIVATES
+from predbayes.learning.private import PrivateLogistic
 from predbayes.learning.shadows import GateOf, fit_shadows, statistic
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.seeding import generator
-from predbayes.study.site.audit import in_short
+from predbayes.study.kit.kit import Kit, freeze
+from predbayes.study.site.audit import audit as audit_site
+from predbayes.study.site.audit import fewer_people, in_short
 from predbayes.study.site.blindspot import near_groups, with_blind_spot
 from predbayes.study.site.holdout import hold_out
+from predbayes.study.site.policy import NO_POLICY
+from predbayes.study.site.training import SiteRows
 
 NUM_PATIENTS = 240
 NUM_COLUMNS = 12
 NUM_REFERENCE = 500
 NUM_OTHERS = 8  # other sites, four of which are in a sum with the attacked one
-MOST_SUMMED = 1000  # rows, up to which gates and sums are tried: they double the time
+LARGE = "network 100, 100"
+SECONDS = 2.0  # of a half
+MOST_SECONDS = 120.0  # of an audit
 Rows = tuple[Tensor, Tensor]
 
 DEFENCES: dict[str, Callable[[Array], Array]] = {
@@ -60,10 +74,17 @@ DEFENCES: dict[str, Callable[[Array], Array]] = {
 
 
 def run(
-    rows: int = 0, leaves: bool = False, blind_spot: bool = False, defences: bool = False
+    rows: int = 0,
+    network: bool = False,
+    audit: int = 0,
+    leaves: bool = False,
+    blind_spot: bool = False,
+    defences: bool = False,
 ) -> dict[str, Any]:
     """Run the parts that are asked for; without any, the table at 100 and 1,000 rows."""
     figures: dict[str, Any] = {}
+    if audit:
+        figures[f"audit {audit}"] = _audits(audit)
     if leaves:
         figures["leaves"] = _leaves()
     if blind_spot:
@@ -71,7 +92,7 @@ def run(
     if defences:
         figures["defences"] = _defences()
     for num in [rows] if rows else [] if figures else [100, 1000]:
-        figures[f"rows {num}"] = _table(num)
+        figures[f"rows {num}"] = _table(num, network)
     return figures
 
 
@@ -81,9 +102,10 @@ def run(
 def _learners() -> Iterator[tuple[str, Any]]:
     for name in CLASSIFIERS:
         yield name, SklearnClassifier(CLASSIFIERS[name](), 2, calibrated=name in CALIBRATED)
-    for name, hidden in (("small-network", (16,)), ("network 100, 100", (100, 100))):
+    for name, hidden in (("small-network", (16,)), (LARGE, (100, 100))):
         network = Network.mlp(NUM_COLUMNS, Softmax(2), hidden)
         yield name, SGHMCLearner(network, replace(PRESETS["tuned"], min_steps=1000))  # as in plans
+    yield PRIVATE, PrivateLogistic(2, Guarantee(4.0, 1e-5, "replace-one", "row"))
 
 
 def drawn(num: int, seed: int) -> Rows:
@@ -95,20 +117,28 @@ def drawn(num: int, seed: int) -> Rows:
     return inputs, (torch.rand(num, generator=rng) < chance).long()
 
 
-def _table(num: int) -> dict[str, Any]:
-    rows, reference = drawn(num, 0), drawn(NUM_REFERENCE, 5)[0]
+def _table(num: int, network: bool) -> dict[str, Any]:
+    everybody, reference = drawn(num, 0), drawn(NUM_REFERENCE, 5)[0]
     found = {}
     for name, whole in _learners():
+        if network and name != LARGE:
+            continue
         began = time.process_time()
-        learner, shortened = in_short(whole, rows, 2.0, rng=generator(0, name))
-        gate = GateOf(teller_of(learner), GateBounds()) if num <= MOST_SUMMED else None
+        rng = generator(0, name)
+        some, fewer = fewer_people(whole, torch.arange(num), SECONDS, rng=rng)
+        rows = everybody[0][some], everybody[1][some]
+        learner, shortened = in_short(whole, rows, SECONDS, rng=rng)
+        shortened = ", ".join(filter(None, (shortened, fewer)))
+        private = isinstance(learner, PrivateLogistic)  # whose plans have no gate
+        gate = None if private else GateOf(teller_of(learner), GateBounds())
+        people = torch.arange(len(some))
         shadows = fit_shadows(
-            learner, rows, torch.arange(num), reference, gate=gate, rng=generator(0, name, num)
+            learner, rows, people, reference, gate=gate, rng=generator(0, name, num)
         )
         seen = {"target": shadows.target, "reference": shadows.reference}
         if shadows.gate_reference is not None:
             seen["gate"] = shadows.gate_reference
-            seen["five sites"] = shadows.target + _others(learner, rows, len(shadows.members))
+        seen["five sites"] = shadows.target + _others(learner, rows, len(shadows.members))
         told: dict[str, Any] = {}
         for place, values in seen.items():
             leak, _ = attack(values, shadows.members, generator(0, place))
@@ -138,6 +168,82 @@ def _others(learner: Any, rows: Rows, num_runs: int) -> Array:
     chosen = [torch.randperm(NUM_OTHERS, generator=rng)[:4] for _ in range(num_runs)]
     summed: Array = torch.stack([said[few].sum(0) for few in chosen]).numpy()
     return summed[..., None]
+
+
+# Audits
+
+_PLAN = """
+format = 1
+name = "audit"
+[target]
+name = "ill"
+task = "classification"
+classes = ["no", "yes"]
+[reference]
+file = "reference.csv"
+source = "drawn"
+licence = "none"
+legal_basis = "nobody's"
+labelled = 100
+evaluate = 0
+unlabelled = {unlabelled}
+[model]
+hidden = [100, 100]
+[pool]
+own = "none"
+[learner]
+name = "{learner}"
+holdout = 0.0
+holdout_reason = "all rows are attacked"
+{more}
+[columns]
+"""
+_PROMISE = (
+    '[privacy]\npeople = { epsilon = 4, delta = 1e-5, adjacency = "replace-one", unit = "row" }\n'
+)
+_BATCHES = "batches = { clip = 2, size = 100, least = 2000, steps = 300 }"
+
+
+def _audits(num: int) -> dict[str, Any]:
+    """CPU seconds of an audit, by learner."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in (*CLASSIFIERS, "small-network", "network", *PRIVATES):
+        with TemporaryDirectory() as folder:
+            kit = _kit(Path(folder), name)
+            rows = SiteRows.of(kit.plan, _frame(num, 0), secret=bytes(32))
+            began = time.process_time()
+            told = audit_site(kit, "Site", rows, name, policy=NO_POLICY)
+            seconds = time.process_time() - began
+        found[name] = {"cpu_seconds": seconds, "people": told.people, "shortened": told.shortened}
+        print(f"{num:5} {name:20} {seconds:4.0f} s  ({told.shortened or 'whole'})", flush=True)
+    longest = max(one["cpu_seconds"] for one in found.values())
+    return {"longest": longest, "reached": longest <= MOST_SECONDS, "learners": found}
+
+
+def _kit(folder: Path, learner: str) -> Kit:
+    """A frozen plan whose reference rows are of the drawn table."""
+    rows = _frame(NUM_REFERENCE, 5)
+    rows["ill"] = rows["ill"].where(rows.index < rows.index[0] + 100, "")
+    rows.to_csv(folder / "reference.csv", index=False)
+    text = _PLAN.format(
+        unlabelled=NUM_REFERENCE - 100,
+        learner=learner if learner in PRIVATES else "any",
+        more=_BATCHES if learner == PRIVATE_NETWORK else "",
+    )
+    text += "".join(f'x{k} = {{ type = "number", unit = "1" }}\n' for k in range(NUM_COLUMNS))
+    text += _PROMISE if learner in PRIVATES else ""
+    (folder / "plan.toml").write_text(text, encoding="utf-8")
+    freeze(folder / "plan.toml", folder / "kit")
+    return Kit.load(folder / "kit")
+
+
+def _frame(num: int, seed: int) -> pd.DataFrame:
+    """Drawn rows as a site's table, numbered by its lines."""
+    inputs, targets = drawn(num, seed)
+    table = pd.DataFrame({f"x{k}": inputs[:, k].numpy() for k in range(NUM_COLUMNS)})
+    table["ill"] = [("no", "yes")[one] for one in targets.tolist()]
+    table.index = pd.RangeIndex(2, num + 2)
+    return table
 
 
 # Patients of four hospitals

@@ -74,11 +74,14 @@ class Consortium:
         assert code == 0 or done.stderr.count("\n") == 1
         return done.stdout if code == 0 else done.stderr
 
-    def begin(self, plan: str = PLAN, privacy: str = PRIVACY) -> None:
+    def begin(
+        self, plan: str = PLAN, privacy: str = PRIVACY, rows: pd.DataFrame | None = None
+    ) -> None:
         """Make the holders' keys, freeze a plan with them, begin its study."""
         keys = [self(holder, "holder", "keys").split('"')[1] for holder in self.holders]
         self.home.mkdir()
-        reference_rows().to_csv(self.home / "reference.csv", index=False)
+        rows = reference_rows() if rows is None else rows
+        rows.to_csv(self.home / "reference.csv", index=False)
         named = ", ".join(f'"{key}"' for key in keys)
         (self.home / "plan.toml").write_text(plan + privacy % named)
         self("coordinator", "plan", "check", "plan.toml")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from predbayes.errors import PoolError
-from predbayes.predictive.families import Categorical
+from predbayes.predictive.families import Categorical, Survival
 from predbayes.predictive.fixed import FixedPoint
 from predbayes.predictive.pooling import (
     CLASS_MIXTURE,
@@ -15,7 +15,7 @@ from predbayes.predictive.pooling import (
     PredictiveSum,
     WrittenSum,
 )
-from predbayes.predictive.selection import CATEGORICAL_TERMS
+from predbayes.predictive.selection import CATEGORICAL_TERMS, SURVIVAL_TERMS
 from predbayes.predictive.words import from_words, to_words
 from predbayes.summand import fold
 
@@ -75,6 +75,48 @@ class TestWords:
             from_words(FORM, words, 11)
         with pytest.raises(PoolError, match="the masks are not those of these uploads"):
             from_words(FORM, words + 2**62, 1)
+
+
+class TestTimes:
+    """The words of a time to an event."""
+
+    FORM = FixedPoint(20, 4, -12.0, 1000, 10, survival=True)
+
+    @staticmethod
+    def site(seed, sharpness=3.0):
+        rng = torch.Generator().manual_seed(seed)
+        return Survival(sharpness * torch.randn(20, 4, generator=rng) - 1), 50.0 + 100 * seed
+
+    def summand(self, seed):
+        predictive, rows = self.site(seed)
+        return PredictiveSum.of(predictive, rows, terms=SURVIVAL_TERMS, floor=-12.0)
+
+    def test_their_sum_gives_every_pool_of_the_sites(self):
+        words = [to_words(self.FORM, *self.site(seed)) for seed in range(4)]
+        opened = from_words(self.FORM, sum(words), 4)
+        plain = fold(self.summand(seed) for seed in range(4))
+        assert (opened.family, opened.num_clients) == (Survival, 4)
+        assert set(opened.components) == set(plain.components)
+        for name in opened.components:
+            torch.testing.assert_close(
+                opened.component(name), plain.component(name), rtol=0, atol=1e-6
+            )
+
+    def test_the_surest_sites_of_most_rows_do_not_wrap(self):
+        sure = Survival(torch.full((20, 4), 1e6) * torch.tensor([1, -1, 1, -1]))
+        words = to_words(self.FORM, sure, 1e9)
+        assert words.shape == (self.FORM.size,)
+        alone, many = (from_words(self.FORM, num * words, num) for num in (1, 10))
+        for name in set(alone.components) - {"product"}:
+            torch.testing.assert_close(alone.component(name), many.component(name))
+        assert many.weight("moments") == 10 * 1000
+
+    def test_classes_are_no_intervals(self):
+        predictive, counts = site(0)
+        with pytest.raises(PoolError, match="not predictions of the plan's intervals"):
+            to_words(FixedPoint(20, 3, -12.0, 1000, 10, survival=True), predictive, 9.0, counts)
+        with pytest.raises(PoolError, match="not predictions of the plan's classes"):
+            to_words(FixedPoint(20, 4, -12.0, 1000, 10), *self.site(0))
 
 
 class TestWritten:

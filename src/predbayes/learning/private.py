@@ -22,7 +22,16 @@ predictions at any number of inputs, weights, the noisy count. n has its noise, 
 where somebody is replaced and the number of people does not change.
 
 Nothing is fitted to the rows beside this. Inputs are as the plan scales them and are bounded by
-`INPUT_BOUND`, a constant; T, C, rate and shrinkage are constants, or agreed in the plan.
+`INPUT_BOUND`, a constant; T, C, rate and shrinkage are constants, or agreed in the plan, or follow
+from the number of classes K of the logistic model:
+
+    T = 20 sqrt(K / 2),    rate = K / 2,    shrinkage = 1 / (2 T)
+
+With more classes each has fewer people, so that a mean gradient is shorter and the way to go
+longer. What noise adds to a weight in all steps is of deviation rate sigma sqrt(T) / (C q n), which
+is proportional to the length of the way, rate T, and not to T alone: so steps are made shorter, by
+the noisy n, where this would be above `most_noise`. It is computed of what was told, and costs
+nothing.
 
 **Where noise comes from.** `Noise` expands a secret key by SHAKE-256, so whoever does not have the
 key cannot compute it, whatever else is public. A site derives the key from its secret, from the
@@ -73,6 +82,7 @@ GRID = 2.0**-30
 
 _BITS = 52  # of a uniform number: with a half added it is exact in doubles
 _BLOCK = 2**22  # numbers of gradients at a time
+_STEPS_OF_TWO = 20  # classes
 _LEAST_PEOPLE = 2.0  # that a noisy count is taken for
 
 
@@ -215,28 +225,42 @@ class PrivateLogistic:
         guarantee: What is promised; None: no noise, to compare with.
         secret: The key of the noise. Empty: one is drawn from `rng`, which is no secret where the
             seed is known.
-        steps: T.
+        steps: T; 0: by the number of classes.
         clip: C.
-        rate: Of a step, in clipping norms.
-        shrinkage: Of the weights, in each step.
+        most_noise: Deviation that noise may give a weight over all steps: where it would be more,
+            which the noisy number of people tells, steps are shorter.
     """
 
     num_classes: int
     guarantee: Guarantee | None
     secret: bytes = b""
-    steps: int = 10
+    steps: int = 0
     clip: float = 1.0
-    rate: float = 1.0
-    shrinkage: float = 0.05
+    most_noise: float = 0.5
 
     name: ClassVar[str] = PRIVATE
     keeps_groups: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if not self.steps:
+            steps = round(_STEPS_OF_TWO * math.sqrt(self.num_classes / 2))
+            object.__setattr__(self, "steps", steps)
+
+    @property
+    def rate(self) -> float:
+        """Of a step, in clipping norms."""
+        return self.num_classes / 2
+
+    @property
+    def shrinkage(self) -> float:
+        """Of the weights, in each step."""
+        return 0.5 / self.steps
+
     @property
     def settings(self) -> str:
         """All that the noise is for: other settings have noise of their own."""
-        parts = (self.num_classes, self.guarantee, self.steps, self.clip, self.rate, self.shrinkage)
-        return repr(("dp-logistic 1", *parts, INPUT_BOUND, COUNT_SHARE, GRID))
+        parts = (self.num_classes, self.guarantee, self.steps, self.clip, self.most_noise)
+        return repr(("dp-logistic 2", *parts, INPUT_BOUND, COUNT_SHARE, GRID))
 
     @property
     def sampled(self) -> None:
@@ -265,7 +289,7 @@ class PrivateLogistic:
         form = (people.width, self.num_classes)
         descent = Descent(
             self.steps, self.clip, self.rate, self.shrinkage, self.step_deviation,
-            self.count_deviation,
+            self.count_deviation, most_noise=self.most_noise,
         )  # fmt: skip
         weights, counted = descent.descend(people, np.zeros(math.prod(form)), logistic, noise)
         return PrivateModel(torch.from_numpy(weights.reshape(form)), told_people(counted))

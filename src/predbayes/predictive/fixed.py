@@ -17,6 +17,10 @@ The terms of classes, with B reference rows, C classes, R rows that a site count
 the size of the least log p, are 5 B C + B + 2 C + 1 numbers. `corrected` is the log pool less the
 last but one of them, and what else the pools need are the rows and the number of sites.
 
+A time to an event in J intervals has no classes. Log odds of its hazards are within F of 0, and its
+moments are J + 1 probabilities, so its terms are 4 B J + 2 B + 1 numbers: natural, log pool and
+entropy of each interval, moments, what a site knows at each row, and its rows.
+
 Where sites add noise (`predbayes.predictive.sitenoise`) there is one term, `mixture`: p - 1/C, with
 the noise of each site in it.
 
@@ -64,11 +68,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
 class FixedPoint:
-    """The words of a study of classes.
+    """The words of a study of classes, or of a time to an event.
 
     Args:
         num_rows: Reference rows.
-        num_classes: Classes.
+        num_classes: Classes, or intervals.
         floor: Least log p with which a site enters.
         max_rows: Rows that a site counts for at most.
         max_sites: Sites of a sum at most.
@@ -76,10 +80,13 @@ class FixedPoint:
         noise: Standard deviation of the noise that each site adds to each number.
         clip: Root mean square, over rows, of the largest distance to 1/C with which a site enters,
             where there is noise.
+        survival: Whether it is a time to an event.
 
     Examples:
         >>> FixedPoint(300, 2, -12.0, 100_000, 100).size
         3305
+        >>> FixedPoint(300, 5, -12.0, 100_000, 100, survival=True).size
+        6601
     """
 
     num_rows: int
@@ -90,6 +97,7 @@ class FixedPoint:
     num_scored: int = 0
     noise: float = 0.0
     clip: float = 1.0
+    survival: bool = False
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -110,6 +118,9 @@ class FixedPoint:
         if self.noise:
             yield self._part(MIXTURE, each, 1.0 + _FAR * self.noise, EXPONENT)
             return
+        if self.survival:
+            yield from self._of_times()
+            return
         yield self._part("natural", each, least, terms=max(self.max_sites, self.num_scored**2))
         yield self._part("moments", each, most * sure)
         yield self._part("log_pool", each, most * least)
@@ -118,6 +129,17 @@ class FixedPoint:
         yield self._part(INFORMATION, (rows, 1), known, _FINEST_WEIGHT)
         yield self._part(CLASS_ROWS, (classes,), most * sure, _FINEST_WEIGHT)
         yield self._part(BASE_RATES, (classes,), most * math.log(most + classes))
+        yield self._part(ROWS, (), most, _FINEST_WEIGHT)
+
+    def _of_times(self) -> Iterator[Part]:
+        rows, intervals, most = self.num_rows, self.num_classes, float(self.max_rows)
+        far, known = _SLACK - self.floor, math.log(intervals + 1) + _SLACK
+        each = (rows, intervals)
+        yield self._part("natural", each, far)
+        yield self._part("moments", (rows, intervals + 1), most * (1.0 + _SLACK))
+        yield self._part("log_pool", each, most * far)
+        yield self._part("entropy", each, known * far)
+        yield self._part(INFORMATION, (rows, 1), known, _FINEST_WEIGHT)
         yield self._part(ROWS, (), most, _FINEST_WEIGHT)
 
     def _part(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from torch import Tensor
 from predbayes.errors import PoolError
 from predbayes.exact import WEIGHTS, ExactSum, Grid
 from predbayes.predictive.discrete import discrete_gaussian
-from predbayes.predictive.families import Categorical
+from predbayes.predictive.families import Categorical, Survival
 from predbayes.predictive.fixed import (
     BASE_RATES,
     CLASS_ROWS,
@@ -42,14 +43,17 @@ from predbayes.predictive.pooling import (
     PredictiveSum,
     grids,
 )
-from predbayes.predictive.selection import CATEGORICAL_TERMS
+from predbayes.predictive.selection import CATEGORICAL_TERMS, SURVIVAL_TERMS
 
 _PLACES = 3  # before the last, of 15 bits each: room for 62 bits
 _HALF = 32  # bits of a word that are turned into floats at a time
 
 
 def to_words(
-    form: FixedPoint, predictive: Categorical, num_rows: float, class_rows: Tensor
+    form: FixedPoint,
+    predictive: Categorical | Survival,
+    num_rows: float,
+    class_rows: Tensor | None = None,
 ) -> Tensor:
     """Return one site's terms as words (W,).
 
@@ -57,29 +61,51 @@ def to_words(
         form: Where they lie.
         predictive: On the reference rows.
         num_rows: Rows that the site learnt from; it counts for no more than the form's.
-        class_rows: Of each class, (C,); they keep their shares.
+        class_rows: Of each class, (C,); they keep their shares. A time to an event has none.
     """
     _require_rows(form, predictive)
     counted = min(float(num_rows), float(form.max_rows))
-    class_rows = class_rows.double() * (counted / num_rows)
+    if isinstance(predictive, Survival):
+        told = _of_times(form, predictive, counted)
+    else:
+        assert class_rows is not None  # as every site has them
+        told = _of_classes(form, predictive, counted, class_rows.double() * (counted / num_rows))
+    told |= {ROWS: torch.tensor(counted, dtype=torch.float64)}
+    return torch.cat([_rounded(part, told[part.name]) for part in form.parts])
+
+
+def _of_times(form: FixedPoint, predictive: Survival, counted: float) -> dict[str, Tensor]:
+    """The terms of a time to an event by name."""
+    terms = (LOG_POOL, ENTROPY)
+    lifted = PredictiveSum.of(predictive, counted, terms=terms, floor=form.floor).floats()
+    return {name: value for name, (value, _) in lifted.items()} | {
+        INFORMATION: lifted["entropy"][1]
+    }
+
+
+def _of_classes(
+    form: FixedPoint, predictive: Categorical, counted: float, class_rows: Tensor
+) -> dict[str, Tensor]:
+    """The terms of classes by name."""
     terms = (LOG_POOL, ENTROPY, CLASS_MIXTURE)
     lifted = PredictiveSum.of(
         predictive, counted, class_rows=class_rows, terms=terms, floor=form.floor
     ).floats()
     assert CORRECTED.shift is not None
     shift = CORRECTED.shift(Client(predictive, counted, class_rows))
-    told = {name: value for name, (value, _) in lifted.items()} | {
+    return {name: value for name, (value, _) in lifted.items()} | {
         INFORMATION: lifted["entropy"][1],
         CLASS_ROWS: lifted["class_mixture"][1],
         BASE_RATES: counted * shift,
-        ROWS: torch.tensor(counted, dtype=torch.float64),
     }
-    return torch.cat([_rounded(part, told[part.name]) for part in form.parts])
 
 
-def _require_rows(form: FixedPoint, predictive: Categorical) -> None:
-    if predictive.log_probs.shape != (form.num_rows, form.num_classes):
-        raise PoolError("these are not predictions of the plan's classes on all reference rows")
+def _require_rows(form: FixedPoint, predictive: Categorical | Survival) -> None:
+    outputs = "intervals" if form.survival else "classes"
+    family = Survival if form.survival else Categorical
+    shape = (form.num_rows, form.num_classes)
+    if not isinstance(predictive, family) or predictive.natural().shape != shape:
+        raise PoolError(f"these are not predictions of the plan's {outputs} on all reference rows")
 
 
 def to_noisy_words(form: FixedPoint, predictive: Categorical) -> Tensor:
@@ -112,7 +138,7 @@ def _rounded(part: Part, values: Tensor) -> Tensor:
     return word.reshape(-1)
 
 
-def from_words(form: FixedPoint, words: Tensor, num_sites: int) -> PredictiveSum[Categorical]:
+def from_words(form: FixedPoint, words: Tensor, num_sites: int) -> PredictiveSum[Any]:
     """Return the sum of so many sites, of which nothing but the sum of their words is known."""
     if words.shape != (form.size,) or words.dtype != torch.int64:
         raise PoolError(f"a sum of this plan has {form.size:,} words")
@@ -159,8 +185,9 @@ def _require_possible(part: Part, words: Tensor, num_sites: int) -> None:
 
 def _total(
     form: FixedPoint, found: Mapping[str, tuple[Part, Tensor]], num_sites: int
-) -> PredictiveSum[Categorical]:
-    of = grids(Categorical, form.floor)
+) -> PredictiveSum[Any]:
+    family = Survival if form.survival else Categorical
+    of = grids(family, form.floor)
 
     def summed(name: str, grid: Grid) -> ExactSum:
         part, words = found[name]
@@ -168,22 +195,25 @@ def _total(
 
     natural, moments = of["natural"].weighted, of["moments"].weighted
     sites = ExactSum.of(torch.full((1,), float(num_sites), dtype=torch.float64), WEIGHTS)
+    sums = {
+        "natural": (summed("natural", natural), sites),
+        "moments": (summed("moments", moments), summed(ROWS, WEIGHTS)),
+        "log_pool": (summed("log_pool", natural), summed(ROWS, WEIGHTS)),
+        "entropy": (summed("entropy", natural), summed(INFORMATION, WEIGHTS)),
+    }
+    if form.survival:
+        return PredictiveSum.of_sums(
+            Survival, sums, num_sites, terms=SURVIVAL_TERMS, floor=form.floor
+        )
     shifts = summed(BASE_RATES, natural)
     corrected = summed("log_pool", natural)
     corrected.add_(shifts.expand(corrected.shape))
+    sums |= {
+        "class_mixture": (summed("class_mixture", moments), summed(CLASS_ROWS, WEIGHTS)),
+        "corrected": (corrected, summed(ROWS, WEIGHTS)),
+    }
     return PredictiveSum.of_sums(
-        Categorical,
-        {
-            "natural": (summed("natural", natural), sites),
-            "moments": (summed("moments", moments), summed(ROWS, WEIGHTS)),
-            "log_pool": (summed("log_pool", natural), summed(ROWS, WEIGHTS)),
-            "entropy": (summed("entropy", natural), summed(INFORMATION, WEIGHTS)),
-            "class_mixture": (summed("class_mixture", moments), summed(CLASS_ROWS, WEIGHTS)),
-            "corrected": (corrected, summed(ROWS, WEIGHTS)),
-        },
-        num_sites,
-        terms=CATEGORICAL_TERMS,
-        floor=form.floor,
+        Categorical, sums, num_sites, terms=CATEGORICAL_TERMS, floor=form.floor
     )
 
 

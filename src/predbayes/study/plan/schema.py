@@ -609,7 +609,9 @@ class Privacy(Section):
         rows, noise, clip = plan.reference.num_rows, 0.0, 1.0
         if self.sites is not None:
             noise, clip = self.sites.share(rows, classes, self.max_sites), self.sites.clip
-        return FixedPoint(rows, classes, floor, self.max_rows, self.max_sites, scored, noise, clip)
+        return FixedPoint(
+            rows, classes, floor, self.max_rows, self.max_sites, scored, noise, clip, plan.survival
+        )
 
 
 class Limits(Section):
@@ -1024,7 +1026,7 @@ def _require_sums_alone(plan: Plan) -> None:
 
 
 def _require_sealable(plan: Plan) -> None:
-    """Sealed sums are of predictions of a class, whose terms fit into 64 bits."""
+    """Sealed sums are of predictions of a class or a time, whose terms fit into 64 bits."""
     if plan.sealing is None:
         return
     if plan.regression:
@@ -1032,9 +1034,11 @@ def _require_sealable(plan: Plan) -> None:
             "privacy.mode: a regression cannot be sealed; its term trust_2 is a weight of up to "
             "1e32 per row, which 64 bits cannot hold"
         )
-    if plan.survival or plan.upload.kind != "predictions":
+    if plan.upload.kind != "predictions":
+        raise ValueError("privacy.mode: sealed sums are of upload.kind = 'predictions'")
+    if plan.survival and (plan.sealing.scores or plan.sealing.sites is not None):
         raise ValueError(
-            "privacy.mode: sealed sums are of a classification with upload.kind = 'predictions'"
+            "privacy: scores and sites are of a classification; a time to an event has neither"
         )
     unused = {
         "gate": plan.gate is not None,

@@ -16,7 +16,9 @@ Learners that take long are *shortened*, by as much as the number of rows asks f
 
     ensembles          fewer members; forests fewer trees as well
     networks           fewer cycles of the same length each, so what one cycle learns by heart stays
-    gaussian-process   one member, whose kernel is learnt once, on a part of the rows
+    gaussian-process   one member, whose kernel is learnt once, on a part of the rows. Its fits take
+                       the third power of the rows, so of many people some are attacked, with halves
+                       of these: a site of fewer rows, of which more is told
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ _SECONDS = 5.0  # that a half may take, for two minutes in all
 _GATE_SHARE = 0.4  # of them that are the model's, where there is a gate as well
 _STEP_SECONDS = 1.2e-3  # of a network, roughly
 _GRADIENT_SECONDS = 6e-5  # of a row by itself, clipped, likewise
-_KERNEL_ROWS = 300
+# Of a Gaussian process. Of a few hundred its kernel is often a constant, which tells of nobody.
+_KERNEL_ROWS = 1000
+_PROCESS_SECONDS = 1.1e-9  # of a half, times the third power of its rows
 
 
 def audit(
@@ -106,11 +110,13 @@ def audit(
         name = choose_at_site(kit, site, rows, policy.learners(plan), device).name
     if name == "network":
         require_allowed(plan, allow_networks, IN_SITE_FILE)
-    inputs, targets = rows[kept]
     rng = generator(plan.seed, "audit", site, rows.digest())
     with threads(plan.learner.threads):
         seconds = _SECONDS if plan.gate is None else _GATE_SHARE * _SECONDS
         whole = make_learner(plan, name, device)
+        some, fewer = fewer_people(whole, people, seconds, rng=rng)
+        kept, people = kept[some], connected([people[some]])
+        inputs, targets = rows[kept]
         fitted, shortened = in_short(whole, (inputs, targets), seconds, rng=rng)
         gate = None
         if plan.gate is not None:
@@ -131,7 +137,7 @@ def audit(
         identity=audit_identity(kit, site, learner, rows, policy),
         kind=plan.upload.kind,
         learner=name,
-        shortened=shortened,
+        shortened=", ".join(filter(None, (shortened, fewer))),
         people=len(exposure),
         runs=2 * NUM_PAIRS,
         target=target,
@@ -187,7 +193,7 @@ def in_short(
         return _fewer_steps(learner, len(rows[1]), seconds)
     if not isinstance(learner, SklearnClassifier | SklearnRegressor):
         return learner, ""
-    if hasattr(learner.estimator, "kernel"):
+    if _is_process(learner):
         return _one_kernel(learner, rows, rng)
     return _fewer_members(learner, len(rows[1]) // 2, seconds)
 
@@ -216,10 +222,41 @@ def _fewer_steps(
     return replace(learner, steps=most), f"{most} of {learner.steps} steps"
 
 
+def fewer_people(
+    learner: Any, people: Tensor, seconds: float, *, rng: torch.Generator
+) -> tuple[Tensor, str]:
+    """Return the rows (N,) of people who are attacked, and in words how few they are.
+
+    All of them, but for a Gaussian process whose halves would take longer than some seconds.
+    """
+    everybody = torch.arange(len(people))
+    if not _is_process(learner):
+        return everybody, ""
+    most = 2 * int((seconds / (_PROCESS_SECONDS * _num_processes(learner))) ** (1 / 3))
+    num = int(people.max()) + 1
+    among = int(num * most / len(people))
+    if among >= num:
+        return everybody, ""
+    chosen = torch.zeros(num, dtype=torch.bool)
+    chosen[torch.randperm(num, generator=rng)[:among]] = True
+    return everybody[chosen[people]], f"{among:,} of {num:,} people"
+
+
+def _is_process(learner: Any) -> bool:
+    return hasattr(getattr(learner, "estimator", None), "kernel")
+
+
+def _num_processes(learner: Any) -> int:
+    """Of several classes each has a process of its own."""
+    classes = int(getattr(learner, "num_classes", 2))
+    return classes if classes > 2 else 1
+
+
 def _one_kernel(learner: Any, rows: tuple[Tensor, Tensor], rng: torch.Generator) -> tuple[Any, str]:
     """A Gaussian process of one member, whose kernel is learnt once."""
     inputs, targets = rows
-    some = torch.randperm(len(targets), generator=rng)[:_KERNEL_ROWS]
+    most = int(_KERNEL_ROWS / _num_processes(learner) ** (1 / 3))
+    some = torch.randperm(len(targets), generator=rng)[:most]
     one = replace(learner, size=1)
     member = one.fit((inputs[some], targets[some]), rng=rng).members[0]
     kernel = getattr(member, "kernel_", learner.estimator.kernel)  # none of one class
