@@ -678,9 +678,7 @@ def fit_site(
         if plan.upload.kind == "moments":
             sums = upload_of_sums(plan, *rows[kept])
             return sums.named(site).for_plan(kit.digest).having_seen(head), own
-        teller = None
-        if plan.gate is not None:
-            teller = gate_teller(plan, fitted, device, allow_networks)
+        teller = gate_teller(plan, fitted, device, allow_networks) if plan.gate else None
         upload = upload_of(
             own,
             plan.upload.kind,
