@@ -18,8 +18,11 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import upload_bytes
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.report import render_card, render_report
+from predbayes.study.result.head import summed
+from predbayes.study.result.headscreen import SummedSite, against_sums
 from predbayes.study.result.shardsum import require_addable
-from predbayes.study.site.policy import SitePolicy
+from predbayes.study.site.policy import NO_POLICY, SitePolicy
+from predbayes.study.site.sums import withheld
 from predbayes.study.site.training import SiteRows, make_upload
 from predbayes.study.tables.sitefile import Policy
 from tests.study.report.test_report import Page
@@ -120,12 +123,30 @@ class TestPlan:
 
 
 class TestSite:
-    def test_sums_are_over_the_rows_that_were_trained_on(self, world):
+    def test_the_usual_policy_asks_for_20_rows_for_each_feature(self, world):
         rows = rows_of(world, 5)
         upload = make_upload(world.kit, "Alpha", rows, learner="logistic-regression")
-        plan = world.kit.plan
-        assert SUMS not in upload.arrays  # the usual policy asks for 20 rows for each feature
-        assert SitePolicy((("", Policy(min_rows_per_feature=5)),)).against_sums(plan) == []
+        assert SUMS not in upload.arrays
+        lower = SitePolicy((("", Policy(min_rows_per_feature=5)),))
+        assert lower.against_sums(world.kit.plan) == []
+
+    def test_a_target_that_cannot_be_summed_keeps_sums_here(self, tmp_path):
+        world = world_of(tmp_path, 20, regression=True)
+        inputs, targets = rows_of(world, 5, num_rows=600)
+        assert withheld(world.kit.plan, NO_POLICY, inputs, targets) == ""
+        targets[0] = 65.0
+        why = withheld(world.kit.plan, NO_POLICY, inputs, targets)
+        assert "height has values beyond 64 scales" in why
+        rows = inputs, targets
+        assert SUMS not in make_upload(world.kit, "a", rows, learner="linear-regression").arrays
+
+    def test_people_are_counted_where_they_are_known(self, tmp_path):
+        world = world_of(tmp_path, 20)
+        rows = rows_of(world, 5, num_rows=600)
+        of_few = torch.arange(600) // 2
+        why = withheld(world.kit.plan, NO_POLICY, *rows, of_few)
+        assert "people to train on are fewer than 480" in why
+        assert withheld(world.kit.plan, NO_POLICY, *rows, torch.arange(600)) == ""
 
     def test_predictions_have_the_same_bits_with_and_without(self, tmp_path):
         both, bare = (
@@ -250,8 +271,9 @@ class TestResult:
         assert (without.pool.summed_sites, without.pool.summed_rows) == (2, 800)
 
     @pytest.mark.parametrize("screening", ["report", "leave-out"])
-    def test_sums_that_do_harm_are_named_and_left_out(self, tmp_path, screening):
-        """Its predictions are honest: only the sums are of turned labels."""
+    def test_sums_that_do_harm_are_named_and_left_out(self, tmp_path, screening, monkeypatch):
+        """Its predictions are honest: only the sums are of turned labels, which labels tell."""
+        monkeypatch.setattr("predbayes.study.result.headscreen._FARTHER", 1.0)
         world = world_of(tmp_path, screening=screening)
         sums = {site: sent(world, site, rows_of(world, k)) for k, site in enumerate(SITES)}
         poison = sent(world, "Gamma", rows_of(world, 2, turned=True))
@@ -262,6 +284,8 @@ class TestResult:
         findings = {site.site: [f.text for f in site.findings] for site in result.sites}
         assert [site for site, told in findings.items() if told] == ["Gamma"]
         assert "Without its sums their model is better by" in findings["Gamma"][0]
+        left_out = "they are left out, and its predictions stay" in findings["Gamma"][0]
+        assert left_out == (screening == "leave-out")
         assert result.pool.summed_sites == (2 if screening == "leave-out" else 3)
 
     def test_a_site_that_something_was_found_against_has_no_part(self, tmp_path):
@@ -273,9 +297,54 @@ class TestResult:
         assert gamma.findings
         assert result.pool.summed_sites == 2
 
+    def test_no_site_counts_for_more_rows_than_the_plan_allows(self, world, uploads):
+        """The sums of 400 rows, fifty times: within the bounds of any sums, and a lie."""
+        honest = uploads["Gamma"]
+        counts = tuple(50 * num for num in honest.info.class_rows)
+        info = honest.info.model_copy(update={"num_rows": 20_000, "class_rows": counts})
+        many = with_array(honest, SUMS, 50 * honest.arrays[SUMS])
+        many = dataclasses.replace(many, info=info)
+        _, result = begun(world, {**uploads, "Gamma": many}, "many").finish()
+        (gamma,) = (site for site in result.sites if site.site == "Gamma")
+        assert gamma.counted_rows == 3 * 400
+        assert result.pool.summed_rows == 400 + 400 + 3 * 400
+
+    def test_copied_sums_count_once(self, world, uploads):
+        copied = with_array(uploads["Gamma"], SUMS, uploads["Alpha"].arrays[SUMS])
+        info = copied.info.model_copy(update={"class_rows": uploads["Alpha"].info.class_rows})
+        copied = dataclasses.replace(copied, info=info)
+        _, result = begun(world, {**uploads, "Gamma": copied}, "copied").finish()
+        assert result.pool.summed_rows == 800
+        (told,) = [f.text for site in result.sites for f in site.findings]
+        assert told.startswith("Its sums are those of ")
+        assert told.endswith(": they are left out, and its predictions stay.")
+
     def test_numbers_likewise(self, tmp_path):
         world = world_of(tmp_path, regression=True)
         sums = {site: sent(world, site, rows_of(world, k)) for k, site in enumerate(SITES)}
         _, result = begun(world, sums).finish()
         assert result.pool.summed_rows == 1200
         assert "head" in result.pool.weights
+
+
+class TestWhereLabelsAreMissing:
+    """One site's sums are turned at x > 10; its predictions are honest everywhere."""
+
+    @pytest.mark.parametrize("lies", [False, True])
+    def test_sums_that_lie_there_are_left_out(self, tmp_path, lies):
+        world = world_of(tmp_path)
+        sites = {}
+        for k, site in enumerate((*SITES, "Delta", "Epsilon")):
+            rows = inputs, targets = rows_of(world, k)
+            linear = make_upload(world.kit, site, rows, learner="logistic-regression")
+            if lies and site == "Epsilon":
+                targets = torch.where(inputs[:, 0] > 1, (targets + 1) % 3, targets)
+            upload = sent(world, site, (inputs, targets))
+            part, kit = summed(world.kit.plan, upload), world.kit
+            sites[site] = SummedSite.of(upload, part, kit.inputs, linear.predictive())
+        found = against_sums(sites)
+        assert [*found] == (["Epsilon"] if lies else [])
+        assert all("do not say what its predictions say" in f.text for f in found.values())
+
+    def test_who_sent_none_and_who_is_alone_is_not_held_against_anybody(self):
+        assert against_sums({"a": None, "b": SummedSite("x", 0.3)}) == {}

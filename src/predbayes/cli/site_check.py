@@ -74,7 +74,7 @@ def check_command(
 
                 own = _site(site_file, again)
                 least = 0 if show_values else SitePolicy.of(own).least_cell(loaded.plan)
-                rows = _Rows(loaded.plan, own)
+                rows = _Rows(loaded, own)
                 with listening([], bar=None):
                     checked = site_problems(loaded.plan, own, data, least, rows.count_held_out)
                 checked = _with_policy(checked, loaded, own, rows, least)
@@ -146,10 +146,16 @@ def draft_site(plan: Plan, data: Path, site_file: Path, name: str | None, again:
 class _Rows:
     """The rows that `site train` would see; encoded once, as large tables take a while."""
 
-    plan: Plan
+    kit: Kit
     own: SiteFile
     inputs: Tensor | None = None  # of a table that fits
     trained: tuple[Tensor, Tensor] | None = None  # inputs and targets that are not held out
+    people: Tensor | None = None  # whose these are, where it is known
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the kit."""
+        return self.kit.plan
 
     def count_held_out(self, frame: pd.DataFrame, examined: Examined) -> int:
         """Return how many of them are held out."""
@@ -158,8 +164,11 @@ class _Rows:
 
         secret = secret_if_any(self.plan, self.own)
         rows = SiteRows.of(self.plan, frame, examined, secret=secret)
-        trained, held_out = rows.split(self.plan, self.own.name)
+        # The blind spot changes which rows are trained on, not their number, and takes a while.
+        near = self.kit.inputs if self.plan.moments and not self.plan.sums_alone else None
+        trained, held_out = rows.split(self.plan, self.own.name, near)
         self.inputs, self.trained = rows.inputs, rows[trained]
+        self.people = rows.patients_of(trained)
         return len(held_out)
 
 
@@ -198,7 +207,7 @@ def _sums_problem(rows: _Rows, least: int) -> str:
     if not rows.plan.sums_alone or rows.trained is None:
         return ""
     try:
-        require_many(rows.plan, *rows.trained, least)
+        require_many(rows.plan, *rows.trained, least, rows.people)
     except DataError as refused:
         return str(refused)
     return ""
@@ -209,7 +218,9 @@ def _sums_withheld(rows: _Rows, policy: SitePolicy) -> list[Finding]:
     from predbayes.study.site.sums import withheld
     from predbayes.study.tables.problem import warning
 
-    why = "" if rows.trained is None else withheld(rows.plan, policy, *rows.trained)
+    if rows.trained is None:
+        return []
+    why = withheld(rows.plan, policy, *rows.trained, rows.people)
     return [warning(f"sums will stay here, and predictions alone leave: {why}")] if why else []
 
 

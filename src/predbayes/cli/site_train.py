@@ -114,7 +114,8 @@ def _thing(path: Path) -> _Thing:
     if path.is_dir():
         kit = predbayes.study.Kit.load(path)
         plan, digest = kit.plan, kit.digest
-        about = {"plan": digest, "kind": plan.sent, "network": plan.model.module}
+        sent = plan.sent if plan.moments is None or plan.sums_alone else f"{plan.sent}, moments"
+        about = {"plan": digest, "kind": sent, "network": plan.model.module}
         return _Thing("plan", digest, about, "", lambda policy: policy.require(plan))
     if is_survey(path):
         survey, is_signed = read_survey(path)
@@ -129,7 +130,7 @@ def _thing(path: Path) -> _Thing:
     return _Thing(
         "upload",
         Upload.load(path, header).digest(),
-        {"plan": header.info.plan, "kind": kind},
+        {"plan": header.info.plan, "kind": ", ".join(header.kinds)},
         made_by if header.signature is None else "",
         lambda policy: policy.require_kinds(*header.kinds),
     )

@@ -49,7 +49,7 @@ _FREQUENCY_BITS = 20
 _TABLE_BITS = 12  # angles that cosines are tabulated at
 _TURN = 2.0 ** (_BITS + _FREQUENCY_BITS)  # a whole one, in units of frequency times input
 _MOST_INPUT = 8.0  # inputs beyond are taken as this: a plan's numbers have about unit size
-_MOST_TARGET = 64.0
+MOST_TARGET = 64.0  # beyond which no number can be summed
 _MOST_ROWS = 2**26  # whose sums stay below 2^63: the largest square of a target has 36 bits
 _CHUNK = 2**16  # rows whose sums of products stay below 2^53, and so are exact in float64
 _LINEAR = 0.3  # a: linear features beside Fourier features
@@ -144,7 +144,7 @@ def inputs_on_grid(inputs: Tensor) -> Tensor:
 
 def targets_on_grid(targets: Tensor) -> Tensor:
     """Return numbers to predict as integers in float64, (B,)."""
-    return _on_grid(targets, _MOST_TARGET)
+    return _on_grid(targets, MOST_TARGET)
 
 
 def grid_features(numbers: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ class Moments:
     def _most(self) -> Tensor:
         """The greatest square of each feature and target in one row, on the grid."""
         features = self.features
-        target = 1.0 if self.num_classes else _MOST_TARGET
+        target = 1.0 if self.num_classes else MOST_TARGET
         counts = (1, features.num_inputs, features.num_features, self.size - features.width)
         bounds = (1.0, _MOST_INPUT, 1.0, target)
         parts = [torch.full((n,), int(m**2)) for n, m in zip(counts, bounds, strict=True)]
@@ -324,9 +324,9 @@ class Moments:
 
 
 def _require_bounded(targets: Tensor) -> None:
-    if len(targets) and not bool(targets.abs().max() <= _MOST_TARGET):
+    if len(targets) and not bool(targets.abs().max() <= MOST_TARGET):
         raise TrainingError(
-            f"targets of moments must be within {_MOST_TARGET:g}; standardise them first"
+            f"targets of moments must be within {MOST_TARGET:g}; standardise them first"
         )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
@@ -50,6 +50,7 @@ from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
+from predbayes.learning.moments import Moments
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
@@ -84,6 +85,7 @@ from predbayes.study.result.head import (
     is_harm,
     summed_beside,
 )
+from predbayes.study.result.headscreen import SummedSite, against_sums, harmful_sums
 from predbayes.study.result.importance import importances
 from predbayes.study.result.lifting import contributed, lifting, pool_of
 from predbayes.study.result.merged import UNMERGED, Merged
@@ -93,6 +95,7 @@ from predbayes.study.result.schema import (
     Coverage,
     Curves,
     Estimate,
+    Finding,
     PoolResult,
     Reliability,
     Result,
@@ -172,6 +175,7 @@ class _Site:
     labelled: Contribution
     scored: Predictive
     compared: Contribution  # on the rows of `Run.compared_rows`
+    summed: SummedSite | None  # if it sent sums of moments
     covered: float | None  # share of its rows that lie where reference rows do, by its gate
 
     def __post_init__(self) -> None:
@@ -213,7 +217,8 @@ def conclude(
         own = run.own_model()
         tell_step("compare sites with each other")
         compared = _compared(run, rows, judged)
-        sums = _Sums(run, uploads, read, leave_out, judged, compared, total)
+        of_sums = against_sums({site.accepted.site: site.summed for site in judged})
+        sums = _Sums(run, uploads, read, leave_out, judged, compared, of_sums, total)
         labelled = torch.arange(len(reference.targets))
         tell_step("screen sites")
         found = sums.screened(labelled, own)
@@ -301,11 +306,6 @@ def naming(site: str, what: str = "cannot be used") -> Iterator[None]:
         ) from error
 
 
-def largest(uploads: Sequence[AcceptedUpload]) -> str:
-    """Return the site with the most rows."""
-    return max(uploads, key=lambda accepted: accepted.num_rows).site
-
-
 def _most_extreme(sites: Sequence[_Site]) -> str:
     """The site with the largest coordinate on the scored rows."""
     largest = {
@@ -365,25 +365,20 @@ class Run:
                     upload = read(accepted)
                     info, sent = self._contribution(upload)
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
-                if lifted is not None:
-                    self._add_moments(beside, upload, uploads)
-                labelled, others = sent.at(order[self.reference.labelled]), sent.at(order[compared])
+                    labelled = sent.at(order[self.reference.labelled])
+                    others = sent.at(order[compared])
+                    part = summed_beside(self.plan, upload, self.limits.most)
+                    inputs, said = self.reference.inputs[compared], others.predictive
+                    summed = None if part is None else SummedSite.of(upload, part, inputs, said)
+                    if lifted is not None:
+                        beside.add_(part)
                 scored = sent.predictive[order[self.scored_rows]]
                 covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
-                sites.append(_Site(accepted, info, labelled, scored, others, covered))
+                sites.append(_Site(accepted, info, labelled, scored, others, summed, covered))
                 if lifted is not None:
                     yield lifted
 
         return sites, Total(fold(chain(summands(), self._sums))[order], beside)
-
-    def _add_moments(
-        self, beside: SumOfMoments, upload: Upload, uploads: Sequence[AcceptedUpload]
-    ) -> None:
-        """Add the sums that an upload has beside its predictions."""
-        with naming(upload.info.site):
-            part = summed_beside(self.plan, upload)
-        with naming(largest(uploads), "has the most of more rows than can be added"):
-            beside.add_(part)
 
     @property
     def _sums(self) -> tuple[PredictiveSum[Any], ...]:
@@ -592,6 +587,7 @@ class _Sums:
     leave_out: frozenset[str]
     judged: Sequence[_Site]
     compared: Comparison
+    of_sums: Mapping[str, Finding]  # against sums of moments, without labels
     total: Total  # of all that are not left out by hand
 
     def screened(self, rows: Tensor, own: Predictive | None) -> Screened:
@@ -613,7 +609,8 @@ class _Sums:
         return self._with_harm(screened, rows)
 
     def _with_harm(self, found: Screened, rows: Tensor) -> Screened:
-        """Add whose sums of moments do harm by some of the labelled rows, and what follows."""
+        """Add what is found against sums of moments, by some of the labelled rows as well."""
+        found = replace(found, sums=self.of_sums, sums_out=frozenset(self.of_sums))
         reference, leaves_out = self.run.reference, self.run.plan.rules.screening == "leave-out"
         # Where nothing follows it is told once, of all of them.
         asked = len(rows) >= MIN_LABELS and (leaves_out or len(rows) == len(reference.targets))
@@ -621,16 +618,17 @@ class _Sums:
         if beside.total is None:
             return found
         judged = reference.inputs[rows], reference.targets[rows]
-        losses = nll_rows(fitted(beside.total).predict(judged[0]), judged[1])
-        harm = {}
+        losses, harm = nll_rows(fitted(beside.total).predict(judged[0]), judged[1]), {}
         for accepted in found.undoubted(self.uploads):
-            part = summed_beside(self.run.plan, self.read(accepted))
-            if part is None:
-                continue
-            changed = influence(beside.total, part, losses, judged)
+            part = self._moments(accepted)
+            changed = None if part is None else influence(beside.total, part, losses, judged)
             if changed is not None and is_harm(changed, beside.num_sites):
-                harm[accepted.site] = changed
-        return replace(found, harm=harm, sums_out=frozenset(harm if leaves_out else ()))
+                harm[accepted.site] = harmful_sums(changed, leaves_out=leaves_out)
+        out = found.sums_out | (harm.keys() if leaves_out else set())
+        return replace(found, sums={**found.sums, **harm}, sums_out=out)
+
+    def _moments(self, accepted: AcceptedUpload) -> Moments | None:
+        return summed_beside(self.run.plan, self.read(accepted), self.run.limits.most)
 
     def of(self, found: Screened) -> Total:
         """The sum without those left out, each site for as many rows as it counts for.
@@ -646,7 +644,7 @@ class _Sums:
         beside = self.total.beside
         if beside.total is not None:
             for accepted in found.doubted(self.uploads, self.leave_out):
-                beside = beside.without(summed_beside(self.run.plan, self.read(accepted)))
+                beside = beside.without(self._moments(accepted))
         return beside
 
 

@@ -12,7 +12,8 @@ model of the study (`study.result.summed`); beside predictions it is one more ca
 A site may send predictions alone, where its rows are too few for sums or its policy forbids them.
 
 What a site's sums do is what becomes of the head without them. Where labels say that it is better
-by more than chance, with a correction for the number of sites, they do harm.
+by more than chance, with a correction for the number of sites, they do harm. What else speaks
+against sums is in `study.result.headscreen`.
 """
 
 from __future__ import annotations
@@ -61,9 +62,19 @@ def summed(plan: Plan, upload: Upload) -> Moments:
     return found
 
 
-def summed_beside(plan: Plan, upload: Upload) -> Moments | None:
-    """Return the sums beside an upload's predictions, if there are any."""
-    return summed(plan, upload) if SUMS in upload.arrays else None
+def summed_beside(plan: Plan, upload: Upload, most_rows: float) -> Moments | None:
+    """Return the sums beside an upload's predictions, if there are any.
+
+    They count for no more than some rows, as predictions do: those of n rows times most / n, to the
+    nearest whole number.
+    """
+    if SUMS not in upload.arrays:
+        return None
+    found = summed(plan, upload)
+    if found.num_rows <= most_rows:
+        return found
+    share = most_rows / found.num_rows
+    return Moments(found.features, found.num_classes, (found.sums.double() * share).round().long())
 
 
 def fitted(total: Moments) -> MomentsHead:

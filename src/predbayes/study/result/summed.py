@@ -27,7 +27,7 @@ from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll_rows
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import AcceptedUpload
-from predbayes.study.result.conclude import Conclusion, Heading, Read, Run, largest, naming
+from predbayes.study.result.conclude import Conclusion, Heading, Read, Run, naming
 from predbayes.study.result.head import fitted, influence, is_harm, summed
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
@@ -72,10 +72,15 @@ class _Summed:
         found: Moments | None = None
         for accepted in counted:
             moments = self._moments(accepted)
-            with naming(largest(self.uploads), "has the most of more rows than can be added"):
+            with naming(self._largest, "has the most of more rows than can be added"):
                 found = moments if found is None else found.add_(moments)
         assert found is not None  # as a quorum is at least one
         return found
+
+    @property
+    def _largest(self) -> str:
+        """The site with the most rows."""
+        return max(self.uploads, key=lambda accepted: accepted.num_rows).site
 
     @cached_property
     def model(self) -> NetworkPredictor:

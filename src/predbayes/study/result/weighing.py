@@ -21,7 +21,7 @@ from predbayes.predictive.selection import MIN_LABELS
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import Comparison
-from predbayes.study.result.schema import Estimate, Finding
+from predbayes.study.result.schema import Finding
 from predbayes.study.result.screening import Screening
 
 
@@ -54,7 +54,7 @@ class Screened:
     suspect: frozenset[str]  # that stay, and count for no more than the median site
     limits: Limits
     compared: tuple[str, ...]  # cautions
-    harm: Mapping[str, Estimate] = field(default_factory=dict)  # that sums of moments do
+    sums: Mapping[str, Finding] = field(default_factory=dict)  # found against sums of moments
     sums_out: frozenset[str] = frozenset()  # whose sums are left out for it
 
     @classmethod
@@ -74,11 +74,7 @@ class Screened:
         """Return what was found against a site, its sums of moments included."""
         found = self.sites.get(site)
         told = () if found is None else found.findings
-        if site not in self.harm:
-            return told
-        better = -self.harm[site].value
-        sums = f"Without its sums their model is better by {better:.3f} nats per row."
-        return (*told, Finding(kind="harmful", text=sums))
+        return (*told, self.sums[site]) if site in self.sums else told
 
     def most(self, site: str) -> float:
         """Return the most rows that a site counts for."""

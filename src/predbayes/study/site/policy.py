@@ -117,6 +117,8 @@ class SitePolicy:
                 if kind == "moments" and not policy.moments:
                     forbids = "moments = false"
                 raise PlanError(f"the site's policy forbids it: {forbids} of {where}")
+            if kind == "moments" and (found := [*_unbounded_sums(policy, where)]):
+                raise PlanError(f"the site's policy forbids it: {found[0]}")
 
     def require_rows(self, num_rows: int) -> None:
         """Refuse an evaluation of fewer rows than a policy allows."""
@@ -282,6 +284,11 @@ def _no_sums(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
     if asked < policy.min_rows_per_feature:
         floor = policy.min_rows_per_feature
         yield _below("moments.rows_per_feature", asked, "min_rows_per_feature", floor, where)
+    yield from _unbounded_sums(policy, where)
+
+
+def _unbounded_sums(policy: Policy, where: str) -> Iterator[str]:
+    """What the policy asks of each upload, and cannot have of sums of moments."""
     if policy.round_rows > 1:
         yield (
             "sums of moments, which the plan asks for, tell the exact number of rows, against "

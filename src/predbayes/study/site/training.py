@@ -51,6 +51,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
+from predbayes.exchange.header import SUMS
 from predbayes.exchange.masking import masked
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.strict import require_site_name
@@ -371,7 +372,11 @@ class Trained:
 
     def facts(self) -> dict[str, str | bool]:
         """Return what the site's audit log is told."""
-        return {"upload": self.upload.digest(), "released": self.released, "again": self.again}
+        facts: dict[str, str | bool] = {"upload": self.upload.digest()}
+        facts |= {"released": self.released, "again": self.again}
+        if SUMS in self.upload.arrays or self.withheld:
+            facts["sums"] = self.withheld or "in it"
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +479,7 @@ class Training:
         policy.require(plan, self.learner, num_rows)
         least = policy.least_cell(plan)
         if plan.sums_alone:
-            require_many(plan, *self._trained_on(rows), least)
+            require_many(plan, *self._trained_on(rows), least, self._whose(rows))
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
         policy.require_audit(self._audited(rows))
@@ -487,7 +492,11 @@ class Training:
 
     def withheld(self, rows: SiteRows) -> str:
         """Say why sums that the plan asks for beside predictions stay here, if they do."""
-        return withheld(self.kit.plan, self.approvals.policy, *self._trained_on(rows))
+        policy, trained_on = self.approvals.policy, self._trained_on(rows)
+        return withheld(self.kit.plan, policy, *trained_on, self._whose(rows))
+
+    def _whose(self, rows: SiteRows) -> Tensor | None:
+        return rows.patients_of(rows.split_for(self.kit, self.site)[0])
 
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
         return rows[rows.split_for(self.kit, self.site)[0]]
@@ -663,7 +672,7 @@ def fit_site(
         require_allowed(plan, allow_networks, IN_SITE_FILE)
     kept, _held_out = rows.split_for(kit, site)
     if plan.sums_alone:
-        require_many(plan, *rows[kept], plan.rules.min_cell)
+        require_many(plan, *rows[kept], plan.rules.min_cell, rows.patients_of(kept))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
     if isinstance(fitted, PrivateLearner):
         return _private(kit, site, rows, fitted)
@@ -693,7 +702,7 @@ def fit_site(
     told = upload if plan.sealing is not None else _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
-    if plan.moments is not None and not withheld(plan, policy, *rows[kept]):
+    if plan.moments and not withheld(plan, policy, *rows[kept], rows.patients_of(kept)):
         told = with_sums(plan, told, *rows[kept])
     return told.having_seen(head), own
 
