@@ -22,13 +22,14 @@ ROOT = Path(__file__).parents[1]
         ("src/predbayes/predictive/pooling.py", "tests/predictive/test_pooling.py"),
         ("src/predbayes/study/coordinator/signer.py", "tests/study/coordinator/test_intake.py"),
         ("tests/test_exact.py", "tests/test_exact.py"),
+        ("docs/flower.md", "tests/examples/test_links.py"),
     ],
 )
 def test_tests_of(changed, among):
     command = [sys.executable, ROOT / "scripts" / "tests-of"]
     done = subprocess.run(
         command,
-        input=f"{changed}\nREADME.md\n",
+        input=f"{changed}\nLICENSE\n",
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -33,7 +33,6 @@ from predbayes import (
 from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.exchange.federation import LeftOut
 from predbayes.flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
-from predbayes.flower.keys import with_lines
 from predbayes.flower.method_client import site_name
 from predbayes.flower.task import Question
 from predbayes.flower.wire import words
@@ -453,13 +452,6 @@ class TestAnswers:
             run(method, over(grid, quorum=1), rows[1])
         assert "ZeroDivisionError" in caplog.text
         assert "Traceback" in caplog.text
-
-    def test_a_missing_key_is_still_a_key_error(self):
-        context = with_lines(SimpleNamespace(node_config={"site": "Basel"}, run_config={}))
-        assert context.node_config["site"] == "Basel"
-        assert context.node_config.get("data") is None
-        with pytest.raises(KeyError):
-            context.node_config["data"]
 
 
 class Halved(torch.nn.Module):
