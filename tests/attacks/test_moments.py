@@ -22,10 +22,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from predbayes.errors import DataError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes.methods.moments import ENOUGH_ROWS, HeadFromMoments
 from predbayes.seeding import generator
+from predbayes.study.plan.schema import Plan
+from predbayes.study.site.sums import require_many
 
 FEATURES = RandomFeatures(10, 50, scales=(2.0,))
 
@@ -116,3 +119,60 @@ def test_a_site_with_fewer_is_warned(caplog):
 def _reference():
     inputs, targets = people(3, generator(3))
     return ReferenceRows.of((inputs[:0], targets[:0]), unlabelled=inputs)
+
+
+class TestListedKinds:
+    """Columns of few values: all kinds of rows can be listed, and sums are solved for each."""
+
+    PLAN = """
+format = 1
+name = "few"
+[target]
+name = "ill"
+task = "classification"
+classes = ["no", "yes"]
+[columns]
+stage = { type = "number", unit = "1", centre = 4, scale = 2 }
+grade = { type = "number", unit = "1", centre = 2, scale = 1 }
+[reference]
+[upload]
+kind = "moments"
+[moments]
+features = 60
+scales = [2]
+"""
+
+    @pytest.fixture
+    def rows(self):
+        """1,300 rows of forty kinds, of one of which there is a single row, who is ill."""
+        rng = generator(0, "kinds")
+        kinds = torch.cartesian_prod(torch.arange(8.0), torch.arange(5.0))
+        chosen = torch.cat([torch.randint(39, (1299,), generator=rng), torch.tensor([39])])
+        targets = torch.randint(2, (1300,), generator=rng)
+        targets[-1] = 1
+        return (kinds - torch.tensor([4.0, 2.0])) / torch.tensor([2.0, 1.0]), chosen, targets
+
+    def test_who_lists_them_reads_the_target_of_a_single_row(self, rows):
+        kinds, chosen, targets = rows
+        features = RandomFeatures(2, 60, scales=(2.0,))
+        sums = Moments.of(features, kinds[chosen], targets, 2).sums[0].double()
+        phi = features.on_grid(kinds, 2.0)
+        by_class = torch.linalg.lstsq(phi.T, sums[:63, 63:] / 2**12, driver="gelsd").solution
+        assert by_class[39].round().tolist() == [0, 1]
+
+    def test_such_rows_are_refused_and_more_of_each_kind_are_not(self, rows):
+        kinds, chosen, targets = rows
+        plan = Plan.loads(self.PLAN)
+        with pytest.raises(DataError, match="all kinds of rows can be listed"):
+            require_many(plan, kinds[chosen], targets, 5)
+        require_many(plan, kinds[chosen[:-1]], targets[:-1], 5)
+
+    def test_a_scale_that_makes_two_values_of_every_number_is_no_way_round(self, rng):
+        plan = Plan.loads(self.PLAN.replace("scale = 2 }", "scale = 1e-6 }"))
+        inputs = torch.randn(1300, 2, generator=rng)
+        inputs[:, 0] = 8 * inputs[:, 0].sign()
+        inputs[:, 1] = (2 * inputs[:, 1]).round().clamp(-3, 3)
+        inputs[:20, 1], inputs[0] = 0, torch.tensor([8.0, 4.0])
+        inputs[1:10] = torch.tensor([-8.0, 4.0])
+        with pytest.raises(DataError, match="all kinds of rows can be listed"):
+            require_many(plan, inputs, torch.randint(2, (1300,), generator=rng), 5)
