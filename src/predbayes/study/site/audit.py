@@ -48,6 +48,7 @@ from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
+from predbayes.study.plan.schema import Plan
 from predbayes.study.report.leakage import Figures, Outcome
 from predbayes.study.site.holdout import connected
 from predbayes.study.site.policy import SitePolicy
@@ -118,10 +119,7 @@ def audit(
         kept, people = kept[some], connected([people[some]])
         inputs, targets = rows[kept]
         fitted, shortened = in_short(whole, (inputs, targets), seconds, rng=rng)
-        gate = None
-        if plan.gate is not None:
-            teller = gate_teller(plan, fitted, device, allow_networks)
-            gate = GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
+        gate = _gate(plan, fitted, device, allow_networks)
         shadows = fit_shadows(
             fitted,
             (inputs, targets),
@@ -144,6 +142,15 @@ def audit(
         reference=reference,
         lines=_lines(rows, kept, people, exposure),
     )
+
+
+def _gate(
+    plan: Plan, learner: LocalLearner, device: str, allow_networks: Collection[str]
+) -> GateOf | None:
+    if plan.gate is None:
+        return None
+    teller = gate_teller(plan, learner, device, allow_networks)
+    return GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
 
 
 def _attacked(
