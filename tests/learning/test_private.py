@@ -1,5 +1,6 @@
 """Learning under differential privacy: proofs, as far as tests are any."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -162,6 +163,31 @@ class TestModel:
         whole = PrivateLogistic(2, None).fit(rows, rng=generator(0), groups=people)
         assert whole.people == 1
         assert abs(told.people - 1) < 30  # deviation 4.8
+
+    @pytest.mark.parametrize("people", [2, 25, 400, 100_000])
+    @pytest.mark.parametrize("classes", [2, 3, 10, 50])
+    def test_noise_moves_no_weight_further_than_agreed(self, people, classes):
+        """Steps are as long as classes ask for, or as noise of so many people allows."""
+        descent = PrivateLogistic(classes, FOUR).descent
+        added = descent.scale(people) * descent.deviation * math.sqrt(descent.steps)
+        assert added <= descent.most_noise * (1 + 1e-12)
+        whole = classes / 2 / people
+        assert descent.scale(people) == whole or added == pytest.approx(descent.most_noise)
+        assert PrivateLogistic(classes, None).descent.scale(people) == whole
+
+    def test_more_classes_have_more_and_longer_steps(self):
+        two, ten = (PrivateLogistic(classes, FOUR) for classes in (2, 10))
+        assert (two.steps, two.rate, ten.steps, ten.rate) == (20, 1.0, 45, 5.0)
+        assert two.shrinkage * two.steps == ten.shrinkage * ten.steps == 0.5
+
+    def test_ten_classes_are_learnt(self):
+        """Centres of unit norm times four: a model of ten short steps has an NLL of 1.6."""
+        rng = generator(2)
+        centres = 4 * torch.nn.functional.normalize(torch.randn(10, 12, generator=rng), dim=1)
+        targets = torch.randint(10, (4000,), generator=rng)
+        inputs = (centres[targets] + torch.randn(4000, 12, generator=rng)) / 1.5
+        model = PrivateLogistic(10, FOUR, b"k" * 32).fit((inputs[:3000], targets[:3000]), rng=rng)
+        assert float(-model.predict(inputs[3000:]).log_prob(targets[3000:]).mean()) < 0.5
 
     def test_settings_have_noise_of_their_own(self):
         learner = PrivateLogistic(2, FOUR)

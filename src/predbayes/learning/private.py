@@ -279,6 +279,14 @@ class PrivateLogistic:
         """sigma_n."""
         return count_deviation(self.guarantee)
 
+    @property
+    def descent(self) -> Descent:
+        """All that is agreed of the steps."""
+        return Descent(
+            self.steps, self.clip, self.rate, self.shrinkage, self.step_deviation,
+            self.count_deviation, most_noise=self.most_noise,
+        )  # fmt: skip
+
     def fit(
         self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
     ) -> PrivateModel:
@@ -287,11 +295,7 @@ class PrivateLogistic:
             rows, self.num_classes, self.guarantee, secret=self.secret, groups=groups, rng=rng
         )
         form = (people.width, self.num_classes)
-        descent = Descent(
-            self.steps, self.clip, self.rate, self.shrinkage, self.step_deviation,
-            self.count_deviation, most_noise=self.most_noise,
-        )  # fmt: skip
-        weights, counted = descent.descend(people, np.zeros(math.prod(form)), logistic, noise)
+        weights, counted = self.descent.descend(people, np.zeros(math.prod(form)), logistic, noise)
         return PrivateModel(torch.from_numpy(weights.reshape(form)), told_people(counted))
 
 

@@ -14,7 +14,7 @@ from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 from predbayes.study.plan.models import make_learner
 from predbayes.study.report.leakage import FILE, Outcome
-from predbayes.study.site.audit import audit, in_short
+from predbayes.study.site.audit import audit, fewer_people, in_short
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import HOME, SiteRows, Training
@@ -133,6 +133,33 @@ class TestShortened:
         assert learner.size == 1
         assert learner.estimator.optimizer is None
         assert "a kernel that was learnt once, on 60 rows" in told
+
+    def test_nor_is_its_kernel_a_constant_where_there_is_something_to_learn(self):
+        rng = generator(0, "process")
+        inputs = torch.randn(300, 12, generator=rng)
+        rows = inputs, (inputs[:, 0] + inputs[:, 1] > 0).long()
+        whole = SklearnClassifier(CLASSIFIERS["gaussian-process"](), 2)
+        learner, _ = in_short(whole, rows, 5.0, rng=rng)
+        said = learner.fit(rows, rng=rng).predict(inputs)
+        assert float(-said.log_prob(rows[1]).mean()) < 0.4
+
+    def test_of_a_gaussian_process_as_many_people_are_attacked_as_there_is_time_for(self):
+        people = torch.arange(5000) // 2
+        for classes in (2, 10):
+            whole = SklearnClassifier(CLASSIFIERS["gaussian-process"](), classes)
+            some, told = fewer_people(whole, people, 5.0, rng=generator(0))
+            each = len(some) / 2  # rows of a half
+            assert 4.9 < 1.1e-9 * (1 if classes == 2 else classes) * each**3 <= 5.0
+            assert told == f"{len(some) // 2:,} of 2,500 people"
+            whose = people[some]
+            assert bool((torch.bincount(whose, minlength=2500) != 1).all())  # whole people
+        few, told = fewer_people(whole, people[:600], 5.0, rng=generator(0))
+        assert (len(few), told) == (600, "")
+
+    def test_of_others_everybody_is(self):
+        whole = SklearnClassifier(CLASSIFIERS["random-forest"](), 2)
+        some, told = fewer_people(whole, torch.arange(10**5), 5.0, rng=generator(0))
+        assert (len(some), told) == (10**5, "")
 
     def test_a_network_has_fewer_cycles_of_the_same_length(self, world):
         whole = make_learner(world.kit.plan, "network")

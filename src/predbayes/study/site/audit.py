@@ -16,9 +16,10 @@ Learners that take long are *shortened*, by as much as the number of rows asks f
 
     ensembles          fewer members; forests fewer trees as well
     networks           fewer cycles of the same length each, so what one cycle learns by heart stays
-    gaussian-process   one member, whose kernel is learnt once, on a part of the rows. Its fits take
-                       the third power of the rows, so of many people some are attacked, with halves
-                       of these: a site of fewer rows, of which more is told
+    gaussian-process   one member, whose kernel is learnt once, on a part of the rows, from two
+                       starts: from one alone it is often a constant, which tells of nobody. Its
+                       fits take the third power of the rows, so of many people some are attacked,
+                       with halves of these: a site of fewer rows, of which more is told
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
+from predbayes.study.plan.schema import Plan
 from predbayes.study.report.leakage import Figures, Outcome
 from predbayes.study.site.holdout import connected
 from predbayes.study.site.policy import SitePolicy
@@ -68,8 +70,7 @@ _SECONDS = 5.0  # that a half may take, for two minutes in all
 _GATE_SHARE = 0.4  # of them that are the model's, where there is a gate as well
 _STEP_SECONDS = 1.2e-3  # of a network, roughly
 _GRADIENT_SECONDS = 6e-5  # of a row by itself, clipped, likewise
-# Of a Gaussian process. Of a few hundred its kernel is often a constant, which tells of nobody.
-_KERNEL_ROWS = 1000
+_KERNEL_ROWS = 1000  # of a Gaussian process
 _PROCESS_SECONDS = 1.1e-9  # of a half, times the third power of its rows
 
 
@@ -118,10 +119,7 @@ def audit(
         kept, people = kept[some], connected([people[some]])
         inputs, targets = rows[kept]
         fitted, shortened = in_short(whole, (inputs, targets), seconds, rng=rng)
-        gate = None
-        if plan.gate is not None:
-            teller = gate_teller(plan, fitted, device, allow_networks)
-            gate = GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
+        gate = _gate(plan, fitted, device, allow_networks)
         shadows = fit_shadows(
             fitted,
             (inputs, targets),
@@ -144,6 +142,15 @@ def audit(
         reference=reference,
         lines=_lines(rows, kept, people, exposure),
     )
+
+
+def _gate(
+    plan: Plan, learner: LocalLearner, device: str, allow_networks: Collection[str]
+) -> GateOf | None:
+    if plan.gate is None:
+        return None
+    teller = gate_teller(plan, learner, device, allow_networks)
+    return GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
 
 
 def _attacked(
@@ -258,13 +265,31 @@ def _one_kernel(learner: Any, rows: tuple[Tensor, Tensor], rng: torch.Generator)
     most = int(_KERNEL_ROWS / _num_processes(learner) ** (1 / 3))
     some = torch.randperm(len(targets), generator=rng)[:most]
     one = replace(learner, size=1)
-    member = one.fit((inputs[some], targets[some]), rng=rng).members[0]
-    kernel = getattr(member, "kernel_", learner.estimator.kernel)  # none of one class
+    starts = learner.estimator, _with_length(learner.estimator, inputs[some])
+    members = [
+        replace(one, estimator=start).fit((inputs[some], targets[some]), rng=rng).members[0]
+        for start in starts
+    ]
+    likeliest = max(
+        members, key=lambda one: getattr(one, "log_marginal_likelihood_value_", -math.inf)
+    )
+    kernel = getattr(likeliest, "kernel_", learner.estimator.kernel)  # none of one class
     kernel = getattr(kernel, "kernels", (kernel,))[0]  # of several classes there are several
     settings = learner.estimator.get_params(deep=False) | {"kernel": kernel, "optimizer": None}
     estimator = type(learner.estimator)(**settings)
     told = f"1 of {learner.size} members, and a kernel that was learnt once, on {len(some)} rows"
     return replace(one, estimator=estimator), told
+
+
+def _with_length(estimator: Any, inputs: Tensor) -> Any:
+    """The estimator whose kernel starts at the median distance of some rows."""
+    flat = inputs.flatten(1)[:_KERNEL_ROWS].double()
+    length = max(float(torch.pdist(flat).median()) if len(flat) > 1 else 1.0, 1e-3)
+    settings = estimator.get_params(deep=False)
+    kernel = settings["kernel"]
+    named = [name for name in kernel.get_params() if name.endswith("length_scale")]
+    start = kernel.clone_with_theta(kernel.theta).set_params(**dict.fromkeys(named, length))
+    return type(estimator)(**settings | {"kernel": start})
 
 
 def _fewer_members(learner: Any, num_rows: int, seconds: float) -> tuple[Any, str]:
