@@ -247,8 +247,8 @@ class TestSite:
         assert "There are 21.1 rows for each feature" in page
         assert "could not be told apart better than by chance" in page
         assert "the difference of two files is the sum over the rows between them" in page
-        few = dataclasses.replace(data, num_rows=100, num_trained=100)
-        upload = sent(kit, "a", patients(100))
+        few = dataclasses.replace(data, num_rows=200, num_trained=200)
+        upload = sent(kit, "a", patients(200))
         page = Page(
             render_egress(
                 kit.plan, upload, num_bytes=10**5, key_fingerprint="w", data=few, released=True
