@@ -11,18 +11,17 @@ import pandas as pd
 from tests.cli.test_app import predbayes
 from tests.cli.test_moments import patients
 
-PLAN = """
+CLASSES = 'name = "ill"\ntask = "classification"\nclasses = ["no", "yes"]'
+PLAN = f"""
 format = 1
 name = "sealed"
 description = "for a test"
 [target]
-name = "ill"
-task = "classification"
-classes = ["no", "yes"]
+{CLASSES}
 [columns]
-age = { type = "number", unit = "years" }
-marker = { type = "number", unit = "1" }
-sex = { type = "category", categories = ["female", "male"], other = false }
+age = {{ type = "number", unit = "years" }}
+marker = {{ type = "number", unit = "1" }}
+sex = {{ type = "category", categories = ["female", "male"], other = false }}
 [reference]
 file = "reference.csv"
 source = "drawn"

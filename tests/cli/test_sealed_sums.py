@@ -82,14 +82,18 @@ def site_rows(root, site):
     return SiteRows.of(plan, read_site_table(plan, own, root / site / "patients.csv"))
 
 
-def test_the_result_is_that_of_the_same_uploads_in_the_open(finished):
-    sealed, twin = result(finished), in_the_open(finished)
+def assert_same(sealed, twin):
+    """Two results have the same pool and scores, but for the grid of sealed sums."""
     assert sealed.pool.name == twin.pool.name
     for name, weight in twin.pool.weights.items():
         assert sealed.pool.weights[name] == pytest.approx(weight, abs=1e-5)
     for kind in ("pooled", "mixture", "server_only"):
         one, other = (getattr(found, kind).metrics["nll"].value for found in (sealed, twin))
         assert one == pytest.approx(other, abs=1e-6)
+
+
+def test_the_result_is_that_of_the_same_uploads_in_the_open(finished):
+    assert_same(result(finished), in_the_open(finished))
 
 
 def test_what_needs_single_uploads_is_absent_and_said_to_be(finished):

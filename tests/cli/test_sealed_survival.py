@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from predbayes.study.result.schema import Result
-from tests.cli.sealed import PRIVACY, Consortium
-from tests.cli.test_sealed_sums import RESULT, SITES, in_the_open
+from tests.cli.sealed import CLASSES, PLAN, PRIVACY, Consortium
+from tests.cli.test_sealed_sums import RESULT, SITES, assert_same, in_the_open, result
 from tests.cli.test_survival import patients
 
-PLAN = """
-format = 1
-name = "sealed"
-description = "for a test"
-[target]
-name = "days"
+TIMES = """name = "days"
 task = "survival"
 event = "died"
 codes = ["0", "1"]
 times = [200, 500, 1000]
 unit = "days"
-[columns]
-age = { type = "number", unit = "years" }
-marker = { type = "number", unit = "1" }
-sex = { type = "category", categories = ["female", "male"], other = false }
-[reference]
-file = "reference.csv"
-source = "drawn"
-licence = "none"
-legal_basis = "nobody's"
-labelled = 120
-evaluate = 60
-unlabelled = 120
-[learner]
-name = "logistic-regression"
-[pool]
-own = "logistic-regression"
-[model]
-hidden = [8]
-[rules]
-quorum = 3
 """
 
 SITE_PROMISE = """[privacy.sites]
@@ -65,7 +39,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(runs):
-    runs.begin(PLAN, PRIVACY, reference_rows())
+    runs.begin(PLAN.replace(CLASSES, TIMES), PRIVACY, reference_rows())
     for number, site in enumerate(SITES):
         runs.join(site, patients(200, seed=number, older=4.0 * (number - 1)))
     runs("coordinator", "study", "request")
@@ -74,14 +48,8 @@ def finished(runs):
 
 
 def test_the_result_is_that_of_the_same_uploads_in_the_open(finished):
-    sealed = Result.model_validate_json((finished / RESULT / "result.json").read_text())
-    twin = in_the_open(finished)
-    assert sealed.pool.name == twin.pool.name
-    for name, weight in twin.pool.weights.items():
-        assert sealed.pool.weights[name] == pytest.approx(weight, abs=1e-5)
-    for kind in ("pooled", "mixture", "server_only"):
-        one, other = (getattr(found, kind).metrics["nll"].value for found in (sealed, twin))
-        assert one == pytest.approx(other, abs=1e-6)
+    sealed = result(finished)
+    assert_same(sealed, in_the_open(finished))
     assert "nobody saw what a single site sent" in sealed.cautions[0]
 
 

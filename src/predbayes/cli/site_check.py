@@ -165,7 +165,7 @@ class _Rows:
         secret = secret_if_any(self.plan, self.own)
         rows = SiteRows.of(self.plan, frame, examined, secret=secret)
         # The blind spot changes which rows are trained on, not their number, and takes a while.
-        near = self.kit.inputs if self.plan.moments and not self.plan.sums_alone else None
+        near = self.kit.inputs if self.plan.sums_beside else None
         trained, held_out = rows.split(self.plan, self.own.name, near)
         self.inputs, self.trained = rows.inputs, rows[trained]
         self.people = rows.patients_of(trained)
@@ -260,7 +260,7 @@ def _asked(kit: Kit) -> Iterator[str]:
     if plan.classification and plan.promise is None:
         counts += " by class"
     products = f"sums over your rows of products of {plan.num_summed:,} features"
-    sums = "" if plan.moments is None else f"; {products}"
+    sums = f"; {products}" if plan.sums_beside else ""
     what = {
         "predictions": f"predictions{gate} on {rows}, {counts}{sums}",
         "weights": "weights of a network",

@@ -114,7 +114,7 @@ def _thing(path: Path) -> _Thing:
     if path.is_dir():
         kit = predbayes.study.Kit.load(path)
         plan, digest = kit.plan, kit.digest
-        sent = plan.sent if plan.moments is None or plan.sums_alone else f"{plan.sent}, moments"
+        sent = f"{plan.sent}, moments" if plan.sums_beside else plan.sent
         about = {"plan": digest, "kind": sent, "network": plan.model.module}
         return _Thing("plan", digest, about, "", lambda policy: policy.require(plan))
     if is_survey(path):

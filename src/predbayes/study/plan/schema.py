@@ -773,6 +773,11 @@ class Plan(Section):
         return self.upload.kind == "moments"
 
     @property
+    def sums_beside(self) -> bool:
+        """True if sites may send sums of moments beside what they predict."""
+        return self.moments is not None and not self.sums_alone
+
+    @property
     def sealing(self) -> Privacy | None:
         """The terms of sealed sums, if single uploads are hidden from the coordinator."""
         sealed = self.privacy is not None and self.privacy.mode == "sealed"

@@ -367,9 +367,10 @@ class Run:
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
                     labelled = sent.at(order[self.reference.labelled])
                     others = sent.at(order[compared])
-                    part = summed_beside(self.plan, upload, self.limits.most)
-                    inputs, said = self.reference.inputs[compared], others.predictive
-                    summed = None if part is None else SummedSite.of(upload, part, inputs, said)
+                    summed, part = None, summed_beside(self.plan, upload, self.limits.most)
+                    if part is not None:
+                        inputs = self.reference.inputs[compared]
+                        summed = SummedSite.of(upload, part, inputs, others.predictive)
                     if lifted is not None:
                         beside.add_(part)
                 scored = sent.predictive[order[self.scored_rows]]
@@ -633,7 +634,7 @@ class _Sums:
     def of(self, found: Screened) -> Total:
         """The sum without those left out, each site for as many rows as it counts for.
 
-        Moments count for all rows of a site or for none: if anything was found against it they go.
+        Its sums of moments do not count for fewer: if anything was found against it they go.
         """
         predicted = self.total.predicted
         if changed := found.changed(self.uploads, self.leave_out):

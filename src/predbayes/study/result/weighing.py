@@ -93,13 +93,17 @@ class Screened:
         self, uploads: Sequence[AcceptedUpload], leave_out: frozenset[str]
     ) -> list[AcceptedUpload]:
         """Those, but for who is left out by hand, whose sums of moments are not taken."""
-        named = (self.dropped | self.suspect | self.sums_out) - leave_out
+        named = self._without_sums - leave_out
         return [u for u in uploads if u.site in named]
 
     def undoubted(self, uploads: Sequence[AcceptedUpload]) -> list[AcceptedUpload]:
         """Those whose sums of moments are taken."""
-        named = self.dropped | self.suspect | self.sums_out
+        named = self._without_sums
         return [u for u in uploads if u.site not in named]
+
+    @property
+    def _without_sums(self) -> frozenset[str]:
+        return self.dropped | self.suspect | self.sums_out
 
     def same(self, other: Screened) -> bool:
         """Say whether it leaves the same sites, each for as many rows."""

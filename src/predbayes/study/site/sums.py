@@ -140,7 +140,7 @@ def withheld(
         targets: Theirs.
         people: Numbers of whose each row is, where that is known.
     """
-    if plan.moments is None or plan.sums_alone:
+    if not plan.sums_beside:
         return ""
     if found := policy.against_sums(plan):
         return found[0]

@@ -702,7 +702,7 @@ def fit_site(
     told = upload if plan.sealing is not None else _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
-    if plan.moments and not withheld(plan, policy, *rows[kept], rows.patients_of(kept)):
+    if plan.sums_beside and not withheld(plan, policy, *rows[kept], rows.patients_of(kept)):
         told = with_sums(plan, told, *rows[kept])
     return told.having_seen(head), own
 
