@@ -23,12 +23,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from predbayes.text import printable
+
+if TYPE_CHECKING:  # commands that draw no bar start without it
+    from rich.progress import Progress, TaskID
 
 _log = logging.getLogger(__name__)
 _LOG_SECONDS = 10.0  # between two lines on a training that goes on
@@ -149,6 +149,9 @@ class Bar:
     @contextmanager
     def drawn(cls) -> Iterator[Bar]:
         """Draw on stderr inside the block."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),

@@ -103,7 +103,10 @@ def valid_site_name(name: str) -> str:
         raise ValueError(error.reason) from error
 
 
-_SITE_NAME = TypeAdapter(Annotated[str, StringConstraints(strict=True, pattern=_PATTERN)])
+_SITE_NAME = TypeAdapter(
+    Annotated[str, StringConstraints(strict=True, pattern=_PATTERN)],
+    config=ConfigDict(defer_build=True),  # the pattern knows every letter of Unicode: 50 ms
+)
 
 SiteName = Annotated[str, AfterValidator(valid_site_name)]
 """What a site may be called, for it stands in ledgers, in reports, in file names, on terminals."""
