@@ -147,6 +147,8 @@ def prepare(
     data: Path, out: Path, seed: int, plan: str = "plan.toml", num_reference: int = NUM_REFERENCE
 ) -> None:
     """Plan and reference rows for the coordinator; a table and a site.toml for each hospital."""
+    if lacking := [h.file for h in HOSPITALS if not (data / h.file).is_file()]:
+        sys.exit(f"{data} has no {lacking[0]}; `predbayes data fetch heart` says where it is")
     rng = torch.Generator().manual_seed(seed)
     tables = [_complete(pd.read_csv(data / h.file, header=None, names=COLUMNS)) for h in HOSPITALS]
     tests, rest = zip(*(_split(table, TEST_SHARE, rng) for table in tables), strict=True)

@@ -29,6 +29,7 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.likelihood import MIN_NOISE_VAR, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
+from predbayes.learning.named import CLASSIFIERS as NAMED
 from predbayes.learning.nets import mlp
 from predbayes.learning.noise import learn_error
 from predbayes.methods.pooled import Pooled
@@ -553,3 +554,13 @@ def test_sites_with_different_models_make_one_pool(rng):
     alone = [upload.predictive()[reference.evaluate] for upload in uploads]
     assert accuracy(pooled, y[700:]) > 0.85 > 0.75 > max(accuracy(p, y[700:]) for p in alone)
     assert nll(pooled, y[700:]) < 0.5 * min(nll(p, y[700:]) for p in alone)
+
+
+@pytest.mark.parametrize("columns", [2, 5, 12, 60])
+def test_the_named_gaussian_process_learns_whatever_the_number_of_columns(columns):
+    rng = generator(0, "process")
+    inputs = torch.randn(250, columns, generator=rng)
+    targets = (2 * inputs[:, 0] + torch.randn(250, generator=rng) > 0).long()
+    learner = SklearnClassifier(NAMED["gaussian-process"](), 2)
+    said = learner.fit((inputs[:150], targets[:150]), rng=rng).predict(inputs[150:])
+    assert nll(said, targets[150:]) < 0.6  # a constant has .69

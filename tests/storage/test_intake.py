@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fsspec.registry import _registry
 
 from predbayes.errors import MissingPackageError, StudyError, UploadError
 from predbayes.exchange import storage
@@ -251,7 +252,7 @@ def test_without_its_package_one_line_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "s3fs"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
+    monkeypatch.delitem(_registry, "s3", raising=False)
     with pytest.raises(MissingPackageError, match=r"\.\[storage\]"):
         Storage.at("s3://bucket/a")
 

@@ -65,7 +65,8 @@ def _forest(kind: str) -> Any:
 def _process(kind: str) -> Any:
     processes = require("sklearn.gaussian_process", _NEED)
     kernels = require("sklearn.gaussian_process.kernels", _NEED)
-    kernel = kernels.ConstantKernel() * kernels.RBF()
+    # From a length of 1 the search ends at a constant where many columns put all rows far apart.
+    kernel = kernels.ConstantKernel() * kernels.RBF(4.0)
     if kind == "Classifier":
         return processes.GaussianProcessClassifier(kernel)
     return processes.GaussianProcessRegressor(kernel + kernels.WhiteKernel(), normalize_y=True)

@@ -17,7 +17,7 @@ Learners that take long are *shortened*, by as much as the number of rows asks f
     ensembles          fewer members; forests fewer trees as well
     networks           fewer cycles of the same length each, so what one cycle learns by heart stays
     gaussian-process   one member, whose kernel is learnt once, on a part of the rows, from two
-                       starts: from one alone it is often a constant, which tells of nobody. Its
+                       starts: from one alone it may be a constant, which tells of nobody. Its
                        fits take the third power of the rows, so of many people some are attacked,
                        with halves of these: a site of fewer rows, of which more is told
 """
