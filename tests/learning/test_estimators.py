@@ -440,6 +440,13 @@ class TestDiscreet:
             assert len(np.unique(member.X_train_, axis=0)) == len(member.X_train_) < 80
             assert member.kernel_.k2.noise_level == pytest.approx(NOISE_STD**2, rel=0.6)
 
+    def test_nor_does_one_of_classes(self, rng):
+        x = torch.randn(100, 3, generator=rng)
+        learner = SklearnClassifier(CLASSIFIERS["process"], 2, size=4)
+        for member in learner.fit((x, (x[:, 0] > 0).long()), rng=rng).members:
+            seen = member.base_estimator_.X_train_
+            assert len(np.unique(seen, axis=0)) == len(seen) < 80
+
 
 class TestRows:
     def test_a_dataloader_is_gathered(self, blobs):
