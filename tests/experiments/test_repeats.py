@@ -23,7 +23,15 @@ DIGITS = 1e-4  # relative; tables show three or four digits, and processors roun
 
 # Experiments with images whose cheapest cell takes a minute; two others like them always run.
 IMAGES = pytest.mark.slow("a minute of images")
-LONG = {"emnist", "gates-labels", "gates-reference", "gates-sites", "labels", "presets"}
+LONG = {
+    "emnist",
+    "gates-labels",
+    "gates-reference",
+    "gates-sites",
+    "gates-sites-200",
+    "labels",
+    "presets",
+}
 EXPERIMENTS = [
     pytest.param(folder.name, marks=[IMAGES] if folder.name in LONG else []) for folder in FOLDERS
 ]

@@ -24,6 +24,7 @@ from predbayes.experiments.tables import (
     Entry,
     Summary,
     Table,
+    averaged,
     best_table,
     build_table,
     cell_label,
@@ -49,6 +50,20 @@ def records():
     bike = {"fedavg": (0.50, 0.52, 0.54), "beta": (0.40, 0.41, 0.45)}
     found = [record(m, s, nll=v[s]) for m, v in bike.items() for s in range(3)]
     return [*found, record("beta", 0, "air", nll=1.25)]
+
+
+def test_averaged_has_one_record_for_each_seed():
+    drawn = [
+        replace(record("beta", seed, nll=nll), cell={"labels": 50, "draw": draw})
+        for seed, values in enumerate([(0.4, 0.6), (0.8, 0.8)])
+        for draw, nll in enumerate(values)
+    ]
+    found = averaged(drawn, "draw")
+    assert [(r.seed, r.cell) for r in found] == [(0, {"labels": 50}), (1, {"labels": 50})]
+    summary = build_table(found, "nll").entries["beta", "labels=50"].summary
+    assert summary.mean == pytest.approx(0.65)
+    # The spread between seeds, not that of four draws.
+    assert summary.standard_error == pytest.approx(0.15)
 
 
 class TestBuild:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.gate import MIN_ROWS, GateBounds, log_density_ratio
+from predbayes.learning.gate import MIN_ROWS, GateBounds, log_density_ratio, num_contrast_rows
 from predbayes.learning.likelihood import LearnedNoise, LogOdds, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
@@ -230,6 +231,35 @@ class TestBinary:
         batches, half = 20, settings.halved()  # 2,000 own rows, and as many contrast rows
         gate = 2 * half.epochs_for(batches) * batches
         assert gate <= 1.05 * settings.epochs_for(batches) * batches
+
+    @pytest.mark.parametrize("num_own", [40, 240, 960, 2400, 9600])
+    @pytest.mark.parametrize("min_steps", [1000, 2000])
+    def test_more_contrast_rows_than_own_ones_take_no_more_steps(self, num_own, min_steps):
+        settings = replace(PRESETS["tuned"], min_steps=min_steps)
+        half = settings.halved()
+        num_contrast = num_contrast_rows(num_own, half.rows_at_min_steps)
+        batches = math.ceil((num_own + num_contrast) / 2 / half.batch_size)
+        gate = 2 * half.epochs_for(batches) * batches
+        own = math.ceil(num_own / settings.batch_size)
+        assert gate <= 1.1 * settings.epochs_for(own) * own  # whole passes: some steps more
+        assert num_contrast >= min(4 * num_own, 3000)
+
+    @pytest.mark.parametrize(("free_rows", "expected"), [(0, 1000), (800, 1100), (5000, 2000)])
+    def test_contrast_rows_that_cost_no_step_are_taken(self, free_rows, expected):
+        learner = Remembering()
+        teller = Teller(learner, free_rows=free_rows)
+        reference = rows_at(0.0, 3000, "reference")
+        log_density_ratio(teller, site_at(1.0, 500), reference, rng=generator(0))
+        assert sum(int((kinds == 0).sum()) for _, kinds in learner.seen) == expected
+
+    def test_tellers_of_networks_say_how_many_rows_cost_no_step(self):
+        network = Network(lambda: torch.nn.Linear(2, 3), Softmax(3))
+        sampled = SGHMCLearner(network, replace(PRESETS["tuned"], min_steps=1000))
+        assert teller_of(sampled).free_rows == 3800  # 38 batches of 100, 13 times: 494 of 500
+        fitted = SGDLearner(network, OptimizerSettings(num_epochs=10, min_steps=100))
+        assert teller_of(fitted).free_rows == teller_of(DeepEnsemble(fitted)).free_rows == 1000
+        without = teller_of(replace(sampled, settings=PRESETS["tuned"]))
+        assert num_contrast_rows(500, without.free_rows) == 1000
 
     def test_halved_settings_cost_half(self):
         full, half = PRESETS["tuned"], PRESETS["tuned"].halved()

@@ -37,6 +37,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _MARKERS = "os^Dv<>pX*"
 _INK, _GRID = "#333333", "#DDDDDD"
 _WIDE = 5.0  # ratio of means above which an axis is logarithmic
+_FAR = 30.0  # the same of the values that means are drawn against
 _CROWDED = 24  # letters under one panel that stand side by side
 _SMALL, _MEDIUM = 8, 9  # points
 
@@ -293,12 +294,12 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 
 def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
-    """Ticks at the values that were run, if there is room; logarithmic over two decades."""
+    """Ticks at the values that were run, if there is room; logarithmic where they lie far apart."""
     ticker = require("matplotlib.ticker", "experiments")
 
     places = sorted(positions.values())
     numbers = _are_numbers(positions)
-    if numbers and places[0] > 0 and places[-1] / places[0] >= 100:
+    if numbers and places[0] > 0 and places[-1] / places[0] >= _FAR:
         axes.set_xscale("log")
     if not numbers:
         axes.set_xlim(-0.5, len(places) - 0.5)

@@ -223,6 +223,27 @@ def latest(records: Iterable[Record]) -> list[Record]:
     ]
 
 
+def averaged(records: Iterable[Record], axis: str) -> list[Record]:
+    """Return records without an axis: one for each cell, method and seed, with the mean scores.
+
+    What differs along the axis, such as a draw of labelled rows, is then no spread between seeds.
+    """
+    groups: dict[Any, list[Record]] = {}
+    for record in records:
+        cell = {name: value for name, value in record.cell.items() if name != axis}
+        one = replace(record, cell=cell)
+        groups.setdefault((cell_label(cell), one.method, one.seed), []).append(one)
+    return [
+        replace(
+            group[-1],
+            scores={
+                name: float(np.mean([r.scores[name] for r in group])) for name in group[-1].scores
+            },
+        )
+        for group in groups.values()
+    ]
+
+
 def is_outdated(record: Record) -> bool:
     """Return whether the same settings would give other numbers today."""
     name = record.config.get("method", {}).get("name")

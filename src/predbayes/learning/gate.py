@@ -24,8 +24,10 @@ by it.
                    rows, which is what the mean of a density ratio over p_ref can be
 
 With half the rows and half the steps in each of two fits, and as many contrast rows as own ones, a
-gate takes as many steps as the model. Where own rows are fewer than 1,000 there are more contrast
-rows, and it takes more.
+gate takes as many steps as the model. A network that takes a least number of steps passes over few
+rows again and again; there up to four contrast rows for an own one cost no step, and teach it more.
+Other learners have more contrast rows than own ones, 1,000, where own rows are fewer; that takes
+more steps.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ MIN_ROWS = 20
 """Fewer own or contrast rows teach no gate: it is 1 everywhere."""
 
 _MIN_CONTRAST = 1000
+_MOST_PER_ROW = 4  # contrast rows for an own one; with 12 the own ones are too few in a batch
 _MOST_LIFTED = 0.005  # of a logarithm: what the floor may add to the mean ratio
 
 
@@ -110,8 +113,8 @@ def log_density_ratio(
     own_inputs, targets = own
     if min(len(own_inputs), available) < MIN_ROWS:
         return torch.zeros(len(reference), dtype=torch.float64)
-    # More contrast rows than own ones cost time and teach little.
-    chosen = torch.randperm(available, generator=rng)[: max(len(own_inputs), _MIN_CONTRAST)]
+    wanted = num_contrast_rows(len(own_inputs), teller.free_rows)
+    chosen = torch.randperm(available, generator=rng)[:wanted]
     mine = torch.randperm(len(own_inputs), generator=rng)
     kinds = teller.kinds(targets)
     halves = [_Half(reference, chosen[p::2], own_inputs, kinds, mine[p::2]) for p in (0, 1)]
@@ -122,6 +125,21 @@ def log_density_ratio(
         everywhere[half.contrast_rows] = contrast
     best = _best_slope(*map(torch.cat, zip(*held_out, strict=True)))
     return bounds.apply(max(best, min(1.0, 2 * best)) * everywhere, available)
+
+
+def num_contrast_rows(num_own: int, free_rows: int = 0) -> int:
+    """Return how many contrast rows teach a gate, if there are so many.
+
+    Args:
+        num_own: The site's own rows.
+        free_rows: Rows that each of the two fits may have before it takes more steps.
+
+    Examples:
+        >>> num_contrast_rows(9600, 3800), num_contrast_rows(960, 3800), num_contrast_rows(960)
+        (9600, 3840, 1000)
+    """
+    free = min(_MOST_PER_ROW * num_own, 2 * free_rows - num_own)
+    return max(num_own, _MIN_CONTRAST, free)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from predbayes.posterior.cyclical import (
     SamplerSettings,
     enough_epochs,
     require_norm,
+    rows_at_min_steps,
     warmed_up,
 )
 from predbayes.posterior.samples import SampleStack, WeightSamples
@@ -80,10 +81,12 @@ class Teller:
     """A learner that tells a site's own rows from contrast rows, which are its class 0.
 
     Own rows are class 1, or ``by_class``, where they have classes, class c of the task is 1 + c.
+    A fit to fewer than ``free_rows`` rows takes no fewer steps.
     """
 
     learner: Any
     by_class: bool = False
+    free_rows: int = 0
 
     def kinds(self, targets: Tensor) -> Tensor:
         """Return the class of each own row, by its target."""
@@ -365,8 +368,9 @@ class SGHMCLearner:
 
     def teller(self) -> Teller:
         """Return the learner of a gate: one cycle, and half the steps."""
-        learner = replace(self, network=self.network.telling(), settings=self.settings.halved())
-        return Teller(learner, by_class=self.network.has_classes)
+        half = self.settings.halved()
+        learner = replace(self, network=self.network.telling(), settings=half)
+        return Teller(learner, self.network.has_classes, half.rows_at_min_steps)
 
 
 def _groups(
@@ -415,6 +419,11 @@ class OptimizerSettings:
     def epochs_for(self, num_batches: int) -> int:
         """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
+
+    @property
+    def rows_at_min_steps(self) -> int:
+        """Rows that a fit may have before it takes more than its least number of steps."""
+        return rows_at_min_steps(self.num_epochs, self.min_steps, self.batch_size)
 
     def halved(self) -> OptimizerSettings:
         """Return the same with half the steps, for a simpler task."""
@@ -511,8 +520,9 @@ class SGDLearner:
 
     def teller(self) -> Teller:
         """Return the learner of a gate: half the steps."""
-        learner = replace(self, network=self.network.telling(), settings=self.settings.halved())
-        return Teller(learner, by_class=self.network.has_classes)
+        half = self.settings.halved()
+        learner = replace(self, network=self.network.telling(), settings=half)
+        return Teller(learner, self.network.has_classes, half.rows_at_min_steps)
 
 
 @dataclass(frozen=True, slots=True)
