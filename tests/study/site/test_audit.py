@@ -163,12 +163,18 @@ class TestShortened:
 
     def test_a_network_has_fewer_cycles_of_the_same_length(self, world):
         whole = make_learner(world.kit.plan, "network")
-        long = dataclasses.replace(
-            whole, settings=dataclasses.replace(whole.settings, num_epochs=400)
-        )
-        learner, told = self.short(long)
+
+        def of(num_epochs, min_steps):
+            settings = dataclasses.replace(
+                whole.settings, num_epochs=num_epochs, min_steps=min_steps
+            )
+            return dataclasses.replace(whole, settings=settings)
+
+        learner, told = self.short(of(400, 0))
         assert told == "1 of 2 cycles"
         assert (learner.settings.num_epochs, learner.settings.num_cycles) == (200, 1)
+        learner, _ = self.short(of(25, 16_000), 400)
+        assert (learner.settings.num_epochs, learner.settings.min_steps) == (13, 8000)
 
 
 class TestPolicy:

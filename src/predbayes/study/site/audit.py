@@ -208,13 +208,17 @@ def in_short(
 def _fewer_cycles(learner: SGHMCLearner, num_rows: int, seconds: float) -> tuple[SGHMCLearner, str]:
     settings = learner.settings
     num_batches = max(1, math.ceil(num_rows / 2 / settings.batch_size))
-    epochs = settings.epochs_for(num_batches)
-    of_cycle = _STEP_SECONDS * epochs * num_batches / settings.num_cycles
+    of_cycle = _STEP_SECONDS * settings.epochs_for(num_batches) * num_batches / settings.num_cycles
     most = max(1, int(seconds / of_cycle))
     if most >= settings.num_cycles:
         return learner, ""
-    epochs = math.ceil(epochs * most / settings.num_cycles)
-    fewer = replace(settings, num_epochs=epochs, min_steps=0, num_cycles=most)
+    # The least number of steps stays in proportion: contrast rows of a gate depend on it.
+    fewer = replace(
+        settings,
+        num_epochs=math.ceil(settings.num_epochs * most / settings.num_cycles),
+        min_steps=math.ceil(settings.min_steps * most / settings.num_cycles),
+        num_cycles=most,
+    )
     return replace(learner, settings=fewer), f"{most} of {settings.num_cycles} cycles"
 
 
