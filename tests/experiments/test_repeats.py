@@ -25,7 +25,6 @@ DIGITS = 1e-4  # relative; tables show three or four digits, and processors roun
 IMAGES = pytest.mark.slow("a minute of images")
 LONG = {
     "emnist",
-    "gates-features",
     "gates-labels",
     "gates-reference",
     "gates-sites",

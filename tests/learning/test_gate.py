@@ -237,7 +237,10 @@ class TestBinary:
     def test_more_contrast_rows_than_own_ones_take_no_more_steps(self, num_own, min_steps):
         settings = replace(PRESETS["tuned"], min_steps=min_steps)
         half = settings.halved()
-        num_contrast = num_contrast_rows(num_own, half.rows_at_min_steps)
+        teller = teller_of(
+            SGHMCLearner(Network(lambda: torch.nn.Linear(2, 3), Softmax(3)), settings)
+        )
+        num_contrast = num_contrast_rows(num_own, teller.free_rows)
         batches = math.ceil((num_own + num_contrast) / 2 / half.batch_size)
         gate = 2 * half.epochs_for(batches) * batches
         own = math.ceil(num_own / settings.batch_size)

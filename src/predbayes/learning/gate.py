@@ -26,8 +26,8 @@ by it.
 With half the rows and half the steps in each of two fits, and as many contrast rows as own ones, a
 gate takes as many steps as the model. A network that takes a least number of steps passes over few
 rows again and again; there up to four contrast rows for an own one cost no step, and teach it more.
-Other learners have more contrast rows than own ones, 1,000, where own rows are fewer; that takes
-more steps.
+With any other learner a site of fewer rows has 1,000 contrast rows, and its gate takes more steps
+than its model.
 """
 
 from __future__ import annotations

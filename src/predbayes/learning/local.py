@@ -35,7 +35,6 @@ from predbayes.posterior.cyclical import (
     SamplerSettings,
     enough_epochs,
     require_norm,
-    rows_at_min_steps,
     warmed_up,
 )
 from predbayes.posterior.samples import SampleStack, WeightSamples
@@ -368,9 +367,7 @@ class SGHMCLearner:
 
     def teller(self) -> Teller:
         """Return the learner of a gate: one cycle, and half the steps."""
-        half = self.settings.halved()
-        learner = replace(self, network=self.network.telling(), settings=half)
-        return Teller(learner, self.network.has_classes, half.rows_at_min_steps)
+        return _halved_teller(self)
 
 
 def _groups(
@@ -419,11 +416,6 @@ class OptimizerSettings:
     def epochs_for(self, num_batches: int) -> int:
         """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
-
-    @property
-    def rows_at_min_steps(self) -> int:
-        """Rows that a fit may have before it takes more than its least number of steps."""
-        return rows_at_min_steps(self.num_epochs, self.min_steps, self.batch_size)
 
     def halved(self) -> OptimizerSettings:
         """Return the same with half the steps, for a simpler task."""
@@ -520,9 +512,15 @@ class SGDLearner:
 
     def teller(self) -> Teller:
         """Return the learner of a gate: half the steps."""
-        half = self.settings.halved()
-        learner = replace(self, network=self.network.telling(), settings=half)
-        return Teller(learner, self.network.has_classes, half.rows_at_min_steps)
+        return _halved_teller(self)
+
+
+def _halved_teller(learner: Any) -> Teller:
+    """The teller of a network's learner, with half the steps."""
+    half = learner.settings.halved()
+    telling = replace(learner, network=learner.network.telling(), settings=half)
+    free_rows = half.min_steps // half.num_epochs * half.batch_size
+    return Teller(telling, learner.network.has_classes, free_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,16 +141,6 @@ def enough_epochs(num_epochs: int, min_steps: int, num_batches: int) -> int:
     return max(num_epochs, math.ceil(min_steps / num_batches))
 
 
-def rows_at_min_steps(num_epochs: int, min_steps: int, batch_size: int) -> int:
-    """Return how many rows a fit may have before it takes more than its least number of steps.
-
-    Examples:
-        >>> rows_at_min_steps(25, 1000, batch_size=100), rows_at_min_steps(25, 0, batch_size=100)
-        (4000, 0)
-    """
-    return min_steps // num_epochs * batch_size
-
-
 @dataclass(frozen=True, slots=True)
 class SamplerSettings:
     """Everything that cyclical SGHMC needs besides a network and data.
@@ -199,11 +189,6 @@ class SamplerSettings:
     def epochs_for(self, num_batches: int) -> int:
         """Return how often to pass over this many batches."""
         return enough_epochs(self.num_epochs, self.min_steps, num_batches)
-
-    @property
-    def rows_at_min_steps(self) -> int:
-        """Rows that a fit may have before it takes more than its least number of steps."""
-        return rows_at_min_steps(self.num_epochs, self.min_steps, self.batch_size)
 
     def halved(self) -> SamplerSettings:
         """Return the same with half the cycles and half the steps, but enough for its samples."""
