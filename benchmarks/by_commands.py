@@ -36,8 +36,9 @@ from predbayes.study.kit.kit import Kit
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.scoring import row_values
 from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
+from predbayes.study.site.fitting import fit_site
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.simple import simple_learners
-from predbayes.study.site.training import SiteRows, fit_site
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SITE_FILE, SiteFile

@@ -33,7 +33,7 @@ from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import choose_learner, make_learner
 from predbayes.study.plan.schema import Plan
-from predbayes.study.site.training import SiteRows
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SITE_FILE, SiteFile

@@ -53,7 +53,7 @@ from predbayes.study.site.audit import fewer_people, in_short
 from predbayes.study.site.blindspot import near_groups, with_blind_spot
 from predbayes.study.site.holdout import hold_out
 from predbayes.study.site.policy import NO_POLICY
-from predbayes.study.site.training import SiteRows
+from predbayes.study.site.rows import SiteRows
 
 NUM_PATIENTS = 240
 NUM_COLUMNS = 12

@@ -55,7 +55,8 @@ from predbayes.study.plan.text import dump
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.conclude import Heading, conclude
 from predbayes.study.result.schema import Scores
-from predbayes.study.site.training import SiteRows, make_upload
+from predbayes.study.site.fitting import make_upload
+from predbayes.study.site.rows import SiteRows
 from predbayes.summand import fold
 
 FIRST_SEED = 2  # 0 and 1 were looked at while pools were chosen

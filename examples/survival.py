@@ -11,7 +11,8 @@ import pandas as pd
 from predbayes.exchange.signing import SigningKey
 from predbayes.study import Study
 from predbayes.study.kit.kit import freeze
-from predbayes.study.site.training import SiteRows, make_upload
+from predbayes.study.site.fitting import make_upload
+from predbayes.study.site.rows import SiteRows
 
 PLAN = """
 format = 1

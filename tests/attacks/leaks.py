@@ -17,7 +17,7 @@ from torch import Tensor
 
 from predbayes.exchange.upload import Upload
 from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.site.training import make_upload
+from predbayes.study.site.fitting import make_upload
 
 NUM_REFERENCE = 400
 NUM_ROWS = 160

@@ -15,7 +15,8 @@ from predbayes.cli.app import app
 from predbayes.errors import DataError
 from predbayes.seeding import generator
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import SiteRows, Training
+from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.training import Training
 from tests.study.world import make_world
 
 NUM_OWN = 120

@@ -10,7 +10,8 @@ from predbayes.study import Plan, Study
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.conclude import Heading, conclude
 from predbayes.study.result.schema import Result
-from predbayes.study.site.training import SiteRows, fit_site
+from predbayes.study.site.fitting import fit_site
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.cli.sealed import Consortium

@@ -20,7 +20,7 @@ from predbayes.progress import listening
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.networks import Installed
 from predbayes.study.plan.schema import FrozenNetwork
-from predbayes.study.site.training import SiteRows
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.coding import code_table, code_targets
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile

@@ -25,7 +25,8 @@ from predbayes.study.result.evaluation import check_evaluation
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.adopt import COMPARISON_FILE
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import HOLDOUT_FILE, HOME, SiteRows, split_rows
+from predbayes.study.site.rows import SiteRows, split_rows
+from predbayes.study.site.training import HOLDOUT_FILE, HOME
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile

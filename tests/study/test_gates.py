@@ -16,9 +16,11 @@ from predbayes.study.coordinator.intake import Intake
 from predbayes.study.plan.schema import Gate, Plan
 from predbayes.study.plan.sizes import upload_bytes
 from predbayes.study.plan.text import dump
+from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import SitePolicy
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import SiteRows, Training, make_upload
+from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.training import Training
 from predbayes.study.tables.sitefile import Policy
 from tests.study.world import SITES, make_world
 

@@ -24,8 +24,9 @@ from predbayes.study.plan.text import dump
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.model import CalibratedModel
+from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
-from predbayes.study.site.training import SiteRows, make_upload
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.sitefile import Policy
 from tests.learning.test_moments import rows as rows_of_classes
 from tests.study.report.test_report import Page

@@ -21,9 +21,10 @@ from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.head import summed
 from predbayes.study.result.headscreen import SummedSite, against_sums
 from predbayes.study.result.shardsum import require_addable
+from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.sums import withheld
-from predbayes.study.site.training import SiteRows, make_upload
 from predbayes.study.tables.sitefile import Policy
 from tests.study.report.test_report import Page
 from tests.study.world import World, make_world

@@ -34,8 +34,9 @@ def audit_command(
     from predbayes.study.report.leakage import FILE
     from predbayes.study.site.audit import audit
     from predbayes.study.site.release import Approvals
+    from predbayes.study.site.rows import SiteRows
     from predbayes.study.site.secret import secret_for
-    from predbayes.study.site.training import HOME, SiteRows
+    from predbayes.study.site.training import HOME
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
 

@@ -159,8 +159,8 @@ class _Rows:
 
     def count_held_out(self, frame: pd.DataFrame, examined: Examined) -> int:
         """Return how many of them are held out."""
+        from predbayes.study.site.rows import SiteRows
         from predbayes.study.site.secret import secret_if_any
-        from predbayes.study.site.training import SiteRows
 
         secret = secret_if_any(self.plan, self.own)
         rows = SiteRows.of(self.plan, frame, examined, secret=secret)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from predbayes.study.plan.schema import Plan
     from predbayes.study.result.model import CalibratedModel
     from predbayes.study.result.schema import Estimate, Scores
-    from predbayes.study.site.training import Holdout, SiteRows
+    from predbayes.study.site.rows import SiteRows
+    from predbayes.study.site.training import Holdout
     from predbayes.study.tables.sitefile import SiteFile
 
 ModelArgument = Annotated[
@@ -123,8 +124,8 @@ def _read(model: Path, data: Path, site: Path) -> tuple[CalibratedModel, SiteFil
 
     from predbayes.study.result.model import model_folder
     from predbayes.study.result.signed import load_signed
+    from predbayes.study.site.rows import SiteRows
     from predbayes.study.site.secret import secret_for
-    from predbayes.study.site.training import SiteRows
     from predbayes.study.tables.mapping import read_site_table
 
     own = read_site(site)

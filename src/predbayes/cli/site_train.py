@@ -180,7 +180,8 @@ def train_command(
     from predbayes.progress import at, listening
     from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.release import Approvals
-    from predbayes.study.site.training import SiteRows, Training
+    from predbayes.study.site.rows import SiteRows
+    from predbayes.study.site.training import Training
     from predbayes.study.store.files import RUN_LOCK, locked
     from predbayes.study.tables.mapping import read_site_table
 

@@ -27,7 +27,8 @@ from predbayes.flower.transit import deliver
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import SiteRows, Training
+from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.training import Training
 from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table

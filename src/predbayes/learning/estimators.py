@@ -302,7 +302,7 @@ def _members(
             members.append(_fitted(estimator, table, targets, weights, rng=own))
         else:
             drawn = _drawn_rows(targets, own, groups)
-            if _has_std(estimator) or _learns_kernel(estimator):
+            if _has_std(estimator) or is_process(estimator):
                 drawn = np.unique(drawn)  # two copies of a row would tell it that nothing is noise
             members.append(_fitted(estimator, table[drawn], targets[drawn], rng=own))
         tell(Event("member", epoch=number, num_epochs=size))
@@ -466,8 +466,8 @@ def _has_std(estimator: Any) -> bool:
     return predict is not None and "return_std" in inspect.signature(predict).parameters
 
 
-def _learns_kernel(estimator: Any) -> bool:
-    """Whether it is a Gaussian process."""
+def is_process(estimator: Any) -> bool:
+    """Return whether an estimator, or what a pipeline ends in, is a Gaussian process."""
     last = _last_step(estimator)[1]
     return hasattr(last, "kernel") and hasattr(last, "optimizer")
 

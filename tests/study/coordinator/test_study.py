@@ -432,7 +432,7 @@ class TestKinds:
         assert not result.can_judge
 
     def test_weights_are_read_with_the_plans_network(self, tmp_path):
-        from predbayes.study.site.training import make_upload
+        from predbayes.study.site.fitting import make_upload
 
         world = make_world(tmp_path, kind="weights")
         study = world.begin()

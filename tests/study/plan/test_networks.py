@@ -16,7 +16,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import num_parameters
 from predbayes.study.plan.text import dump
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.site.training import make_upload
+from predbayes.study.site.fitting import make_upload
 from tests.study.plan.distribution import FILES, NAME, SOURCE, install
 from tests.study.world import make_world
 

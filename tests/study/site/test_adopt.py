@@ -42,7 +42,8 @@ from predbayes.study.site.adopt import (
     losses,
     own_network,
 )
-from predbayes.study.site.training import Holdout, SiteRows, split_rows
+from predbayes.study.site.rows import SiteRows, split_rows
+from predbayes.study.site.training import Holdout
 from predbayes.study.tables.coding import code_table
 from tests.study.world import frozen
 

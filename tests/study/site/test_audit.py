@@ -17,7 +17,8 @@ from predbayes.study.report.leakage import FILE, Outcome
 from predbayes.study.site.audit import audit, fewer_people, in_short
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import HOME, SiteRows, Training
+from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.training import HOME, Training
 from predbayes.study.tables.sitefile import Policy
 from tests.study.report.test_report import Page
 from tests.study.world import make_world

@@ -9,7 +9,8 @@ from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 from predbayes.study.site.blindspot import MOST_SHARE, near_groups, with_blind_spot
-from predbayes.study.site.training import SiteRows, fit_site
+from predbayes.study.site.fitting import fit_site
+from predbayes.study.site.rows import SiteRows
 from tests.study.world import make_world
 
 NUM, WIDE = 200, 10

@@ -12,9 +12,10 @@ from predbayes.learning.choice import Choice
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.seeding import generator
-from predbayes.study.site import training
+from predbayes.study.site import fitting
+from predbayes.study.site.fitting import choose_at_site
 from predbayes.study.site.holdout import connected, hold_out
-from predbayes.study.site.training import SiteRows, choose_at_site, split_rows
+from predbayes.study.site.rows import SiteRows, split_rows
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.study.world import make_world
@@ -183,7 +184,7 @@ class TestPatientsStayTogether:
             asked.append(groups)
             return Choice("logistic-regression", {}, 0)
 
-        monkeypatch.setattr(training, "choose_learner", noted)
+        monkeypatch.setattr(fitting, "choose_learner", noted)
         rows = SiteRows(wide, labels, 0, patients)
         kit = SimpleNamespace(plan=plan, inputs=torch.randn(20, plan.num_inputs))
         choose_at_site(kit, "A", rows)

@@ -13,7 +13,8 @@ from predbayes.study.plan import software
 from predbayes.study.site.bounds import least_std
 from predbayes.study.site.policy import VARIABLE, SitePolicy
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import SiteRows, Training
+from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.training import Training
 from predbayes.study.tables.sitefile import Policy, SiteFile
 from tests.study.world import make_world
 

@@ -22,11 +22,13 @@ from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.site.budget import FILE, Book
+from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import SitePolicy
 from predbayes.study.site.release import Approvals
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import SUFFIX, read_secret, secret_for
 from predbayes.study.site.survey import write_survey
-from predbayes.study.site.training import EGRESS_FILE, SiteRows, Training, make_upload
+from predbayes.study.site.training import EGRESS_FILE, Training
 from predbayes.study.tables.mapping import PATIENT
 from predbayes.study.tables.sitefile import Policy, SiteFile
 from tests.study.world import SITES, make_world

@@ -14,6 +14,7 @@ from predbayes.seeding import generator
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site import simple as module
 from predbayes.study.site.adopt import adopt, cross_adjusted
+from predbayes.study.site.rows import SiteRows, split_rows
 from predbayes.study.site.simple import (
     BASE_RATE,
     BaseRate,
@@ -21,7 +22,7 @@ from predbayes.study.site.simple import (
     beats,
     simple_learners,
 )
-from predbayes.study.site.training import Holdout, SiteRows, split_rows
+from predbayes.study.site.training import Holdout
 from tests.study.world import frozen
 
 PLAN = """

@@ -14,17 +14,11 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
+from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import SitePolicy
 from predbayes.study.site.release import Approvals
-from predbayes.study.site.training import (
-    EGRESS_FILE,
-    HELD_BACK,
-    Holdout,
-    SiteRows,
-    Training,
-    make_upload,
-    split_rows,
-)
+from predbayes.study.site.rows import SiteRows, split_rows
+from predbayes.study.site.training import EGRESS_FILE, HELD_BACK, Holdout, Training
 from predbayes.study.tables.coding import encode
 from predbayes.study.tables.sitefile import Policy
 from tests.study.world import make_world

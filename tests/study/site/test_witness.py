@@ -9,7 +9,7 @@ from predbayes.errors import PlanError, StudyError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.statement import FilesStatement, signed
 from predbayes.study.kit.kit import Kit
-from predbayes.study.site.training import make_upload
+from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.witness import Heads, verify_files
 from predbayes.study.store.ledger import Ledger
 from tests.study.world import make_world

@@ -33,7 +33,8 @@ from predbayes.study.plan.text import dump
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
-from predbayes.study.site.training import SiteRows, make_upload
+from predbayes.study.site.fitting import make_upload
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.coding import code_targets, encode
 
 SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")

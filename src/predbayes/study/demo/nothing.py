@@ -33,8 +33,9 @@ from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
 from predbayes.study.site.adopt import adopt
+from predbayes.study.site.fitting import make_upload
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.survey import write_survey
-from predbayes.study.site.training import SiteRows, make_upload
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.surveyfile import read_survey

@@ -62,8 +62,9 @@ from predbayes.study.result.model import (
 )
 from predbayes.study.result.schema import Estimate, Scores
 from predbayes.study.result.scoring import mean_estimate, row_values, score
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.simple import SimpleModels
-from predbayes.study.site.training import Holdout, SiteRows
+from predbayes.study.site.training import Holdout
 
 MIN_TO_COMPARE = 10
 """Held-out rows below which no interval of a difference is worth its name."""

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from predbayes.errors import DataError, PlanError
 from predbayes.exchange.upload import Upload
-from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor, is_process
 from predbayes.learning.gate import GateBounds
 from predbayes.learning.hazards import HazardLearner
 from predbayes.learning.local import LocalLearner, SGHMCLearner
@@ -50,15 +50,11 @@ from predbayes.study.plan.models import make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.leakage import Figures, Outcome
+from predbayes.study.site.fitting import choose_at_site, gate_teller, require_learner
 from predbayes.study.site.holdout import connected
 from predbayes.study.site.policy import SitePolicy
-from predbayes.study.site.training import (
-    SiteRows,
-    audit_identity,
-    choose_at_site,
-    gate_teller,
-    require_learner,
-)
+from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.training import audit_identity
 from predbayes.threads import threads
 
 NUM_PAIRS = 8
@@ -200,7 +196,7 @@ def in_short(
         return _fewer_steps(learner, len(rows[1]), seconds)
     if not isinstance(learner, SklearnClassifier | SklearnRegressor):
         return learner, ""
-    if _is_process(learner):
+    if is_process(getattr(learner, "estimator", None)):
         return _one_kernel(learner, rows, rng)
     return _fewer_members(learner, len(rows[1]) // 2, seconds)
 
@@ -241,7 +237,7 @@ def fewer_people(
     All of them, but for a Gaussian process whose halves would take longer than some seconds.
     """
     everybody = torch.arange(len(people))
-    if not _is_process(learner):
+    if not is_process(getattr(learner, "estimator", None)):
         return everybody, ""
     most = 2 * int((seconds / (_PROCESS_SECONDS * _num_processes(learner))) ** (1 / 3))
     num = int(people.max()) + 1
@@ -251,10 +247,6 @@ def fewer_people(
     chosen = torch.zeros(num, dtype=torch.bool)
     chosen[torch.randperm(num, generator=rng)[:among]] = True
     return everybody[chosen[people]], f"{among:,} of {num:,} people"
-
-
-def _is_process(learner: Any) -> bool:
-    return hasattr(getattr(learner, "estimator", None), "kernel")
 
 
 def _num_processes(learner: Any) -> int:

@@ -30,7 +30,7 @@ from predbayes.learning.training import Rows, gather
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.seeding import generator, split
 from predbayes.study.plan.schema import Plan
-from predbayes.study.site.training import SiteRows
+from predbayes.study.site.rows import SiteRows
 from predbayes.threads import threads
 
 BASE_RATE = "base-rate"
