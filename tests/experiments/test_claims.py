@@ -104,6 +104,10 @@ def test_the_readme_and_the_page_of_claims_claim_no_figure_without_a_mark():
         assert not re.search(r"\d\.\d|\d %", without), text
 
 
+def test_no_claim_is_without_a_page():
+    assert {name for name, claim in CLAIMS.items() if not claim["pages"]} == set()
+
+
 def test_names_that_are_promised_are_lines_of_the_table():
     assert {
         "gated.fashion-mnist.h0.9.nll",

@@ -12,6 +12,7 @@ from predbayes.experiments import run
 from predbayes.experiments.config import load_experiment
 from predbayes.experiments.records import RECORDS_FILE, read_records
 from predbayes.experiments.tables import is_outdated
+from predbayes.posterior.cyclical import PRESETS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -44,6 +45,24 @@ def test_results_are_complete(folder):
         for seed in experiment.seeds
     }
     assert len({r.key for r in records}) == len(records)
+
+
+def test_no_regression_chose_its_own_preset():
+    """Of each set the other four choose the same sampler, by the mean NLL over them."""
+    scores: dict[str, dict[str, list[float]]] = {}
+    for record in read_records(RESULTS / "presets-regression" / RECORDS_FILE):
+        of_set = scores.setdefault(record.method, {})
+        of_set.setdefault(record.cell["data.name"], []).append(record.scores["nll"])
+    names = {name for of_sets in scores.values() for name in of_sets}
+    tuned = PRESETS["tuned-regression"]
+    chosen = f"step-size={tuned.step_size},sampler.temperature={tuned.temperature}"
+    for left_out in names:
+        means = {
+            method: sum(sum(of_sets[name]) for name in names - {left_out})
+            for method, of_sets in scores.items()
+        }
+        best = min(means, key=means.__getitem__)
+        assert best == f"beta[sampler.{chosen},sampler.prior-std={tuned.prior_std}]", left_out
 
 
 @pytest.mark.parametrize("name", sorted(OF_BENCHMARKS))

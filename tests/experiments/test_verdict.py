@@ -143,6 +143,36 @@ class TestRival:
         assert found.outcome == "undecided"
 
 
+class TestTable:
+    def test_what_holds_by_itself_alone_is_said(self):
+        """A p of .029 is .058 after Holm's correction for this line and another like it."""
+        clear = study({"ours": STEADY, "theirs": [v + 1 for v in STEADY]})
+        ours = shifted(0.1, 0.0, 0.05, 0.08, 0.02, 0.03)
+        faint = study({"ours": ours, "theirs": STEADY}, cell="air")
+        (alone,) = verdicts(faint, "ours")
+        assert 0.01 < alone.p_value < 0.05
+        assert "| worse |" in to_markdown([alone], "ours")
+        twice = [*faint, *(replace(r, cell={"data.name": "sea"}) for r in faint)]
+        lines = to_markdown(verdicts([*clear, *twice], "ours"), "ours").splitlines()
+        assert lines[2].endswith("| better |")
+        for line in lines[3:5]:
+            assert line.endswith("| 0.029 | 0.058 | worse by itself |")
+
+    def test_an_end_a_little_below_zero_has_its_sign(self):
+        """Otherwise "better" would stand beside an interval that ends at zero."""
+        (found,) = verdicts(study({"ours": STEADY, "theirs": STEADY}), "ours")
+        nearly = replace(found, interval=(-0.02, -0.0001))
+        assert "| -2.0 to -0.0 % |" in to_markdown([nearly], "ours")
+        assert "| +0.0 to +0.0 % |" in to_markdown([found], "ours")
+
+    def test_of_a_mean_near_zero_no_part_is_told(self):
+        near = [v - 0.99 for v in STEADY]
+        (found,) = verdicts(study({"ours": [v - 0.5 for v in near], "theirs": near}), "ours")
+        text = to_markdown([found], "ours")
+        assert "| -0.500 | -0.500 to -0.500 |" in text
+        assert "within 0.1 of 0" in text
+
+
 class TestRefusals:
     def test_more_must_not_be_better(self):
         with pytest.raises(ExperimentError, match="less is better"):

@@ -193,6 +193,16 @@ class TestBinary:
     def test_networks_for_classes_tell_them_apart_too(self):
         assert [teller_of(learner).by_class for learner in self.learners()] == [True] + 6 * [False]
 
+    def test_outcomes_have_a_part_in_gates_of_networks_for_classes_alone(self):
+        inputs, reference = rows_at(4.0, 60, "own"), rows_at(0.0, 60, "reference")
+        for learner in self.learners():
+            teller = teller_of(learner)
+            one, other = (
+                log_density_ratio(teller, (inputs, targets), reference, rng=generator(0))
+                for targets in (torch.arange(60) % 5, torch.arange(60) // 12)
+            )
+            assert torch.equal(one, other) != teller.by_class, learner
+
     @pytest.mark.parametrize("outputs", [[2.0], [1.0, 3.0], [1.0, 3.0, 100.0]])
     def test_log_odds_are_the_only_output_or_the_difference_of_the_first_two(self, outputs):
         found = LogOdds(len(outputs)).predictive(torch.tensor([[outputs]])).log_probs

@@ -171,7 +171,7 @@ def test_the_egress_page_says_what_the_column_tells(worlds, tmp_path):
         text = re.sub(r"<[^>]+>", "", made.egress.read_text())
         assert "how typical each of the 150 reference rows is of the site’s own rows" in text
         assert "Which kinds of reference rows the site has many of, and which few" in text
-        assert "learnt from columns alone" in text
+        assert "learnt from columns, and if a network learnt it, from kind as well" in text
 
 
 class TestIntake:

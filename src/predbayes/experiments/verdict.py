@@ -10,8 +10,9 @@ little too good: the rule errs against the method. With the 95 % interval of the
     worse      if the interval lies above zero
     undecided  otherwise, and with one seed, which has no interval
 
-and *not worse* if the interval's upper end is at most the margin. That the interval contains zero
-shows nothing: it also does where there are too few seeds.
+and *not worse* if the interval's upper end is at most the margin. A table of many cells says
+*by itself* of what Holm's correction for all of them does not leave significant. That the
+interval contains zero shows nothing: it also does where there are too few seeds.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from predbayes.errors import ExperimentError
 from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record
 from predbayes.experiments.rendering import markdown_grid
-from predbayes.experiments.statistics import Interval
-from predbayes.experiments.tables import OVERLAP, Table, build_table, loss, overlap_of
+from predbayes.experiments.statistics import Interval, holm
+from predbayes.experiments.tables import OVERLAP, SIGNIFICANT, Table, build_table, loss, overlap_of
 
 Outcome = Literal["level", "better", "worse", "undecided"]
 
-_ABOUT_P = "p: t test over seeds, of each line for itself."
+_ABOUT_P = (
+    "p: t test over seeds, of each line for itself; Holm p: the same, corrected for all lines here."
+)
 _ONE_SEED = "One seed has no interval over seeds."
+
+_NEAR_ZERO = 0.1  # a mean of which a part says nothing
 
 MARGIN = 0.01
 """Of a rival's mean: a smaller difference is none."""
@@ -147,16 +152,20 @@ def to_markdown(judged: Sequence[Verdict], method: str, *, note: str = "") -> st
         method: On which method.
         note: A sentence to add, such as that of tables with overlapping test sets.
     """
-    head = ["", method, "best rival", "its mean", "difference", "95 % interval", "p", "verdict"]
-    body = markdown_grid(head, [_line(verdict) for verdict in judged])
+    head = ["", method, "best rival", "its mean", "difference", "95 % interval"]
+    head += ["p", "Holm p", "verdict"]
+    adjusted = holm([verdict.p_value for verdict in judged])
+    body = markdown_grid(head, list(map(_line, judged, adjusted)))
     num, margin = max(verdict.num for verdict in judged), 100 * judged[0].margin
     seeds = "one seed" if num == 1 else f"{num} seeds, paired"
+    near_zero = any(abs(verdict.rival_mean) < _NEAR_ZERO for verdict in judged)
+    absolute = f"; as they are where that is within {_NEAR_ZERO:g} of 0" if near_zero else ""
     legend = (
         f"Differences are {method} minus its best rival, in means over {seeds}, relative to the "
-        f"rival's. Level: the interval is inside ±{margin:g} %; better or worse: it excludes 0; "
-        f"not worse: its upper end is at most {margin:g} %, in "
-        f"{sum(v.not_worse for v in judged)} of {len(judged)}. {_ABOUT_P if num > 1 else _ONE_SEED}"
-        f"{' ' + note if note else ''}"
+        f"rival's{absolute}. Level: the interval is inside ±{margin:g} %; better or worse: it "
+        "excludes 0, and by itself: not after Holm's correction; not worse: its upper end is at "
+        f"most {margin:g} %, in {sum(v.not_worse for v in judged)} of {len(judged)}. "
+        f"{_ABOUT_P if num > 1 else _ONE_SEED}{' ' + note if note else ''}"
     )
     return f"{body}\n\n{legend}\n"
 
@@ -166,22 +175,34 @@ def note_on(records: Sequence[Record]) -> str:
     return OVERLAP if any(map(overlap_of, records)) else ""
 
 
-def _percent(value: float) -> str:
-    return f"{round(100 * value, 1) + 0.0:+.1f}"  # no minus before zero
+def _p_text(p: float) -> str:
+    return "" if math.isnan(p) else f"{p:.2g}"
 
 
-def _line(verdict: Verdict) -> list[str]:
-    low, high = verdict.relative_interval
+def _line(verdict: Verdict, p_holm: float) -> list[str]:
     said: str = verdict.outcome
     if said == "undecided" and verdict.not_worse:
         said = f"{said}, not worse"
+    if said in ("better", "worse") and p_holm > SIGNIFICANT:
+        said = f"{said} by itself"
     return [
         verdict.cell,
         f"{verdict.mean:.4f}",
         verdict.rival,
         f"{verdict.rival_mean:.4f}",
-        f"{_percent(verdict.relative)} %",
-        "" if math.isnan(low) else f"{_percent(low)} to {_percent(high)} %",
-        "" if math.isnan(verdict.p_value) else f"{verdict.p_value:.2g}",
+        *_differences(verdict),
+        _p_text(verdict.p_value),
+        _p_text(p_holm),
         said,
     ]
+
+
+def _differences(verdict: Verdict) -> tuple[str, str]:
+    """The difference and its interval, in percent where the rival's mean is a scale."""
+    difference, (low, high) = verdict.relative, verdict.relative_interval
+    scale, digits, unit = 100.0, 1, " %"
+    if abs(verdict.rival_mean) < _NEAR_ZERO:
+        scale, digits, unit = abs(verdict.rival_mean), 3, ""
+    # What is a little below zero has a minus; zero has none.
+    one, two, three = (f"{scale * v + 0.0:+.{digits}f}" for v in (difference, low, high))
+    return f"{one}{unit}", "" if math.isnan(low) else f"{two} to {three}{unit}"
