@@ -20,6 +20,7 @@ NAMES = (
     "encodings",
     "endtoend",
     "flower",
+    "gate",
     "hospitals",
     "images",
     "intake",

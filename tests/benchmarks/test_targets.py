@@ -37,6 +37,13 @@ def test_sampling_keeps_up_with_sgd(tmp_path):
     assert figures("sampler", tmp_path)["ratio"] >= 0.95
 
 
+def test_a_gate_costs_one_more_fit_and_one_more_column(tmp_path):
+    found = figures("gate", tmp_path)
+    assert found.pop("upload") == pytest.approx(4 / 3)
+    for name, one in found.items():
+        assert one["ratio"] <= (1.8 if "200" in name else 1.35), name
+
+
 def test_memory_is_flat_and_folding_fast(tmp_path):
     result = figures("streaming", tmp_path)
     assert result["rss_ratio"] <= 1.1
