@@ -24,12 +24,16 @@ DIGITS = 1e-4  # relative; tables show three or four digits, and processors roun
 # Experiments with images whose cheapest cell takes a minute; two others like them always run.
 IMAGES = pytest.mark.slow("a minute of images")
 LONG = {
+    "cifar10-short",
     "emnist",
+    "gates-balanced",
+    "gates-features-100",
     "gates-labels",
     "gates-reference",
     "gates-sites",
     "gates-sites-200",
     "labels",
+    "moments-features",
     "presets",
 }
 EXPERIMENTS = [
