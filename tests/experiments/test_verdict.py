@@ -170,7 +170,7 @@ class TestTable:
         (found,) = verdicts(study({"ours": [v - 0.5 for v in near], "theirs": near}), "ours")
         text = to_markdown([found], "ours")
         assert "| -0.500 | -0.500 to -0.500 |" in text
-        assert "within 0.1 of 0" in text
+        assert "within 0.02 of 0" in text
 
 
 class TestRefusals:

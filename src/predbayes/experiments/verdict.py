@@ -37,7 +37,7 @@ _ABOUT_P = (
 )
 _ONE_SEED = "One seed has no interval over seeds."
 
-_NEAR_ZERO = 0.1  # a mean of which a part says nothing
+_NEAR_ZERO = 0.02  # a mean of which a part says nothing
 
 MARGIN = 0.01
 """Of a rival's mean: a smaller difference is none."""
