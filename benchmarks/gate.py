@@ -47,14 +47,14 @@ def _learners() -> Iterator[tuple[str, Any]]:
     yield "network", SGHMCLearner(network, replace(PRESETS["tuned"], min_steps=1000))
 
 
-def _rows(num: int) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = generator(0, "gate", num)
+def _rows(num: int, whose: str) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = generator(0, "gate", whose)
     inputs = torch.randn(num, NUM_COLUMNS, generator=rng)
     return inputs, (inputs[:, :NUM_CLASSES] + inputs[:, 3:6]).argmax(1)
 
 
 def _ratio(learner: Any, num: int) -> dict[str, float]:
-    own, reference = _rows(num), _rows(NUM_REFERENCE)[0] + 0.3
+    own, reference = _rows(num, "own"), _rows(NUM_REFERENCE, "reference")[0] + 0.3
     teller = teller_of(learner)
     turns = [
         (
@@ -75,7 +75,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _bytes() -> float:
     """Bytes of an upload of predictions with a gate over those without it."""
-    own, reference = _rows(200), _rows(NUM_REFERENCE)[0]
+    own, reference = _rows(200, "own"), _rows(NUM_REFERENCE, "reference")[0]
     learner = dict(_learners())["logistic-regression"]
     said = learner.fit(own, rng=generator(0)).predict(reference)
     gate = log_density_ratio(teller_of(learner), own, reference, rng=generator(0))

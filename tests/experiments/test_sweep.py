@@ -62,6 +62,32 @@ def test_what_is_there_is_not_run_again(config, tmp_path):
     assert (tmp_path / RECORDS_FILE).read_bytes() == before
 
 
+def test_what_another_experiment_has_run_is_taken_over(config, tmp_path):
+    """The same runs with another axis; what it lacks is run, what differs is not taken."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    first = sweep(load_experiment(str(config)), one, seeds=[0])
+    text = config.read_text().replace(
+        "[methods.", '[axes]\n"optimizer.lr" = [0.01, 0.02]\n[methods.', 1
+    )
+    (config.parent / "two.toml").write_text(text)
+    told = []
+    taken = sweep(
+        load_experiment(str(config.parent / "two.toml")),
+        two,
+        seeds=[0],
+        others=[one],
+        report=lambda record, *_: told.append((record.method, record.cell["optimizer.lr"])),
+    )
+    assert told == [("fedavg", 0.02)]
+    assert {r.experiment for r in taken} == {"two"}
+    assert {r.key: r.scores for r in first}.items() <= {r.key: r.scores for r in taken}.items()
+    for record in taken:
+        name = f"{LOSSES_FOLDER}/{record.key}.npy"
+        assert not (one / name).exists() or (one / name).read_bytes() == (two / name).read_bytes()
+    with pytest.raises(ExperimentError, match=r"no .*records.jsonl to take records from"):
+        sweep(load_experiment(str(config)), two, others=[tmp_path / "nowhere"])
+
+
 def test_only_what_a_change_concerns_is_run_again(config, tmp_path):
     sweep(load_experiment(str(config)), tmp_path)
     changed = load_experiment(str(config), assignments=["optimizer.lr=0.02"])

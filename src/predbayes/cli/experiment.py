@@ -106,6 +106,10 @@ def sweep_experiment(
     seeds: Seeds = None,
     device: Device = "cpu",
     fits: Fits = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Take over the same runs from this folder; may be repeated."),
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=0, help="Number of processes; 0: one for each core; 1: without Ray.")
     ] = 0,
@@ -126,6 +130,7 @@ def sweep_experiment(
             address=address,
             device=device,
             fits=fits,
+            others=others or (),
             report=report,
         )
     say(f"{len(records)} records in {folder}")

@@ -2,8 +2,9 @@
 
 The driver alone writes. A worker takes one cell and seed with all its missing methods, and hands
 over each record as it is made, so a sweep that is killed loses at most what was being computed,
-and the next one does only what is missing. Beside the records lie the losses of every scored
-row, for paired comparisons:
+and the next one does only what is missing. Nor is a run repeated that another experiment has
+done, with the same settings, data, seed and label (``others``). Beside the records lie the losses
+of every scored row, for paired comparisons:
 
     OUT/records.jsonl        OUT/losses/KEY.npy
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ def sweep(
     address: str | None = None,
     device: str = "cpu",
     fits: Path | None = None,
+    others: Sequence[Path] = (),
     report: Report | None = None,
 ) -> list[Record]:
     """Do what is missing; return the records of the whole experiment.
@@ -58,6 +61,7 @@ def sweep(
         address: A Ray cluster to use, whatever its size, instead of processes on this machine.
         device: Where networks train.
         fits: Folder where fits are kept, and taken from by methods that need the same ones.
+        others: Folders of other experiments, whose records of the same runs are taken over.
         report: Told of each record.
     """
     fits = None if fits is None else fits.resolve()  # workers may be in another folder
@@ -66,9 +70,19 @@ def sweep(
     wanted = {key for one in runs for key in one.keys.values()}
     path = out / RECORDS_FILE
     with open_writer(path) as writer:
+
+        def keep(record: Record, losses: Losses | None) -> None:
+            if losses is not None:
+                _save_losses(out / LOSSES_FOLDER, record.key, losses)
+            writer.append(record)
+            done.add(record.key)
+
         records = read_records(path)
         there = [record for record in records if record.key in wanted]
         done = {record.key for record in there}
+        for record, losses in _taken_over(experiment.name, runs, others):
+            if record.key not in done:
+                keep(record, losses)
         missing = [one for one in runs if not done.issuperset(one.keys.values())]
         for record in _overtaken(records, there):
             writer.append(record)  # tables show the last record of a method: that of these settings
@@ -80,14 +94,29 @@ def sweep(
         for record, losses in results:
             if record.key in done:
                 continue  # a method is repeated for its student; its own record is there
-            if losses is not None:
-                _save_losses(out / LOSSES_FOLDER, record.key, losses)
-            writer.append(record)
-            done.add(record.key)
+            keep(record, losses)
             if report is not None:
                 report(record, len(done), len(wanted))
     found = {record.key: record for record in read_records(path)}
     return [found[key] for key in found if key in wanted]
+
+
+def _taken_over(
+    name: str, runs: Sequence[Run], others: Sequence[Path]
+) -> Iterator[tuple[Record, Losses | None]]:
+    """Records of the same runs in other experiments, as if they had been made for this one.
+
+    Equal keys are equal settings, data, seeds and labels; only which of them are axes may differ.
+    """
+    cells = {key: one.cell for one in runs for key in one.keys.values()}
+    for folder in others:
+        if not (folder / RECORDS_FILE).exists():
+            raise ExperimentError(f"there is no {folder / RECORDS_FILE} to take records from")
+        for record in read_records(folder / RECORDS_FILE):
+            if record.key in cells:
+                losses = folder / LOSSES_FOLDER / f"{record.key}.npy"
+                taken = replace(record, experiment=name, cell=cells[record.key])
+                yield taken, np.load(losses) if losses.exists() else None
 
 
 def _overtaken(records: Sequence[Record], wanted: Sequence[Record]) -> list[Record]:

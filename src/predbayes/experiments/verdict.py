@@ -163,8 +163,8 @@ def to_markdown(judged: Sequence[Verdict], method: str, *, note: str = "") -> st
     legend = (
         f"Differences are {method} minus its best rival, in means over {seeds}, relative to the "
         f"rival's{absolute}. Level: the interval is inside ±{margin:g} %; better or worse: it "
-        "excludes 0, and by itself: not after Holm's correction; not worse: its upper end is at "
-        f"most {margin:g} %, in {sum(v.not_worse for v in judged)} of {len(judged)}. "
+        "excludes 0, also after Holm's correction unless it says *by itself*; not worse: its upper "
+        f"end is at most {margin:g} %, in {sum(v.not_worse for v in judged)} of {len(judged)}. "
         f"{_ABOUT_P if num > 1 else _ONE_SEED}{' ' + note if note else ''}"
     )
     return f"{body}\n\n{legend}\n"

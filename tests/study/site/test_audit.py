@@ -7,6 +7,7 @@ import dataclasses
 import pandas as pd
 import pytest
 import torch
+from sklearn import pipeline, preprocessing, semi_supervised  # noqa: TID253
 
 from predbayes.errors import DataError, PlanError, StudyError
 from predbayes.learning.estimators import SklearnClassifier
@@ -143,6 +144,16 @@ class TestShortened:
         learner, _ = in_short(whole, rows, 5.0, rng=rng)
         said = learner.fit(rows, rng=rng).predict(inputs)
         assert float(-said.log_prob(rows[1]).mean()) < 0.4
+
+    def test_what_only_looks_like_a_bare_process_is_shortened_as_others_are(self):
+        """A kernel that is a word, and a process at the end of a pipeline."""
+        worded = semi_supervised.LabelSpreading(kernel="rbf")
+        piped = pipeline.make_pipeline(
+            preprocessing.StandardScaler(), CLASSIFIERS["gaussian-process"]()
+        )
+        for estimator in (worded, piped):
+            learner, _ = self.short(SklearnClassifier(estimator, 2), 60)
+            assert learner.estimator is estimator
 
     def test_of_a_gaussian_process_as_many_people_are_attacked_as_there_is_time_for(self):
         people = torch.arange(5000) // 2

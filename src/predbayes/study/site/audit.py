@@ -196,7 +196,7 @@ def in_short(
         return _fewer_steps(learner, len(rows[1]), seconds)
     if not isinstance(learner, SklearnClassifier | SklearnRegressor):
         return learner, ""
-    if is_process(getattr(learner, "estimator", None)):
+    if _is_process(learner):
         return _one_kernel(learner, rows, rng)
     return _fewer_members(learner, len(rows[1]) // 2, seconds)
 
@@ -237,7 +237,7 @@ def fewer_people(
     All of them, but for a Gaussian process whose halves would take longer than some seconds.
     """
     everybody = torch.arange(len(people))
-    if not is_process(getattr(learner, "estimator", None)):
+    if not _is_process(learner):
         return everybody, ""
     most = 2 * int((seconds / (_PROCESS_SECONDS * _num_processes(learner))) ** (1 / 3))
     num = int(people.max()) + 1
@@ -247,6 +247,12 @@ def fewer_people(
     chosen = torch.zeros(num, dtype=torch.bool)
     chosen[torch.randperm(num, generator=rng)[:among]] = True
     return everybody[chosen[people]], f"{among:,} of {num:,} people"
+
+
+def _is_process(learner: Any) -> bool:
+    """Whether it fits a Gaussian process, and no pipeline, whose kernel is out of reach here."""
+    estimator = getattr(learner, "estimator", None)
+    return hasattr(estimator, "kernel") and is_process(estimator)
 
 
 def _num_processes(learner: Any) -> int:

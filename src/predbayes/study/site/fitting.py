@@ -1,4 +1,4 @@
-"""From a site's rows to its upload: choose a learner, fit it, learn the gate. Nothing is written.
+"""From a site's rows to its upload: choose a learner, fit it, learn the gate.
 
     choose    with the learner `auto`: which of a few serves the rows best, by cross-validation
     fit       the plan's network, or with uploads of predictions any learner
