@@ -1,5 +1,7 @@
 """A fit that is stopped and goes on ends at the bits of one that never was."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -7,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from predbayes.errors import TrainingError
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.likelihood import LearnedNoise, Softmax
-from predbayes.learning.local import Network, SGHMCLearner
+from predbayes.learning.local import Network, SGHMCLearner, fit_steadily
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.progress import listening
@@ -121,3 +123,31 @@ def test_it_writes_no_more_often_than_asked(tmp_path):
     learner = SGHMCLearner(network, SETTINGS)
     learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 3600.0))
     assert not path.exists()
+
+
+class TestDivergence:
+    """A fit that diverged began again with half the step; when it was stopped it goes on there."""
+
+    def fit(self, folder=None, stop=None):
+        network, rows = problem("regression")
+        learner = SGHMCLearner(network, replace(SETTINGS, step_size=4.0))
+        kept = None if folder is None else Checkpoint(folder / "kept.safetensors", "one", 0.0)
+
+        def watch(event):
+            if event.epoch == stop:
+                raise Stopped
+
+        with listening([watch]):
+            found = fit_steadily(learner, rows, rng=generator(1), checkpoint=kept)
+        return found.samples.arrays()
+
+    def test_it_ends_at_the_same_bits(self, tmp_path, caplog):
+        whole = self.fit()
+        assert "training diverged at step" in caplog.text
+        assert "it begins again with half the step" in caplog.text
+        with pytest.raises(Stopped):
+            self.fit(tmp_path, stop=10)
+        assert any("slower" in path.name for path in tmp_path.iterdir())
+        again = self.fit(tmp_path)
+        assert whole.keys() == again.keys()
+        assert all(torch.equal(value, again[name]) for name, value in whole.items())

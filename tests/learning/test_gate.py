@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from predbayes.errors import TrainingError
+from predbayes.errors import DivergedError, TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.gate import MIN_ROWS, GateBounds, log_density_ratio, num_contrast_rows
 from predbayes.learning.likelihood import LearnedNoise, LogOdds, Softmax
@@ -127,6 +127,57 @@ class TestLogDensityRatio:
         own, reference = site_at(0.0, 50), rows_at(0.0, 50, "reference")
         with pytest.raises(TrainingError, match="two classes"):
             log_density_ratio(Teller(three), own, reference, rng=generator(0))
+
+
+class Steep:
+    """A learner that diverges until its step is short enough."""
+
+    def __init__(self, step, most):
+        self.step, self.most = step, most
+
+    def slower(self):
+        return Steep(self.step / 2, self.most)
+
+    def fit(self, rows, *, rng):
+        if self.step > self.most:
+            raise DivergedError("training diverged at step 98; lower the step size")
+        return LOGISTIC.fit(rows, rng=rng)
+
+
+class TestDivergence:
+    own, reference = site_at(1.0, 100), rows_at(0.0, 100, "reference")
+
+    def gate(self, learner):
+        return log_density_ratio(Teller(learner), self.own, self.reference, rng=generator(0))
+
+    def test_the_step_is_halved_until_it_is_short_enough(self, caplog):
+        assert torch.equal(self.gate(Steep(0.1, 0.03)), self.gate(LOGISTIC))
+        assert caplog.text.count("begins again with half the step") == 4  # twice in each half
+
+    def test_what_diverges_at_an_eighth_of_the_step_is_refused(self):
+        with pytest.raises(DivergedError, match="lower the step size"):
+            self.gate(Steep(0.1, 0.01))
+
+    @pytest.mark.parametrize("ensemble", [False, True])
+    def test_a_real_network_begins_again(self, ensemble, caplog):
+        settings = OptimizerSettings(lr=12.0, num_epochs=20, batch_size=10)
+        learner = SGDLearner(Network.mlp(2, Softmax(3), hidden=(50, 50)), settings)
+        learner = DeepEnsemble(learner, 2) if ensemble else learner
+        gate = log_density_ratio(learner.teller(), self.own, self.reference, rng=generator(0))
+        assert "begins again with half the step" in caplog.text
+        assert gate.isfinite().all()
+
+    @pytest.mark.parametrize(
+        ("learner", "step"),
+        [
+            (SGHMCLearner(Network.mlp(2, Softmax(3)), PRESETS["tuned"]), "step_size"),
+            (SGDLearner(Network.mlp(2, Softmax(3))), "lr"),
+        ],
+    )
+    def test_slower_is_half_the_step_and_nothing_else(self, learner, step):
+        half = learner.slower().settings
+        assert getattr(half, step) == getattr(learner.settings, step) / 2
+        assert replace(half, **{step: getattr(learner.settings, step)}) == learner.settings
 
 
 class TestBounds:

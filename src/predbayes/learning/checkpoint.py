@@ -50,6 +50,11 @@ class Checkpoint:
     _last: float = field(default_factory=time.monotonic)
     _took: float = 0.0  # the last write
 
+    def beside(self, name: str) -> Checkpoint:
+        """Return the checkpoint of another fit that belongs to this one."""
+        path = self.path.with_stem(f"{self.path.stem}-{name}")
+        return Checkpoint(path, f"{self.identity} {name.replace('-', ' ')}", self.every_seconds)
+
     def read(self) -> dict[str, Tensor] | None:
         """Read what was kept of this fit, if anything."""
         try:

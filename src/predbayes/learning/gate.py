@@ -27,7 +27,8 @@ With half the rows and half the steps in each of two fits, and as many contrast 
 gate takes as many steps as the model. A network that takes a least number of steps passes over few
 rows again and again; there up to four contrast rows for an own one cost no step, and teach it more.
 With any other learner a site of fewer rows has 1,000 contrast rows, and its gate takes more steps
-than its model.
+than its model. Few contrast rows among many own ones may let a network diverge that did not before;
+it then begins again with half the step.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.local import Teller
+from predbayes.learning.local import Teller, fit_steadily
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_weights
@@ -163,7 +164,7 @@ class _Half:
     def fit(self, teller: Teller, *, rng: torch.Generator) -> _Judge:
         contrast, own = self.contrast, self.own
         kinds = torch.cat([torch.zeros(len(contrast)).long(), self.kinds[self.own_rows]])
-        model = teller.learner.fit((torch.cat([contrast, own]), kinds), rng=rng)
+        model = fit_steadily(teller.learner, (torch.cat([contrast, own]), kinds), rng=rng)
         return _Judge(model, math.log(len(own) / len(contrast)), teller.by_class)
 
 

@@ -7,6 +7,7 @@ The M networks predict one after the other, and their predictives are averaged.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.arrays import LoaderRows, as_rows
-from predbayes.errors import TrainingError
+from predbayes.errors import DivergedError, TrainingError
 from predbayes.learning.checkpoint import Checkpoint, SamplerProgress, resume
 from predbayes.learning.likelihood import Likelihood, LogOdds, Softmax
 from predbayes.learning.nets import cnn, mlp
@@ -43,6 +44,9 @@ from predbayes.predictive.families import Categorical, Predictive
 from predbayes.seeding import isolated, split
 
 _PREDICT_ROWS = 200  # rows predicted at a time: few enough to stay in the cache
+_MOST_SLOWED = 3  # times that the step is halved where a fit diverges
+
+_log = logging.getLogger(__name__)
 
 
 class Predictor(Protocol):
@@ -105,6 +109,40 @@ def teller_of(learner: object) -> Teller:
     if isinstance(learner, TellsApart):
         return learner.teller()
     raise TrainingError(f"{type(learner).__name__} has no teller(), which gates are learnt with")
+
+
+@runtime_checkable
+class Slowable(Protocol):
+    """A learner with a step that can be shorter."""
+
+    def slower(self) -> Any:
+        """Return the same learner with half the step."""
+
+
+def fit_steadily(
+    learner: Any,
+    rows: Any,
+    *,
+    rng: torch.Generator,
+    checkpoint: Checkpoint | None = None,
+    **options: Any,
+) -> Any:
+    """Fit; where that diverges, begin again with half the step, three times at most.
+
+    For who cannot change the step: a site under a plan that is frozen, and whoever learns a gate.
+    """
+    given = options if checkpoint is None else options | {"checkpoint": checkpoint}
+    for number in range(1, _MOST_SLOWED + 1):
+        try:
+            return learner.fit(rows, rng=rng, **given)
+        except DivergedError as error:
+            if not isinstance(learner, Slowable):
+                raise
+            _log.warning("%s: it begins again with half the step", str(error).partition(";")[0])
+            learner = learner.slower()
+            if checkpoint is not None:
+                given = options | {"checkpoint": checkpoint.beside(f"slower-{number}")}
+    return learner.fit(rows, rng=rng, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +407,10 @@ class SGHMCLearner:
         """Return the learner of a gate: one cycle, and half the steps."""
         return _halved_teller(self)
 
+    def slower(self) -> SGHMCLearner:
+        """Return the same with half the step, for a fit that diverged."""
+        return replace(self, settings=self.settings.slower())
+
 
 def _groups(
     model: nn.Module, free: Collection[str], without: dict[str, float]
@@ -421,6 +463,10 @@ class OptimizerSettings:
         """Return the same with half the steps, for a simpler task."""
         num_epochs = math.ceil(self.num_epochs / 2)
         return replace(self, num_epochs=num_epochs, min_steps=self.min_steps // 2)
+
+    def slower(self) -> OptimizerSettings:
+        """Return the same with half the step."""
+        return replace(self, lr=self.lr / 2)
 
     def lr_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of one of so many steps."""
@@ -514,6 +560,10 @@ class SGDLearner:
         """Return the learner of a gate: half the steps."""
         return _halved_teller(self)
 
+    def slower(self) -> SGDLearner:
+        """Return the same with half the step, for a fit that diverged."""
+        return replace(self, settings=self.settings.slower())
+
 
 def _halved_teller(learner: Any) -> Teller:
     """The teller of a network's learner, with half the steps."""
@@ -558,3 +608,8 @@ class DeepEnsemble:
         """Return the learner of a gate."""
         member = teller_of(self.member)
         return replace(member, learner=replace(self, member=member.learner))
+
+    def slower(self) -> DeepEnsemble:
+        """Return the same with members of half the step."""
+        assert isinstance(self.member, Slowable)  # a member that diverges has a step
+        return replace(self, member=self.member.slower())

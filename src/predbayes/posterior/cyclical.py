@@ -201,6 +201,10 @@ class SamplerSettings:
             min_steps=max(self.min_steps // 2, least),
         )
 
+    def slower(self) -> SamplerSettings:
+        """Return the same with half the step."""
+        return replace(self, step_size=self.step_size / 2)
+
     def schedule(self, num_steps: int) -> CyclicalSchedule:
         """Return the schedule of a run of ``num_steps`` batches."""
         return CyclicalSchedule(

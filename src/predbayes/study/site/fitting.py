@@ -41,6 +41,7 @@ from predbayes.learning.local import (
     SGHMCLearner,
     Teller,
     TellsApart,
+    fit_steadily,
     kept_together,
     teller_of,
 )
@@ -138,7 +139,7 @@ def fit_site(
     drawn_by = () if isinstance(fitted, SGHMCLearner) else (SiteRows(*rows[kept]).digest(),)
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
-        own = fitted.fit(rows[kept], rng=rng, **options)
+        own = fit_steadily(fitted, rows[kept], rng=rng, **options)
         if plan.upload.kind == "moments":
             sums = upload_of_sums(plan, *rows[kept])
             return sums.named(site).for_plan(kit.digest).having_seen(head), own
@@ -237,10 +238,12 @@ class _Resumed:
     checkpoint: Checkpoint  # of the site's model, beside which those of the fits are kept
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
+    def slower(self) -> _Resumed:
+        """The same with half the step; its fits are further ones."""
+        return replace(self, learner=self.learner.slower())
+
     def fit(self, rows: Any, *, rng: torch.Generator) -> Any:
-        kept, number = self.checkpoint, next(self.numbers)
-        path = kept.path.with_stem(f"{kept.path.stem}-gate-{number}")
-        own = Checkpoint(path, f"{kept.identity} gate {number}", kept.every_seconds)
+        own = self.checkpoint.beside(f"gate-{next(self.numbers)}")
         return self.learner.fit(rows, rng=rng, checkpoint=own)
 
 
