@@ -101,6 +101,38 @@ class TestLogDensityRatio:
         found = log_density_ratio(Teller(forest), own, inputs, num_contrast=400, rng=generator(0))
         assert abs(float(found[:400].mean() - found[400:].mean())) < 0.1
 
+    def test_visits_of_a_patient_are_in_one_half(self):
+        """Rows like the reference rows, each patient four times: there is nothing to tell."""
+        whose = torch.arange(80).repeat(4)
+        spreads = torch.tensor([[self.spread(g, seed) for g in (whose, None)] for seed in range(3)])
+        together, dealt_singly = spreads.mean(0)
+        assert dealt_singly > 1.0
+        assert together < 0.4 * dealt_singly
+
+    def spread(self, groups, seed):
+        rng = generator(seed, "visits")
+        reference = torch.randn(300, 5, generator=rng)
+        patients = torch.randn(80, 5, generator=rng).repeat(4, 1)
+        own = patients + 0.1 * torch.randn(320, 5, generator=rng), torch.zeros(320).long()
+        trees = ensemble.HistGradientBoostingClassifier(max_iter=50)
+        teller = SklearnClassifier(trees, 2, size=2).teller()
+        rng = generator(seed, "gate")
+        return float(log_density_ratio(teller, own, reference, groups=groups, rng=rng).std())
+
+    def test_patients_of_one_row_each_change_nothing(self):
+        own, reference = site_at(1.0, 100), rows_at(0.0, 100, "reference")
+        gates = [
+            log_density_ratio(TELLER, own, reference, groups=groups, rng=generator(0))
+            for groups in (None, torch.randperm(100, generator=generator(1)))
+        ]
+        assert torch.equal(*gates)
+
+    def test_few_patients_teach_nothing(self):
+        own, reference = site_at(1.0, 200), rows_at(0.0, 100, "reference")
+        groups = torch.arange(200) % (MIN_ROWS - 1)
+        gate = log_density_ratio(TELLER, own, reference, groups=groups, rng=generator(0))
+        assert not gate.any()
+
     def test_rows_after_the_contrast_rows_teach_nothing(self):
         own, reference = site_at(1.0, 200), rows_at(0.0, 300, "reference")
         elsewhere = reference.clone()

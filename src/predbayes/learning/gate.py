@@ -14,7 +14,7 @@ by it.
 
     cross-fitted   own and contrast rows are dealt into two halves, each with a classifier of its
                    own; a row of one half is judged by the classifier of the other, every other row
-                   by both
+                   by both; rows of a patient are in one half, as they are nearly alike
     calibrated     log r = s z, where z is the judgement, a the slope of least NLL on held-out rows
                    and s = max(a, min(1, 2 a)): as steep as learnt, steeper if held-out rows ask
                    for it, and no steeper than 2 a, which is about where the judgement tells
@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.local import Teller, fit_steadily
+from predbayes.learning.local import Teller, fit_steadily, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_weights
@@ -98,6 +98,7 @@ def log_density_ratio(
     *,
     num_contrast: int | None = None,
     bounds: GateBounds = DEFAULT_BOUNDS,
+    groups: Tensor | None = None,
     rng: torch.Generator,
 ) -> Tensor:
     """Return a site's gate on the reference inputs, (R,) in logarithms.
@@ -108,17 +109,20 @@ def log_density_ratio(
         reference: The reference inputs.
         num_contrast: How many of the first reference inputs may be contrast rows; None is all.
         bounds: Of the log ratio.
+        groups: Whose each own row is, (N,), as that of a patient; they stay together.
         rng: The halves, and the learner's randomness.
     """
     available = len(reference) if num_contrast is None else num_contrast
     own_inputs, targets = own
-    if min(len(own_inputs), available) < MIN_ROWS:
+    num_groups = len(own_inputs) if groups is None else len(torch.unique(groups))
+    if min(num_groups, available) < MIN_ROWS:
         return torch.zeros(len(reference), dtype=torch.float64)
     wanted = num_contrast_rows(len(own_inputs), teller.free_rows)
     chosen = torch.randperm(available, generator=rng)[:wanted]
     mine = torch.randperm(len(own_inputs), generator=rng)
     kinds = teller.kinds(targets)
-    halves = [_Half(reference, chosen[p::2], own_inputs, kinds, mine[p::2]) for p in (0, 1)]
+    parts = _dealt(mine, groups)
+    halves = [_Half(reference, chosen[p::2], own_inputs, kinds, parts[p], groups) for p in (0, 1)]
     models = [half.fit(teller, rng=part) for half, part in zip(halves, split(rng, 2), strict=True)]
     held_out = [model.judge(half) for model, half in zip(models, reversed(halves), strict=True)]
     everywhere = torch.stack([model.log_ratio(reference) for model in models]).mean(0)
@@ -143,6 +147,15 @@ def num_contrast_rows(num_own: int, free_rows: int = 0) -> int:
     return max(num_own, _MIN_CONTRAST, free)
 
 
+def _dealt(rows: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows in two halves, group after group in the order in which their first rows come."""
+    if groups is None:
+        return rows[::2], rows[1::2]
+    first: dict[int, int] = {}
+    half = torch.tensor([first.setdefault(g, len(first)) % 2 for g in groups[rows].tolist()])
+    return rows[half == 0], rows[half == 1]
+
+
 @dataclass(frozen=True, slots=True)
 class _Half:
     """Half of the contrast rows and half of the own ones, by number."""
@@ -152,6 +165,7 @@ class _Half:
     inputs: Tensor
     kinds: Tensor
     own_rows: Tensor
+    groups: Tensor | None  # of all own rows
 
     @property
     def contrast(self) -> Tensor:
@@ -161,10 +175,20 @@ class _Half:
     def own(self) -> Tensor:
         return self.inputs[self.own_rows]
 
+    @property
+    def _groups(self) -> Tensor | None:
+        """Those of contrast rows, each its own, and of own rows."""
+        if self.groups is None:
+            return None
+        alone = torch.arange(len(self.contrast_rows)) + 1 + self.groups.max()
+        return torch.cat([alone, self.groups[self.own_rows]])
+
     def fit(self, teller: Teller, *, rng: torch.Generator) -> _Judge:
         contrast, own = self.contrast, self.own
         kinds = torch.cat([torch.zeros(len(contrast)).long(), self.kinds[self.own_rows]])
-        model = fit_steadily(teller.learner, (torch.cat([contrast, own]), kinds), rng=rng)
+        together = kept_together(teller.learner, self._groups, torch.arange(len(kinds)))
+        rows = torch.cat([contrast, own]), kinds
+        model = fit_steadily(teller.learner, rows, rng=rng, **together)
         return _Judge(model, math.log(len(own) / len(contrast)), teller.by_class)
 
 

@@ -113,7 +113,13 @@ def fit_shadows(
         values = [by_person(statistic(one, targets)) for one in (away, taught)]
         if gate is not None:
             ratio = log_density_ratio(
-                gate.teller, part, asked, num_contrast=len(reference), bounds=gate.bounds, rng=own
+                gate.teller,
+                part,
+                asked,
+                num_contrast=len(reference),
+                bounds=gate.bounds,
+                groups=people[kept],
+                rng=own,
             )
             values += [by_person(one) for one in (ratio[len(reference) :], student @ ratio[seen])]
         found.append(tuple(values))

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
@@ -106,13 +107,20 @@ class Measure:
         """True if it is in the target's own unit."""
         return self.unit == "target"
 
+    def of(self, *, classes: bool) -> Measure:
+        """Return the same for a task; no row of classes is negative: no probability is above 1."""
+        least, most = self.bounds
+        return replace(self, bounds=(max(0.0, least), most)) if classes else self
+
     def interval(self, mean: float, standard_error: float, num_rows: int) -> tuple[float, float]:
         """Return the 95 % interval of the measure, from the mean of its rows and their error.
 
         It is Student's. Rows that are never negative are skewed: few are far above the mean, and
         the mean of a sample without them is low and seems precise. Theirs is Student's of the
-        logarithm, which reaches farther up and covers better. Of a C-index it is that of its log
-        odds, which stays between 0 and 1.
+        logarithm, which reaches farther up, with (n - 1) / (1 + c^2) degrees of freedom for rows
+        whose standard deviation is c means: of gamma rows c^2 is known with a relative variance
+        of 2 (1 + c^2) / n, where Student has 2 / (n - 1). Of a C-index it is that of its log odds,
+        which stays between 0 and 1.
         """
         reach = t_quantile(num_rows) * standard_error
         if self.by_odds and 0 < mean < 1:
@@ -121,7 +129,10 @@ class Measure:
         elif self.bounds[0] < 0 or mean <= 0:
             ends = [mean - reach, mean + reach]
         else:
-            factor = math.exp(min(reach / mean, _MAX_LOG))
+            relative = standard_error / mean
+            freedom = (num_rows - 1) / (1 + num_rows * relative**2)
+            far = float(scipy.special.stdtrit(freedom, 0.975)) * relative if freedom > 0 else 0.0
+            factor = math.exp(min(far, _MAX_LOG))
             ends = [mean / factor, mean * factor]
         low, high = self.after(torch.tensor(ends, dtype=torch.float64)).tolist()
         return low, high

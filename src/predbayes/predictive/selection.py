@@ -332,15 +332,19 @@ def without_labels(total: PredictiveSum[Any]) -> PoolSpec:
     return GATED_MIXTURE if trusted else MIXTURE
 
 
+def least_covered(num_reference: int) -> float:
+    """Return the share of sites' rows that must lie where so many reference rows do."""
+    return LEAST_COVERED_BY_FEW if num_reference < FEW_REFERENCE_ROWS else LEAST_COVERED
+
+
 def distrusted_gates(total: PredictiveSum[Any]) -> str:
     """Say why the gates of a sum, on all reference rows, cannot be trusted; empty if they can."""
     if GATED not in total.components or not len(total):
         return ""
     covered = float(torch.as_tensor(total.weight(GATED)).mean()) / float(total.weight("moments"))
-    few = len(total) < FEW_REFERENCE_ROWS
-    if covered >= (LEAST_COVERED_BY_FEW if few else LEAST_COVERED):
+    if covered >= least_covered(len(total)):
         return ""
-    rows = f"the {len(total)}" if few else "the"
+    rows = f"the {len(total)}" if len(total) < FEW_REFERENCE_ROWS else "the"
     return (
         f"gates cannot be trusted, because only {covered:.0%} of the sites' rows seem to lie where "
         f"{rows} reference rows do"

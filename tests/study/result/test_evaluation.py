@@ -83,7 +83,7 @@ def sent(plan, site, num_rows, seed=0):
 class TestSums:
     def test_means_are_the_metrics_themselves(self):
         predictive, targets = draw(CLASSES, 80)
-        found = scores_of(80, sum_up(CLASSES, predictive, targets, MODEL).metrics).metrics
+        found = scores_of(CLASSES, 80, sum_up(CLASSES, predictive, targets, MODEL).metrics).metrics
         assert found["nll"].value == pytest.approx(nll(predictive, targets), rel=ROUNDED)
         assert found["accuracy"].value == accuracy(predictive, targets)
         assert found["brier"].value == pytest.approx(brier(predictive, targets), rel=ROUNDED)
@@ -112,7 +112,7 @@ class TestSums:
     @pytest.mark.parametrize("plan", [CLASSES, NUMBER])
     def test_intervals_are_about_those_of_the_rows(self, plan):
         predictive, targets = draw(plan, 400)
-        found = scores_of(400, sum_up(plan, predictive, targets, MODEL).metrics).metrics
+        found = scores_of(plan, 400, sum_up(plan, predictive, targets, MODEL).metrics).metrics
         expected = score(plan, predictive, targets).metrics
         for name in names_of(plan):
             if name == "width_95":

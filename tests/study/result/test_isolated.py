@@ -115,3 +115,48 @@ def test_what_is_found_is_told_in_words_and_needs_every_gate():
     assert "compared with each other" in found.cautions[0]
     del gates["s1"]
     assert "compared with" not in rows.compare(sites, gates=gates, rng=generator(0)).cautions[0]
+
+
+class TestWhoWasCompared:
+    """The report says of how many sites anything is known."""
+
+    def caution(self, sites, gates):
+        num = len(next(iter(gates.values())))
+        reference = ReferenceRows(torch.zeros(num, 1), torch.empty(0))
+        rows = ComparedRows.of(reference, 1, rng=generator(0))
+        found = rows.compare(sites, gates=gates, rng=generator(0))
+        return found.cautions[0], set(found.findings)
+
+    @pytest.mark.parametrize("num_sites", [1, 2])
+    def test_one_or_two_sites_are_not(self, num_sites):
+        sites, gates = study(0, 3, "mild")
+        some = list(sites)[:num_sites]
+        said, _ = self.caution({n: sites[n] for n in some}, {n: gates[n] for n in some})
+        assert "Nor could sites be compared with each other: that takes three" in said
+
+    def test_nor_are_any_with_few_reference_rows(self):
+        sites, gates = study(0, 3, "mild")
+        few = torch.arange(25)
+        said, _ = self.caution(
+            {n: p[few] for n, p in sites.items()}, {n: g[few] for n, g in gates.items()}
+        )
+        assert "that takes three of them with rows at the same reference rows, 30 or more" in said
+
+    def test_a_site_that_claims_a_few_rows_alone_is_not_and_this_is_told(self):
+        """All its share lies at seven rows: nobody else can say whether it is right there."""
+        sites, gates = study(1, 3, "mild", "labels")
+        narrow = torch.full((NUM_REFERENCE,), -6.0, dtype=torch.float64)
+        narrow[:7] = 3.0
+        said, named = self.caution(sites, gates | {"s0": narrow})
+        assert f"{NUM_SITES - 1} of {NUM_SITES} sites were compared with each other" in said
+        assert "nobody checks that" in said
+        assert not named
+
+    def test_where_the_pool_does_without_gates_sites_are_compared_without(self):
+        """Who says that it has no rows here makes the pool the mixture, in which it counts."""
+        sites, gates = study(1, 3, "mild", "labels")
+        some, few = ["s0", "s1", "s2", "s3"], torch.arange(90)
+        nowhere = torch.full((NUM_REFERENCE,), -6.0, dtype=torch.float64)
+        fewer = {n: sites[n][few] for n in some}
+        whole = {n: torch.zeros(90, dtype=torch.float64) for n in some}
+        assert self.caution(fewer, whole | {"s0": nowhere[few], "s1": nowhere[few]})[1] == {"s0"}

@@ -33,8 +33,11 @@ mean of a number) and w_i = min(r_ji, r_ki) where that is not small,
 
 Base rates add a constant to log-probabilities, which the mean takes out: honest sites agree where
 both have rows, however skewed their classes are. Named is who agrees with nobody: whose largest
-c_jk is next to nothing where the median site's is not. Two that lie alike are not found so. A site
-can evade it by claiming few rows everywhere, and then it weighs as little.
+c_jk is next to nothing where the median site's is not. Two that lie alike are not found so. Nor is
+who claims rows where nobody else does, all of its share at few of the reference rows: there its
+word stands, as that of an honest site with a class of its own must. How many could be compared is
+told. Where sites have so few rows at the reference rows that the pool does without gates, they are
+compared without gates, too: by what each says against the mean of the others.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
-from predbayes.predictive.selection import MIN_LABELS
+from predbayes.predictive.selection import MIN_LABELS, least_covered
 from predbayes.study.result.copies import ALL_PAIRS, hellinger
 from predbayes.study.result.schema import Finding
 
@@ -232,10 +235,11 @@ def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> Comparison:
         f"Could not check any site against labels: labelled rows are {num_labels},"
         f" and {MIN_LABELS} are needed."
     )
-    if sites.keys() == gates.keys():
+    if sites.keys() == gates.keys() and _cover(gates):
         what = "Where it and another site both have rows it agrees with none of them"
-        figure, found = "correlation at most", isolated(sites, gates)
-        caution += " Sites were compared with each other, where both have rows."
+        agreements = _agreements(sites, gates)
+        figure, found = "correlation at most", _isolated(agreements)
+        caution += f" {_who_was_compared(len(agreements), len(sites))}"
     else:
         what = "Its predictions go against those of the other sites"
         figure, found = "correlation", opposed(sites)
@@ -248,6 +252,27 @@ def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> Comparison:
         for name, (r, usual) in found.items()
     }
     return Comparison(findings, (caution,))
+
+
+def _cover(gates: Gates) -> bool:
+    """Whether sites have enough rows at the reference rows for gates to be trusted."""
+    ratios = torch.stack([gate.double().exp().mean() for gate in gates.values()])
+    return bool(ratios.mean() >= least_covered(len(next(iter(gates.values())))))
+
+
+def _who_was_compared(num: int, num_sites: int) -> str:
+    if num <= _LEAST_OTHERS:
+        return (
+            "Nor could sites be compared with each other: that takes three of them with rows at "
+            f"the same reference rows, {_LEAST_SHARED} or more."
+        )
+    if num == num_sites:
+        return "Sites were compared with each other, where both have rows."
+    return (
+        f"{num:,} of {num_sites:,} sites were compared with each other, where both have rows. The "
+        "others say the same everywhere, or that they have rows where too few other sites do: "
+        "nobody checks that."
+    )
 
 
 def compare(
@@ -305,6 +330,20 @@ def isolated(sites: Sites, gates: Gates) -> dict[str, tuple[float, float]]:
         sites: What each predicts.
         gates: Log density ratio of each site's rows to reference rows, on the same rows.
     """
+    return _isolated(_agreements(sites, gates))
+
+
+def _isolated(best: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    if len(best) <= _LEAST_OTHERS:
+        return {}
+    usual = float(torch.tensor(list(best.values())).median())
+    if usual < LEAST_USUAL:
+        return {}
+    return {name: (r, usual) for name, r in best.items() if r < ISOLATED * usual}
+
+
+def _agreements(sites: Sites, gates: Gates) -> dict[str, float]:
+    """By site that could be compared with others, its correlation with who agrees best."""
     said = {name: _said(predictive) for name, predictive in sites.items()}
     ratios = {name: gates[name].double().exp() for name in sites}
     spreads = torch.stack([_spread(said[name], ratios[name]) for name in sites])
@@ -318,12 +357,7 @@ def isolated(sites: Sites, gates: Gates) -> dict[str, tuple[float, float]]:
         known = [value for value in found if value is not None]
         if len(known) >= _LEAST_OTHERS:
             best[one] = max(known)
-    if len(best) <= _LEAST_OTHERS:
-        return {}
-    usual = float(torch.tensor(list(best.values())).median())
-    if usual < LEAST_USUAL:
-        return {}
-    return {name: (r, usual) for name, r in best.items() if r < ISOLATED * usual}
+    return best
 
 
 ISOLATED = 0.3  # of the median site's correlation with the site that it agrees best with

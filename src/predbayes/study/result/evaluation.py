@@ -207,12 +207,13 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
         check_scores(plan, evaluation, num_rows)
 
 
-def scores_of(num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
+def scores_of(plan: Plan, num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
     """Return measures and intervals from sums over rows."""
     return Scores(
         num_rows=num_rows,
         metrics={
-            name: estimate_of_sums(MEASURES[name], s, num_rows) for name, s in metrics.items()
+            name: estimate_of_sums(MEASURES[name].of(classes=plan.classification), s, num_rows)
+            for name, s in metrics.items()
         },
     )
 
@@ -230,13 +231,13 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         sites=tuple(
             SiteScores(
                 site=site,
-                scores=scores_of(num, evaluation.metrics),
+                scores=scores_of(plan, num, evaluation.metrics),
                 risks=site_risks(plan, evaluation.risks) if evaluation.risks else (),
                 groups=pooled_groups(plan, [evaluation.groups or ()]),
             )
             for site, (num, evaluation) in sorted(found.items())
         ),
-        pooled=scores_of(num_rows, pooled),
+        pooled=scores_of(plan, num_rows, pooled),
         bins=_bins([evaluation.bins for _, evaluation in found.values() if evaluation.bins]),
         risks=pooled_risks(plan, told),
         groups=groups,

@@ -131,18 +131,19 @@ def pooled_groups(plan: Plan, several: Sequence[Sequence[GroupSums]]) -> tuple[G
                 if (one.column, one.name) == (grouping.column, name)
             ]
             if here:
-                found.append(_scores(grouping.column, name, here))
+                found.append(_scores(plan, grouping.column, name, here))
     return tuple(found)
 
 
-def _scores(column: str, name: str, here: Sequence[GroupSums]) -> GroupScores:
+def _scores(plan: Plan, column: str, name: str, here: Sequence[GroupSums]) -> GroupScores:
     num_rows = sum(one.rows for one in here)
     nll = [one.nll for one in here if one.nll is not None]
     if nll:
         added = Sums(
             total=sum(sums.total for sums in nll), squares=sum(sums.squares or 0.0 for sums in nll)
         )
-        metrics = {"nll": estimate_of_sums(_NLL, added, num_rows)}
+        nll_of = _NLL.of(classes=plan.classification)
+        metrics = {"nll": estimate_of_sums(nll_of, added, num_rows)}
         return GroupScores(column=column, name=name, num_rows=num_rows, metrics=metrics)
     events = sum(one.events or 0 for one in here)
     expected = sum(one.expected or 0.0 for one in here)

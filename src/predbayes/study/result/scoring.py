@@ -114,7 +114,7 @@ def score(
         return None
     estimates = {}
     for name, rows in row_values(plan, predictive, targets).items():
-        measure = MEASURES[name]
+        measure = MEASURES[name].of(classes=plan.classification)
         estimates[name] = _share(rows) if measure.is_share else _estimate(rows, measure)
     if whole:
         found = measures.whole_values(predictive, targets, target_unit(plan), compared=True)

@@ -53,8 +53,7 @@ def is_possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool
         return total == int(total) and 0 <= total <= num_rows and squares in (None, total)
     if squares is None:
         return False
-    least, most = measure.bounds
-    least = max(0.0, least) if plan.classification else least  # no probability is above 1
+    least, most = measure.of(classes=plan.classification).bounds
     if not least <= total / num_rows <= most * (1 + SLACK):
         return False
     # Of values that are not negative none is above their sum; no sum over sites is infinite.

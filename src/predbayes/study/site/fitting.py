@@ -150,7 +150,7 @@ def fit_site(
             rows[kept],
             kit.inputs,
             count_classes=plan.classification,
-            gate=_gate(kit, site, SiteRows(*rows[kept]), teller, checkpoint),
+            gate=_gate(kit, site, rows, kept, teller, checkpoint),
             dtype=upload_dtype(plan),
             rng=rng,
         )
@@ -211,7 +211,12 @@ def gate_teller(
 
 
 def _gate(
-    kit: Kit, site: str, rows: SiteRows, teller: Teller | None, checkpoint: Checkpoint | None
+    kit: Kit,
+    site: str,
+    rows: SiteRows,
+    kept: Tensor,
+    teller: Teller | None,
+    checkpoint: Checkpoint | None,
 ) -> Tensor | None:
     """The site's gate on the reference rows: all of them are contrast rows, roles are secret."""
     plan = kit.plan
@@ -221,12 +226,13 @@ def _gate(
         teller = replace(teller, learner=_Resumed(teller.learner, checkpoint))
     return log_density_ratio(
         teller,
-        (rows.inputs, rows.targets),
+        rows[kept],
         kit.inputs,
         bounds=GateBounds(plan.gate.floor, plan.gate.ceiling),
+        groups=rows.patients_of(kept),
         # Of its own, so that a plan without a gate has the same model; by the rows, as bootstrap
         # weights are.
-        rng=generator(plan.seed, "gate", site, rows.digest()),
+        rng=generator(plan.seed, "gate", site, SiteRows(*rows[kept]).digest()),
     )
 
 
