@@ -214,7 +214,7 @@ def _public_promises(found: AtSites) -> dict[str, Any]:
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     """List what a reader must know before anything else; in public no site is named."""
     lines = [
-        *opening(without_sites(result) if public else result),
+        *opening(result, public=public),
         *filter(None, [synthetic_words(plan.reference)]),
         *result.cautions,
     ]

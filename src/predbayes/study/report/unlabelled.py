@@ -23,11 +23,13 @@ def is_unlabelled(result: Result) -> bool:
     return not result.pool.num_labels and not result.num_scored
 
 
-def opening(result: Result) -> list[str]:
+def opening(result: Result, *, public: bool) -> list[str]:
     """List what a reader must know first of a study without labels; nothing of others."""
     if not is_unlabelled(result):
         return []
     told = ASK if result.at_sites is None else f"{_num_sites(result.at_sites)} sent theirs"
+    if public and result.at_sites is not None and not result.at_sites.public:
+        told = f"{told}, too few sites or rows to be shown in public"
     why = "No reference row has a label: nothing was tuned, and nothing"
     if result.pool.method == "moments":
         why = "There is no label of a reference row: nothing"
@@ -50,6 +52,18 @@ def trusted(plan: Plan, result: Result) -> str:
     found = _OF_TASK[plan.target.task](result.at_sites)
     rows = counted(result.at_sites.pooled.num_rows, "held-out row")
     return f"By what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
+
+
+def in_short(plan: Plan, result: Result) -> str:
+    """Return the verdict for a terminal: without labels what sites found, or how to ask them."""
+    if not is_unlabelled(result):
+        return result.verdict
+    if result.at_sites is None:
+        return (
+            "No reference row has a label, so how good and how calibrated the model is comes from "
+            f"sites' evaluations. {ASK}."
+        )
+    return trusted(plan, result)
 
 
 def _num_sites(found: AtSites) -> str:
