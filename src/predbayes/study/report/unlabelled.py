@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.evaluation import FEWEST_ROWS_OF_DIAGRAM
 from predbayes.study.result.schema import AtSites, Result
 from predbayes.study.wording import counted, plain
 
@@ -80,7 +81,11 @@ def _of_classes(found: AtSites) -> str:
     for risk in found.risks[: len(found.risks) == 1]:
         groups = [(bin.observed, bin.null_low, bin.null_high) for bin in risk.bins]
     if not groups:
-        return f"{words} No reliability diagram came with them, so calibration is not judged."
+        return (
+            f"{words} No reliability diagram came with them, so calibration is not judged: a site "
+            f"sends one from {FEWEST_ROWS_OF_DIAGRAM} held-out rows on, if its groups are not too "
+            "small."
+        )
     inside = sum(low <= seen <= high for seen, low, high in groups)
     return (
         f"{words} Of {counted(len(groups), 'group')} of about equal probability {inside} are as "
