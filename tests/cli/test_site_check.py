@@ -189,6 +189,14 @@ class TestWalk:
         assert "  - not used: Pat.-Nr., Bemerkung" in output
         assert f"next: edit it, then predbayes site check {kit.folder} herz.csv" in output
 
+    def test_a_draft_with_nothing_to_look_at_says_so(self, tmp_path, monkeypatch):
+        world = make_world(tmp_path / "world")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / FILE).write_text(own_table((world.root / "reference.csv").read_text()))
+        shown = suggested(world.kit).output
+        assert "wrote site.toml: a draft; nothing in it is a guess\nnext: predbayes" in shown
+        assert "look at" not in shown
+
 
 class TestAsked:
     def test_what_the_plan_asks_comes_first(self, kit, folder):

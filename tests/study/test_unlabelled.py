@@ -4,13 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from predbayes.cli.study import app
 from predbayes.errors import PlanError
 from predbayes.predictive.families import Categorical
 from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.kit.draft import Unlabelled, draft
 from predbayes.study.plan.schema import Gate
-from predbayes.study.report.report import render_report
+from predbayes.study.report.report import render_card, render_report
+from predbayes.study.report.unlabelled import in_short
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel
 from tests.study.report.test_report import Page
@@ -83,6 +86,8 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
         assert "No reference row has a label: nothing was tuned" in page
         assert "No site has sent one yet" in page
         assert "with nothing tuned, because no reference row has a label" in page
+        assert "How good it is could not be measured, for want of labels" in page
+    assert "comes from sites' evaluations. No site has sent one yet" in in_short(plan, result)
 
     model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
     for number, site in enumerate(SITES):
@@ -96,7 +101,45 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
     assert again.at_sites is not None
     page = Page(render_report(plan, again, public=False)).text
     assert "5 sites sent theirs" in page
+    assert ("a site sends one from 100 held-out rows on" in page) is plan.classification
     assert "By what 5 sites found on 300 held-out rows of their own" in page
+    for html in (page, Page(render_report(plan, again, public=True)).text):
+        assert "How good it is was measured by sites" in html
+        assert "could not be measured" not in html
+    card = Page(render_card(plan, again)).text
+    assert "but by the sites: see the top of this card" in card
+    assert "It could not be judged" not in card
+    assert in_short(plan, again).startswith("By what 5 sites found on 300 held-out rows")
+
+    few = again.model_copy(update={"at_sites": again.at_sites.model_copy(update={"public": False})})
+    page = Page(render_report(plan, few, public=True)).text
+    assert "No site has sent one yet" not in page
+    assert page.count("too few sites or rows to be shown in public") == 3
+    assert "could not be measured" not in page
+
+
+def test_gates_that_cannot_be_trusted_are_the_first_thing_that_is_told(tmp_path):
+    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
+    study = world.begin()
+    for site in SITES:
+        upload = world.upload(site, gate=torch.full((150,), -4.0))
+        upload.save(tmp_path / f"{site}.safetensors", world.key(site))
+        study.add(tmp_path / f"{site}.safetensors")
+    shown = CliRunner().invoke(app, ["finish", "--study", str(study.folder)])
+    assert shown.exit_code == 0, shown.output
+    result = study.result(1)
+    assert result.pool.name == "mixture"
+    (caution,) = [one for one in result.cautions if "gates cannot be trusted" in one]
+    assert caution.startswith("The pool is the plain mixture")
+    assert "only 2% of the sites' rows seem to lie where the reference rows do" in caution
+    assert f"{caution}\n" in shown.output
+    assert "0 scored rows" not in shown.output
+    assert "comes from sites' evaluations. No site has sent one yet" in shown.output
+    plan = world.kit.plan
+    for public in (True, False):
+        page = Page(render_report(plan, result, public=public)).text
+        assert page.index("Read this first") < page.index(caution) < page.index("Sites ")
+    assert caution in Page(render_card(plan, result)).text
 
 
 def test_without_gates_the_pool_is_the_mixture(tmp_path):

@@ -129,17 +129,18 @@ def draft_site(plan: Plan, data: Path, site_file: Path, name: str | None, again:
 
     if site_file.exists():
         drafted = complete(plan, data, read_text(site_file))
-        say(f"completed {site_file}: what was there is as it was; look at")
+        what = f"completed {site_file}: what was there is as it was"
     else:
         if name is None:
             raise StudyError("say which site this is: --name NAME, as the study knows it")
         require_site_name(name)
         drafted = suggest(plan, data, name)
-        say(f"wrote {site_file}: a draft; look at")
+        what = f"wrote {site_file}: a draft"
     write_bytes(site_file, drafted.sitefile_text.encode())
+    say(f"{what}; {'look at' if drafted.notes else 'nothing in it is a guess'}")
     for note, line in zip(drafted.notes, drafted.lines, strict=True):
         say(f"  - line {line}: {note}" if line else f"  - {note}")
-    say(f"next: edit it, then {again}")
+    say(f"next: {'edit it, then ' if drafted.notes else ''}{again}")
 
 
 @dataclass(slots=True)

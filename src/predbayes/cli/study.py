@@ -327,6 +327,8 @@ def finish(
     score: ScoreOption = None,
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
+    from predbayes.study.report.unlabelled import in_short
+
     opened = predbayes.study.Study(study)
     before = opened.told_apart(leave_out or ())
     say(*before)
@@ -348,7 +350,7 @@ def finish(
     for site in result.sites:
         for finding in site.findings:
             say(f"{site.site}{' (left out)' if site.left_out else ''}: {finding.text}")
-    say(result.verdict)
+    say(in_short(opened.plan, result))
     for name in ("report.html", "report-public.html", "model-card.html", "model"):
         say(str(folder / name))
 

@@ -29,6 +29,7 @@ from predbayes.flower.wire import read_upload, read_words, sealed_content, to_te
 from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
+from predbayes.study.report.unlabelled import in_short
 from predbayes.study.wording import counted
 
 _log = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ def run_study(
             RunStatus(all_sites, 0.0, finishing=True).save(folder)
             _log.info("the round has ended; the result is being made")
             recorded, result = study.finish(device=device)
-            _log.info("result %s: %s", recorded.number, result.verdict)
+            _log.info("result %s: %s", recorded.number, in_short(study.plan, result))
             _log.info("report: %s", study.result_folder(recorded.number) / "report.html")
     return sites
 

@@ -249,6 +249,7 @@ class Choice:
     left_out: tuple[str, ...] = ()  # candidates with too many weights to be tried
     # (N,), -log p of each labelled row under weights tuned without it, averaged by the shares
     losses: Tensor = field(default_factory=lambda: torch.empty(0), compare=False, repr=False)
+    distrusted: str = ""  # why gates were not used, where nothing could be tuned
 
     @property
     def name(self) -> str:
@@ -517,7 +518,7 @@ def _untuned(
     weights: dict[str, Weight] = {spec.base: 1.0}
     own = -total.pool(weights).log_prob(targets).double() if len(targets) else torch.empty(0)
     tuned = TunedPool(weights, float(own.mean()), len(targets), {})
-    return Choice(spec, tuned, (), reason, losses=own)
+    return Choice(spec, tuned, (), reason, losses=own, distrusted=distrusted)
 
 
 def _favoured(specs: Sequence[PoolSpec], everywhere: PredictiveSum[Any]) -> int | None:

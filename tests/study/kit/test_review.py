@@ -275,6 +275,17 @@ class TestLabels:
         assert "with 29 labelled rows the pool cannot be chosen" in text
         assert not said("warning", reference=reference, pool={"method": "mixture"})
 
+    @pytest.mark.parametrize(("num_rows", "few"), [(19, True), (20, False)])
+    def test_from_too_few_reference_rows_no_gate_is_learnt(self, said, num_rows, few):
+        counts = {"labelled": 0, "evaluate": 0, "unlabelled": num_rows}
+        found = [t for t in said("warning", reference=counts, gate={}) if "learn a gate" in t]
+        assert len(found) == few
+        for text in found:
+            assert (
+                "no site can learn a gate from 19 reference rows, which are fewer than 20" in text
+            )
+            assert "the gated mixture is the mixture" in text
+
     def test_beta_needs_labels(self, said):
         reference = {"labelled": 0, "unlabelled": 400}
         assert any("beta" in t for t in said("error", reference=reference, pool={"method": "beta"}))

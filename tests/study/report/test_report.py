@@ -404,6 +404,49 @@ def test_without_labels_nothing_is_claimed():
         assert "Working together" not in text
 
 
+def gated(num_reference: int) -> tuple[Plan, Result]:
+    """A study without labels whose first site has few rows, and all of whose gates are 1."""
+    plan, result = STUDIES["no labels"]()
+    counts = {"labelled": 0, "evaluate": 0, "unlabelled": num_reference}
+    plan = plan.model_copy(update={"reference": plan.reference.model_copy(update=counts)})
+    rows = (19, *[500] * (len(result.sites) - 1))
+    sites = [
+        site.model_copy(update={"covered": 1.0, "num_rows": num})
+        for site, num in zip(result.sites, rows, strict=True)
+    ]
+    return plan, result.model_copy(update={"sites": tuple(sites), "plan_digest": plan.digest()})
+
+
+def test_a_site_with_too_few_rows_for_a_gate_has_no_share_of_rows():
+    text = Page(render_report(*gated(20), public=False)).text
+    assert f"by its own gate: 1 {HOSPITALS[0]} no gate learnt, 2 {HOSPITALS[1]} 100 %," in text
+    assert "A site with fewer than 20 rows learns no gate" in text
+
+
+def test_with_too_few_reference_rows_no_gate_is_told_of():
+    text = Page(render_report(*gated(19), public=False)).text
+    assert "no gate learnt, because 19 reference rows are fewer than 20" in text
+    assert "by its own gate" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("any", "a model of their choice"),
+        ("network", "the plan’s network, by sampling"),
+        ("random-forest", "random-forest"),
+        ("auto", "one of {}, which each site’s own rows chose"),
+    ],
+)
+def test_what_sites_fit_is_what_the_plan_says(name, words):
+    plan, result = classification()
+    learner = plan.learner.model_copy(update={"name": name})
+    plan = plan.model_copy(update={"learner": learner})
+    result = result.model_copy(update={"plan_digest": plan.digest()})
+    text = Page(render_report(plan, result, public=False)).text
+    assert f"Sites fit {words.format(', '.join(plan.tried))}; 20 % of a site’s rows" in text
+
+
 def test_a_site_that_was_found_out_is_named_with_what_was_found():
     plan, result = classification(poisoned=True)
     text = Page(render_report(plan, result, public=False)).text

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, MissingPackageError, PlanError, no_such
+from predbayes.learning.gate import MIN_ROWS
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
@@ -268,6 +269,11 @@ def _labels(plan: Plan) -> Iterator[Finding]:
         )
     if plan.gate is not None and method != "auto":
         yield warning(f"gate: the pool {method} does not use gates; delete the section")
+    elif plan.gate is not None and 0 < plan.reference.num_rows < MIN_ROWS:
+        yield warning(
+            f"gate: no site can learn a gate from {plan.reference.num_rows} reference rows, which "
+            f"are fewer than {MIN_ROWS}; every gate is 1, and the gated mixture is the mixture"
+        )
     if plan.gate is None and method == "auto" and labelled < MIN_LABELS:
         yield warning(
             "gate: without labels the pool is better if sites say how dense their rows lie; add a "

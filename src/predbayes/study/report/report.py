@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from predbayes.errors import StudyError
+from predbayes.learning.gate import MIN_ROWS
+from predbayes.learning.named import AUTO
 from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MIN_LABELS
@@ -150,6 +152,8 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         trusted=trusted(plan, shown),
         promises=promised(plan, shown),
         min_labels=MIN_LABELS,
+        fewest_of_gate=MIN_ROWS,
+        fitted=fitted_words(plan),
     )
 
 
@@ -214,7 +218,7 @@ def _public_promises(found: AtSites) -> dict[str, Any]:
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     """List what a reader must know before anything else; in public no site is named."""
     lines = [
-        *opening(without_sites(result) if public else result),
+        *opening(result, public=public),
         *filter(None, [synthetic_words(plan.reference)]),
         *result.cautions,
     ]
@@ -313,6 +317,17 @@ def _with_risk(scores: Scores, risks: Sequence[ClassRisk]) -> Scores:
         return scores
     of_risk = {name: risks[0].metrics[name] for name in _AT_SITES if name in risks[0].metrics}
     return scores.model_copy(update={"metrics": {**scores.metrics, **of_risk}})
+
+
+def fitted_words(plan: Plan) -> str:
+    """Say what the plan has sites fit."""
+    name = plan.learner.name
+    if plan.sums_alone:
+        return "nothing: they add up products of numbers of their rows"
+    if name == AUTO:
+        return f"one of {', '.join(plan.tried)}, which each site’s own rows chose"
+    named = {"any": "a model of their choice", "network": "the plan’s network, by sampling"}
+    return named.get(name, name)
 
 
 def column_groups(columns: Mapping[str, Column]) -> list[ColumnGroup]:

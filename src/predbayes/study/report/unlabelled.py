@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
+from predbayes.study.result.evaluation import FEWEST_ROWS_OF_DIAGRAM
 from predbayes.study.result.schema import AtSites, Result
 from predbayes.study.wording import counted, plain
 
@@ -23,11 +24,13 @@ def is_unlabelled(result: Result) -> bool:
     return not result.pool.num_labels and not result.num_scored
 
 
-def opening(result: Result) -> list[str]:
+def opening(result: Result, *, public: bool) -> list[str]:
     """List what a reader must know first of a study without labels; nothing of others."""
     if not is_unlabelled(result):
         return []
     told = ASK if result.at_sites is None else f"{_num_sites(result.at_sites)} sent theirs"
+    if public and result.at_sites is not None and not result.at_sites.public:
+        told = f"{told}, too few sites or rows to be shown in public"
     why = "No reference row has a label: nothing was tuned, and nothing"
     if result.pool.method == "moments":
         why = "There is no label of a reference row: nothing"
@@ -52,6 +55,18 @@ def trusted(plan: Plan, result: Result) -> str:
     return f"By what {_num_sites(result.at_sites)} found on {rows} of their own: {found}"
 
 
+def in_short(plan: Plan, result: Result) -> str:
+    """Return the verdict for a terminal: without labels what sites found, or how to ask them."""
+    if not is_unlabelled(result):
+        return result.verdict
+    if result.at_sites is None:
+        return (
+            "No reference row has a label, so how good and how calibrated the model is comes from "
+            f"sites' evaluations. {ASK}."
+        )
+    return trusted(plan, result)
+
+
 def _num_sites(found: AtSites) -> str:
     return counted(len(found.sites), "site") if found.sites else "sites"
 
@@ -66,7 +81,11 @@ def _of_classes(found: AtSites) -> str:
     for risk in found.risks[: len(found.risks) == 1]:
         groups = [(bin.observed, bin.null_low, bin.null_high) for bin in risk.bins]
     if not groups:
-        return f"{words} No reliability diagram came with them, so calibration is not judged."
+        return (
+            f"{words} No reliability diagram came with them, so calibration is not judged: a site "
+            f"sends one from {FEWEST_ROWS_OF_DIAGRAM} held-out rows on, if its groups are not too "
+            "small."
+        )
     inside = sum(low <= seen <= high for seen, low, high in groups)
     return (
         f"{words} Of {counted(len(groups), 'group')} of about equal probability {inside} are as "

@@ -695,7 +695,7 @@ class Report:
         predicted = self.held_out.student
         result = Result(
             **run.told(kit, heading, self.state.student),
-            **run.judged(predicted, (*run.merged.cautions(), *self.cautions)),
+            **run.judged(predicted, (*run.merged.cautions(), *self._distrusted(), *self.cautions)),
             sites=tuple(sorted(self.sites, key=lambda site: site.site)),
             shards=run.merged.shards,
             pool=self._pool(),
@@ -709,6 +709,14 @@ class Report:
             bytes_out=kit.num_bytes * (len(self.sites) + run.merged.num_sites),
         )
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
+
+    def _distrusted(self) -> Iterator[str]:
+        choice = self.state.teacher.choice
+        if choice is not None and choice.distrusted:
+            yield (
+                f"The pool is the plain {choice.spec.name}, in which each site counts alike at all "
+                f"reference rows: {choice.distrusted}."
+            )
 
     def _score(self, predictive: Predictive) -> Scores | None:
         return score(self.run.plan, predictive, self.run.scored_targets)
