@@ -22,6 +22,7 @@ from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.gated import GatedPool
 from predbayes.pools.pool import PoolState
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
@@ -387,10 +388,32 @@ class TestPrior:
         with pytest.raises(TrainingError, match="give a Categorical"):
             self.prior(self.classes, prior="reference")
 
+    @pytest.mark.parametrize("num_labels", [0, 1])
+    def test_without_targets_that_vary_the_default_is_flat(self, num_labels):
+        few = dataclasses.replace(self.numbers, targets=self.numbers.targets[:num_labels])
+        assert self.prior(few, beta=0.0) is None
+        assert self.prior(few, beta=1.0) is None
+
     def test_one_target_has_no_variance(self):
         single = ReferenceRows.of((torch.zeros(1, 2), torch.ones(1)))
-        with pytest.raises(TrainingError, match="with a variance"):
-            self.prior(single)
+        with pytest.raises(TrainingError, match=r"with a variance.*prior='flat'"):
+            self.prior(single, beta=0.0, prior="reference")
+
+    @pytest.mark.parametrize("num_labels", [0, 1])
+    def test_a_regression_without_labels_is_the_gated_mixture_by_default(self, rng, num_labels):
+        x = torch.randn(90, 2, generator=rng)
+        y = x[:, 0] + 0.3 * torch.randn(90, generator=rng)
+        sites = {str(k): (x[k:60:2], y[k:60:2]) for k in range(2)}
+        network = Network(lambda: mlp(2, 1, hidden=(4,)), LearnedNoise())
+        learner = SGDLearner(network, OptimizerSettings(lr=0.01, num_epochs=2, batch_size=20))
+        rows = slice(60, 60 + num_labels)
+        reference = ReferenceRows.of((x[rows], y[rows]), unlabelled=x[60 + num_labels :])
+        default, gated = (
+            run(Pooled(learner, pool, send="predictions"), sites, reference, seed=0).state
+            for pool in (AutoPool(), GatedPool())
+        )
+        assert default.choice.name == "gated mixture"
+        torch.testing.assert_close(default.predictive.moments(), gated.predictive.moments())
 
     def test_clients_less_certain_than_the_prior_still_pool(self):
         """Without the cap on variances this product would have negative precision."""
