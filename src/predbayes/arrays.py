@@ -84,17 +84,17 @@ class LoaderRows:
         self.class_rows = self.class_rows or seen
 
 
-def as_rows(rows: Any) -> Any:
-    """Return a site's rows as a pair of tensors, or as `LoaderRows`."""
+def as_rows(rows: Any, expected: str = _ROWS) -> Any:
+    """Return a site's rows as a pair of tensors, or `LoaderRows`; ``expected`` as for `as_pair`."""
     if isinstance(rows, LoaderRows):
         return rows
     if isinstance(rows, DataLoader):
         return LoaderRows(rows)
     if isinstance(rows, TensorDataset):
-        return as_pair(rows.tensors)
+        return as_pair(rows.tensors, expected)
     if _is_dataset(rows):
         return LoaderRows(DataLoader(rows, _BATCH_SIZE, shuffle=True))
-    return as_pair(rows)
+    return as_pair(rows, expected)
 
 
 def as_pair(rows: Any, expected: str = _ROWS) -> tuple[Tensor, Tensor]:

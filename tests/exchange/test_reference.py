@@ -78,8 +78,18 @@ def test_labelled_rows_may_be_whatever_a_sites_rows_may_be():
         assert torch.equal(rows.targets, targets)
 
 
+def test_inputs_alone_are_told_how_rows_without_labels_are_written():
+    x, y = torch.zeros(3, 2), torch.zeros(5)
+    for alone in (x, x.numpy(), TensorDataset(x)):
+        with pytest.raises(DataError) as refused:
+            ReferenceRows.of(alone)
+        assert "ReferenceRows.of((x[:0], y[:0]), unlabelled=x)" in str(refused.value)
+    rows = ReferenceRows.of((x[:0], y[:0]), unlabelled=x)
+    assert (len(rows.inputs), len(rows.targets)) == (3, 0)
+
+
 def test_what_is_no_rows_is_refused_in_one_line():
-    with pytest.raises(DataError, match=r"^a site's rows are [^\n]*, not int$"):
+    with pytest.raises(DataError, match=r"^labelled reference rows are [^\n]*, not int$"):
         ReferenceRows.of(7)
     with pytest.raises(DataError, match="no reference row in the loader"):
         ReferenceRows.of(DataLoader([]))

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from predbayes.errors import DivergedError, TrainingError
+from predbayes.errors import DivergedError, TrainingError, UploadError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.gate import MIN_ROWS, GateBounds, log_density_ratio, num_contrast_rows
 from predbayes.learning.likelihood import LearnedNoise, LogOdds, Softmax
@@ -235,6 +237,25 @@ class TestBounds:
     def test_the_mean_is_over_the_contrast_rows(self):
         given = torch.tensor([0.0, 0.0, 3.0]).double()
         assert torch.equal(GateBounds().apply(given, 2), given)
+
+    @given(
+        st.integers(0, 2**32),
+        st.sampled_from([(-6.0, 3.0), (-7.3, 2.2), (-0.1, 3.0), (-0.001, 0.5)]),
+        st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+        st.integers(1, 60),
+    )
+    def test_an_honest_gate_is_never_refused(self, seed, bounds, dtype, num_contrast):
+        """However it is rounded, and however large it is where no contrast row is."""
+        rng = torch.Generator().manual_seed(seed)
+        size = 10 ** (3 * float(torch.rand((), generator=rng)) - 2)
+        agreed = GateBounds(*bounds)
+        found = agreed.apply(size * (torch.randn(60, generator=rng) + 1), num_contrast)
+        agreed.check(found.to(dtype).float(), num_contrast)
+
+    @pytest.mark.parametrize("gate", [[0.2, 0.2, -5.0], [3.5, -6.0, -6.0], [0.0, 0.0, -6.5]])
+    def test_a_gate_that_no_site_can_have_learnt_is_refused(self, gate):
+        with pytest.raises(UploadError, match=r"mean ratio of 1\.221|ceiling = 3"):
+            GateBounds().check(torch.tensor(gate), 2)
 
     @pytest.mark.parametrize(("floor", "ceiling"), [(0.0, 1.0), (-1.0, 0.0), (1.0, -1.0)])
     def test_zero_lies_between(self, floor, ceiling):

@@ -22,6 +22,7 @@ from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture, product
+from predbayes.pools.gated import GatedPool
 from predbayes.pools.pool import PoolState
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
@@ -353,6 +354,52 @@ def test_rounds_repeat_the_method(world):
     assert rounds == [(0, False), (1, True), (2, True)]
 
 
+class TestGates:
+    """A gate is checked where it is taken in, whoever sent it."""
+
+    rows = torch.arange(80.0)[:, None].expand(80, 2)
+    reference = ReferenceRows.of(
+        (rows[:0], torch.zeros(0, dtype=torch.long)), unlabelled=rows[:60], evaluate=rows[60:]
+    )
+
+    def lift(self, gate, pool):
+        method = Pooled(LEARNER, pool, send="predictions")
+        upload = Upload.of_predictions(
+            Categorical(torch.full((80, 3), 1 / 3).log()), num_rows=20, gate=gate
+        )
+        state = method.init(self.reference, rng=generator(0))
+        return method.lift(state, upload.named("Delta"), self.reference.inputs)
+
+    @pytest.mark.parametrize("pool", [GatedPool(), AutoPool(), AutoPool(gates=False)])
+    @pytest.mark.parametrize("log_ratio", [0.1, 3.0, 30.0, 800.0, -300.0])
+    def test_one_that_no_site_can_have_learnt_is_refused_by_name(self, pool, log_ratio):
+        with pytest.raises(UploadError, match=r"^site 'Delta': its gate .*; leave the site out"):
+            self.lift(torch.full((80,), log_ratio), pool)
+
+    @pytest.mark.parametrize("shape", [(0,), (79,), (80, 1)])
+    def test_it_has_one_number_for_each_reference_row(self, shape):
+        with pytest.raises(UploadError, match=r"^site 'Delta': .*; leave the site out"):
+            self.lift(torch.zeros(shape), GatedPool())
+
+    def test_the_mean_is_over_the_contrast_rows(self):
+        """Rows that are kept for evaluation teach no gate, which may be large there."""
+        gate = torch.zeros(80)
+        gate[60:] = 3.0
+        self.lift(gate, GatedPool())
+        with pytest.raises(UploadError, match="mean ratio"):
+            self.lift(gate.flip(0), GatedPool())
+
+    def test_a_pool_without_gates_does_not_mind(self):
+        self.lift(torch.full((80,), 3.0), mixture())
+
+    def test_a_federation_of_honest_sites_passes(self, world, rng):
+        sites, labelled = world
+        far = 4 * torch.randn(40, 2, generator=rng) + 2
+        reference = ReferenceRows.of((labelled.inputs, labelled.targets), far, far)
+        for pool in (GatedPool(), AutoPool()):
+            run(Pooled(LEARNER, pool), sites, reference, seed=0)
+
+
 def test_a_given_beta_is_the_states_beta(world):
     sites, reference = world
     state = run(Pooled(LEARNER, BetaPool(beta=0.25)), InProcess(sites), reference, seed=0).state
@@ -387,10 +434,32 @@ class TestPrior:
         with pytest.raises(TrainingError, match="give a Categorical"):
             self.prior(self.classes, prior="reference")
 
+    @pytest.mark.parametrize("num_labels", [0, 1])
+    def test_without_targets_that_vary_the_default_is_flat(self, num_labels):
+        few = dataclasses.replace(self.numbers, targets=self.numbers.targets[:num_labels])
+        assert self.prior(few, beta=0.0) is None
+        assert self.prior(few, beta=1.0) is None
+
     def test_one_target_has_no_variance(self):
         single = ReferenceRows.of((torch.zeros(1, 2), torch.ones(1)))
-        with pytest.raises(TrainingError, match="with a variance"):
-            self.prior(single)
+        with pytest.raises(TrainingError, match=r"with a variance.*prior='flat'"):
+            self.prior(single, beta=0.0, prior="reference")
+
+    @pytest.mark.parametrize("num_labels", [0, 1])
+    def test_a_regression_without_labels_is_the_gated_mixture_by_default(self, rng, num_labels):
+        x = torch.randn(90, 2, generator=rng)
+        y = x[:, 0] + 0.3 * torch.randn(90, generator=rng)
+        sites = {str(k): (x[k:60:2], y[k:60:2]) for k in range(2)}
+        network = Network(lambda: mlp(2, 1, hidden=(4,)), LearnedNoise())
+        learner = SGDLearner(network, OptimizerSettings(lr=0.01, num_epochs=2, batch_size=20))
+        rows = slice(60, 60 + num_labels)
+        reference = ReferenceRows.of((x[rows], y[rows]), unlabelled=x[60 + num_labels :])
+        default, gated = (
+            run(Pooled(learner, pool, send="predictions"), sites, reference, seed=0).state
+            for pool in (AutoPool(), GatedPool())
+        )
+        assert default.choice.name == "gated mixture"
+        torch.testing.assert_close(default.predictive.moments(), gated.predictive.moments())
 
     def test_clients_less_certain_than_the_prior_still_pool(self):
         """Without the cap on variances this product would have negative precision."""

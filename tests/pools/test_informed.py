@@ -147,7 +147,8 @@ def test_who_knows_nothing_leaves_the_prior(make):
     torch.testing.assert_close(found.var, torch.ones(1).double())
 
 
+@pytest.mark.parametrize("prior", ["flat", "default"])  # without labels the default is flat
 @pytest.mark.parametrize("make", [rbcm, gpoe], ids=["rbcm", "gpoe"])
-def test_gaussians_need_a_prior(make):
+def test_gaussians_need_a_prior(make, prior):
     with pytest.raises(TrainingError, match="relative to a prior"):
-        pooled(make("flat"), [gaussian([1.0], [1.0])])
+        pooled(make(prior), [gaussian([1.0], [1.0])])

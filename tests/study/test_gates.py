@@ -214,7 +214,7 @@ class TestIntake:
         gate = torch.full((150,), -6.0)
         gate[0] = 4.5
         upload = world.upload("Alpha", gate=gate)
-        assert "gate.ceiling = 3" in self.refused(world, upload, tmp_path)
+        assert "ceiling = 3" in self.refused(world, upload, tmp_path)
 
     def test_nobody_can_claim_more_rows_than_it_has(self, worlds, tmp_path):
         """A large ratio everywhere would be weight for nothing."""

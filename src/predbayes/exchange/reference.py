@@ -22,6 +22,11 @@ from predbayes.arrays import LoaderRows, as_inputs, as_rows, require_finite
 from predbayes.errors import DataError
 
 _BATCH_SIZE = 100  # in which a dataset is read
+# Labels that are none are still of a kind: it tells a regression from classes.
+_LABELLED = (
+    "labelled reference rows are a pair (inputs, labels), or what else a site's rows may be "
+    "(without labels write pb.ReferenceRows.of((x[:0], y[:0]), unlabelled=x), with the y of a site)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class ReferenceRows:
 
 def _whole(labelled: Any) -> tuple[Tensor, Tensor]:
     """Return all rows as a pair of tensors; those of a dataset in its order."""
-    rows = as_rows(labelled)
+    rows = as_rows(labelled, _LABELLED)
     if isinstance(rows, LoaderRows):
         is_loader = isinstance(labelled, DataLoader)
         pairs = list(rows if is_loader else LoaderRows(DataLoader(labelled, _BATCH_SIZE)))

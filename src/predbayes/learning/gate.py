@@ -21,7 +21,8 @@ by it.
                    those rows apart no better than no gate at all; where own and contrast rows
                    are alike s is about 0, and the gate 1 everywhere
     bounded        between a floor and a ceiling, and no more than 1 on average over the contrast
-                   rows, which is what the mean of a density ratio over p_ref can be
+                   rows, which is what the mean of a density ratio over p_ref can be; whoever takes
+                   a gate in checks both
 
 With half the rows and half the steps in each of two fits, and as many contrast rows as own ones, a
 gate takes as many steps as the model. A network that takes a least number of steps passes over few
@@ -41,7 +42,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from predbayes.errors import TrainingError
+from predbayes.errors import TrainingError, UploadError
 from predbayes.learning.local import Teller, fit_steadily, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical
 from predbayes.predictive.pooling import PredictiveSum
@@ -54,6 +55,7 @@ MIN_ROWS = 20
 _MIN_CONTRAST = 1000
 _MOST_PER_ROW = 4  # contrast rows for an own one; with 12 the own ones are too few in a batch
 _MOST_LIFTED = 0.005  # of a logarithm: what the floor may add to the mean ratio
+_SLACK = 0.02  # of a logarithm: that, and what rounding to 16 bits may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,30 @@ class GateBounds:
         if excess(lowered) > _MOST_LIFTED:  # by a floor that is near 0
             lowered = float(scipy.optimize.brentq(excess, 0.0, self.ceiling - self.floor))
         return (bounded - lowered).clamp_min(self.floor)
+
+    def check(self, gate: Tensor, num_contrast: int | None = None) -> None:
+        """Refuse a gate out of the bounds, and one that claims more rows than its site has.
+
+        The mean of a density ratio over the contrast rows is the share of the site's rows that lie
+        where these do: at most 1. So what a site weighs over all of them is no more than its row
+        count, whatever it claims of single rows.
+
+        Args:
+            gate: As it was sent: (R,), in logarithms, and perhaps rounded to 16 bits.
+            num_contrast: How many of the first rows may be contrast rows; None is all.
+        """
+        low, high = float(gate.min()), float(gate.max())
+        if low < self.floor - _SLACK or high > self.ceiling + _SLACK:
+            raise UploadError(
+                f"its gate is from {low:g} to {high:g}; its bounds are floor = {self.floor:g} and "
+                f"ceiling = {self.ceiling:g}"
+            )
+        mean = float(gate[:num_contrast].double().exp().mean())
+        if mean > 1 + _SLACK:
+            raise UploadError(
+                f"its gate has a mean ratio of {mean:.3f} over the reference rows; no site's can "
+                "be above 1"
+            )
 
 
 DEFAULT_BOUNDS = GateBounds()

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from predbayes.arrays import LoaderRows, as_rows
-from predbayes.errors import PoolError, TrainingError
+from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.gate import log_density_ratio
+from predbayes.learning.gate import DEFAULT_BOUNDS, log_density_ratio
 from predbayes.learning.local import (
     LocalLearner,
     Predictor,
@@ -140,6 +140,7 @@ class Pooled:
 
     def lift(self, state: PoolState, upload: Upload, inputs: Tensor) -> Any:
         """Return the site's predictives as a summand, whichever way they came."""
+        self._check_gate(state, upload, inputs)
         predictive = Reader.of(self.learner).read(upload, inputs)
         return self.pool.lift(state, contribution(upload, predictive))
 
@@ -163,6 +164,22 @@ class Pooled:
         return log_density_ratio(
             teller, own, inputs, num_contrast=state.num_contrast, rng=split(rng, 1)[0]
         )
+
+    def _check_gate(self, state: PoolState, upload: Upload, inputs: Tensor) -> None:
+        """Refuse a gate that no site can have learnt, if the pool may weigh by it."""
+        if not isinstance(self.pool, AsksForGates):
+            return
+        try:
+            if (gate := upload.gate) is None:
+                return
+            if len(gate) != len(inputs):
+                raise UploadError(f"its gate has {len(gate)} numbers for {len(inputs)} inputs")
+            DEFAULT_BOUNDS.check(gate, state.num_contrast)
+        except UploadError as error:
+            raise UploadError(
+                f"site {upload.info.site!r}: {error.reason}; leave the site out, or let it learn "
+                "again, with the method of this round"
+            ) from error
 
     @property
     def _teller(self) -> Teller | None:

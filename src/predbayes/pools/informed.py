@@ -38,8 +38,8 @@ class InformedPool(OneTerm):
         state = OneTerm.init(self, reference)
         if state.prior is None and reference.targets.is_floating_point():
             raise TrainingError(
-                "what a site knows of numbers is relative to a prior; give prior='reference' or a "
-                "Gaussian in place of 'flat'"
+                "what a site knows of numbers is relative to a prior, and this one is flat; give a "
+                "Gaussian, or reference labels and prior='reference'"
             )
         return state
 

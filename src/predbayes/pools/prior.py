@@ -5,6 +5,7 @@ It is agreed before the round and goes into the plan, so every party knows it.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -17,10 +18,12 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive, 
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.pooling import PredictiveSum, Term
 
+_log = logging.getLogger(__name__)
+
 PriorChoice = Literal["default", "flat", "reference"]
 """``reference`` is a Gaussian with the mean and variance of the reference targets.
 
-The default is that for a Gaussian, and flat for a categorical.
+The default is that for a Gaussian whose reference targets have a variance, and flat otherwise.
 """
 
 
@@ -94,9 +97,15 @@ def prior_predictive(
     if choice == "flat" or not regression:
         return None
     targets = reference.targets.double()
-    if len(targets) < 2 or not float(targets.var()) > 0:
-        raise TrainingError("prior 'reference' needs reference targets with a variance")
-    return Gaussian(targets.mean().view(1), targets.var().view(1))
+    if len(targets) >= 2 and float(targets.var()) > 0:
+        return Gaussian(targets.mean().view(1), targets.var().view(1))
+    if choice == "reference":
+        raise TrainingError(
+            "prior 'reference' needs reference targets with a variance; give such labels, a "
+            "Gaussian, or prior='flat'"
+        )
+    _log.info("the prior is flat: there are no reference targets with a variance to make it of")
+    return None
 
 
 def marginal_predictive(

@@ -154,7 +154,7 @@ class TestWhoWasCompared:
 
     def test_where_the_pool_does_without_gates_sites_are_compared_without(self):
         """Who says that it has no rows here makes the pool the mixture, in which it counts."""
-        sites, gates = study(1, 3, "mild", "labels")
+        sites, _ = study(1, 3, "mild", "labels")
         some, few = ["s0", "s1", "s2", "s3"], torch.arange(90)
         nowhere = torch.full((NUM_REFERENCE,), -6.0, dtype=torch.float64)
         fewer = {n: sites[n][few] for n in some}

@@ -19,8 +19,9 @@ from predbayes.exchange.header import SUMS, Header, Spec
 from predbayes.exchange.masking import WORDS, check_seals
 from predbayes.exchange.sealed import sealed_room
 from predbayes.exchange.upload import GATE, Upload
+from predbayes.learning.gate import GateBounds
 from predbayes.study.plan.models import site_arrays, site_network
-from predbayes.study.plan.schema import Gate, Plan
+from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import sums_shape
 from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
@@ -35,7 +36,6 @@ ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
 LEAST_TOLERANCE = 5  # rows, likewise
 LEAST_HELD_OUT = 100  # rows that an evaluation may have in any case
 _MAX_WEIGHT = 1e4
-_GATE_SLACK = 0.01  # of a logarithm: what rounding to half precision may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,34 +278,14 @@ class Intake:
         if info.kind == "weights" and _largest(upload) > _MAX_WEIGHT:
             raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
         if upload.gate is not None and self.plan.gate is not None:
-            check_gate(self.plan.gate, upload.gate)
+            # Over all rows: sites do not know which are kept for evaluation.
+            GateBounds(self.plan.gate.floor, self.plan.gate.ceiling).check(upload.gate)
 
 
 def _require_signed(header: Header, upload: Upload) -> None:
     assert header.signature is not None  # as `_check_sender` has seen
     if not header.signature.verifies(upload.digest()):
         raise UploadError("the signature is not of this content: it was altered on the way")
-
-
-def check_gate(agreed: Gate, gate: Tensor) -> None:
-    """Refuse a gate out of its bounds, and one that claims more rows than its site has.
-
-    The mean of a density ratio over the reference rows is the share of the site's rows that lie
-    where reference rows do: at most 1. So what a site weighs over all rows is no more than its row
-    count, whatever it claims of single rows.
-    """
-    low, high = float(gate.min()), float(gate.max())
-    if low < agreed.floor - _GATE_SLACK or high > agreed.ceiling + _GATE_SLACK:
-        raise UploadError(
-            f"its gate is from {low:g} to {high:g}; the plan bounds it by gate.floor = "
-            f"{agreed.floor:g} and gate.ceiling = {agreed.ceiling:g}"
-        )
-    mean = float(gate.double().exp().mean())
-    if mean > 1 + _GATE_SLACK:
-        raise UploadError(
-            f"its gate has a mean ratio of {mean:.3f} over the reference rows; no site's can be "
-            "above 1"
-        )
 
 
 def require_agreed(site: str, stated: int, agreed: int) -> None:
