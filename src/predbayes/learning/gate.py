@@ -101,7 +101,8 @@ class GateBounds:
             num_contrast: How many of the first rows may be contrast rows; None is all.
         """
         low, high = float(gate.min()), float(gate.max())
-        if low < self.floor - _SLACK or high > self.ceiling + _SLACK:
+        within = self.floor - _SLACK <= low and high <= self.ceiling + _SLACK  # which NaN is not
+        if not within:
             raise UploadError(
                 f"its gate is from {low:g} to {high:g}; its bounds are floor = {self.floor:g} and "
                 f"ceiling = {self.ceiling:g}"
