@@ -119,7 +119,8 @@ def test_site_toml_can_be_drafted_from_a_draft(folder):
     rows = table("Split").rename(columns={"age": "Alter (Jahre)"})
     rows.to_csv(folder / "rows.csv", index=False)
     lines = done("site survey draft.toml rows.csv --suggest --name Split")
-    assert lines[-1].startswith("next: edit it, then predbayes site survey draft.toml rows.csv")
+    assert lines[0].endswith("site.toml: a draft; nothing in it is a guess")
+    assert lines[-1].startswith("next: predbayes site survey draft.toml rows.csv")
     done(SURVEY)
     assert read_survey(folder / "Split.survey").survey.absent == ()
 
