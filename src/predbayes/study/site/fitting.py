@@ -224,15 +224,16 @@ def _gate(
         return None
     if checkpoint is not None and isinstance(teller.learner, SGHMCLearner):
         teller = replace(teller, learner=_Resumed(teller.learner, checkpoint))
+    own = rows[kept]
     return log_density_ratio(
         teller,
-        rows[kept],
+        own,
         kit.inputs,
         bounds=GateBounds(plan.gate.floor, plan.gate.ceiling),
         groups=rows.patients_of(kept),
         # Of its own, so that a plan without a gate has the same model; by the rows, as bootstrap
         # weights are.
-        rng=generator(plan.seed, "gate", site, SiteRows(*rows[kept]).digest()),
+        rng=generator(plan.seed, "gate", site, SiteRows(*own).digest()),
     )
 
 
