@@ -114,27 +114,25 @@ def means(experiment, method, metric="nll"):
 class TestClaims:
     """What docs/reproduction.md says of the records."""
 
-    @pytest.mark.parametrize(
-        ("name", "num_better"), [("verdict-auto", 3), ("verdict-auto-tuned", 1)]
-    )
-    def test_auto_has_the_lowest_mean_is_better_in_some_cells_and_worse_in_none(
-        self, name, num_better
+    @pytest.mark.parametrize(("name", "num_led"), [("verdict-auto", 5), ("verdict-auto-tuned", 8)])
+    def test_auto_is_mostly_below_five_rounds_of_fedavg_and_always_below_the_others(
+        self, name, num_led
     ):
         method, rivals = SCRIPT["VERDICTS"]["classification"][name]
-        found = SCRIPT["judged"](records_of("classification"), method, rivals)
+        found = SCRIPT["judged"](SCRIPT["met"]("classification"), method, rivals)
         assert len(found) == 8
-        assert all(verdict.mean < verdict.rival_mean for verdict in found)
-        outcomes = [verdict.outcome for verdict in found]
-        assert "worse" not in outcomes
-        assert outcomes.count("better") >= num_better
+        assert sum(verdict.leads for verdict in found) == num_led
+        assert {v.best.rival for v in found if not v.leads} <= {"fedavg, five rounds"}
+        one_round = [
+            one for v in found for one in v.meetings if not one.rival.endswith("five rounds")
+        ]
+        assert all(one.mean < one.rival_mean for one in one_round)
 
-    def test_beta_is_better_than_its_rivals_in_two_cells_and_worse_in_none(self):
+    def test_beta_is_lowest_or_near_it_and_worse_in_no_cell(self):
         method, rivals = SCRIPT["VERDICTS"]["classification"]["verdict-beta"]
         found = SCRIPT["judged"](records_of("classification"), method, rivals)
-        assert sum(verdict.relative <= 0.01 for verdict in found) == 7
-        outcomes = [verdict.outcome for verdict in found]
-        assert "worse" not in outcomes
-        assert outcomes.count("better") >= 2
+        assert sum(verdict.best.relative <= 0.01 for verdict in found) == 7
+        assert "worse" not in [verdict.outcome for verdict in found]
 
     @pytest.mark.parametrize("method", ["auto", "auto tuned"])
     def test_auto_is_calibrated(self, method):
@@ -156,6 +154,17 @@ class TestClaims:
         assert len(skewed) == 2
         assert max(v for cell, v in means("gates", "gated", "ece").items() if "0.9" in cell) < 0.015
 
+    @pytest.mark.parametrize(("data", "below"), [("mnist", 0.38), ("fashion-mnist", 0.14)])
+    def test_also_on_seeds_that_nothing_was_chosen_on(self, data, below):
+        skewed = [
+            record
+            for record in records_of("gates")
+            if record.seed >= 3 and list(record.cell.values()) == [data, 0.9]
+        ]
+        (found,) = SCRIPT["judged"](skewed, "gated", ("beta",))
+        assert found.best.num == 7
+        assert found.best.relative_interval[1] < -below + 0.005
+
     def test_and_where_sites_are_alike_they_are_the_mixture(self):
         gated, mixture = (means("gates", method) for method in ("gated", "mixture"))
         alike = [cell for cell in gated if "0.0" in cell]
@@ -166,7 +175,7 @@ class TestClaims:
     def test_in_a_regression_auto_is_better_on_one_set_and_worse_on_none(self):
         found = SCRIPT["judged"](records_of("regression"), "auto tuned", None)
         assert len(found) == 5
-        assert sum(verdict.mean < verdict.rival_mean for verdict in found) >= 3
+        assert sum(verdict.leads for verdict in found) >= 3
         outcomes = {verdict.cell: verdict.outcome for verdict in found}
         assert "worse" not in outcomes.values()
         assert outcomes["airquality"] == "better"
@@ -174,9 +183,9 @@ class TestClaims:
     def test_in_a_regression_overlapping_test_sets_are_allowed_for(self):
         """Nadeau and Bengio's t, by hand: of -.0587, -.163 and -.0197 one remains."""
         found = SCRIPT["judged"](records_of("regression"), "auto tuned", None)
-        for verdict, t in zip(found, (-3.75, -1.61, -1.21), strict=False):
-            reach = (verdict.interval[1] - verdict.interval[0]) / 2
-            assert 2.262 * (verdict.mean - verdict.rival_mean) / reach == pytest.approx(t, abs=0.01)
+        for one, t in zip((verdict.best for verdict in found), (-3.75, -1.61, -1.21), strict=False):
+            reach = (one.interval[1] - one.interval[0]) / 2
+            assert 2.262 * (one.mean - one.rival_mean) / reach == pytest.approx(t, abs=0.01)
 
     def test_its_intervals_cover_what_they_say(self):
         for share in means("regression", "auto tuned", "coverage_95").values():

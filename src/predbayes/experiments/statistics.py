@@ -116,6 +116,22 @@ def t_test(summary: Summary) -> float:
     return float(2 * stats.t.sf(t, summary.num - 1))
 
 
+def p_of_interval(interval: Interval) -> float:
+    """Return the two-sided p-value of no difference, from a 95 % interval over many rows.
+
+    Examples:
+        >>> round(p_of_interval((0.0, 2.0)), 3)
+        0.05
+    """
+    from scipy import stats
+
+    low, high = interval
+    if low == high:
+        return 1.0 if low == 0 else 0.0
+    reached = abs(low + high) / (high - low)  # to zero, in half widths
+    return float(2 * stats.norm.sf(reached * stats.norm.ppf((1 + LEVEL) / 2)))
+
+
 def compare(
     values_by_method: Mapping[str, Mapping[int, float]],
     against: str,

@@ -1,18 +1,24 @@
 """Is a method the best of its table? One line per cell, by a rule that is fixed beforehand.
 
-In each cell the method meets its best rival: of the other methods the one with the lowest mean,
-over the seeds that both have. That rival is chosen by the scores it is judged on, so its mean is a
-little too good: the rule errs against the method. With the 95 % interval of the paired difference
-(`predbayes.experiments.statistics`), the margin being a part of the rival's mean, it is
+In each cell the method meets every rival: a paired difference over the seeds that both have, with
+its 95 % interval and p-value (`predbayes.experiments.statistics`). Shown is the *best* rival, that
+of the lowest mean. With the margin as a part of a rival's mean, the method is
 
-    level      if the interval lies inside +- the margin: whatever the difference, it is small
-    better     if the interval lies below zero
-    worse      if the interval lies above zero
+    level      if the upper end of every interval is at most the margin, and the lower end of the
+               best rival's at least minus the margin: whatever the differences, they are small
+    better     if every interval lies below zero: than all rivals, not than the best one alone
+    worse      if some interval lies above zero, with p corrected for the number of rivals
     undecided  otherwise, and with one seed, which has no interval
 
-and *not worse* if the interval's upper end is at most the margin. A table of many cells says
-*by itself* of what Holm's correction for all of them does not leave significant. That the
-interval contains zero shows nothing: it also does where there are too few seeds.
+and *not worse* if the upper end of every interval is at most the margin.
+
+That the lowest of many rivals is beaten does not show that all are: another one may be unsteady,
+and as good. Whoever claims to be better than all needs each of the tests, so the p-value of that
+claim is the largest (an intersection-union test), that of the *hardest* rival. Whoever is found
+worse than some of many was compared often, so that claim's p-value is the smallest, times their
+number. A table of many cells says *by itself* of what Holm's correction for all of them does not
+leave significant. That an interval contains zero shows nothing: it also does where there are too
+few seeds.
 """
 
 from __future__ import annotations
@@ -27,14 +33,18 @@ from predbayes.errors import ExperimentError
 from predbayes.experiments.decode import require_known
 from predbayes.experiments.records import Record
 from predbayes.experiments.rendering import markdown_grid
-from predbayes.experiments.statistics import Interval, holm
-from predbayes.experiments.tables import OVERLAP, SIGNIFICANT, Table, build_table, loss, overlap_of
+from predbayes.experiments.statistics import Interval, holm, p_of_interval
+from predbayes.experiments.tables import (
+    OVERLAP,
+    SIGNIFICANT,
+    Entry,
+    Table,
+    build_table,
+    overlap_of,
+)
 
 Outcome = Literal["level", "better", "worse", "undecided"]
 
-_ABOUT_P = (
-    "p: t test over seeds, of each line for itself; Holm p: the same, corrected for all lines here."
-)
 _ONE_SEED = "One seed has no interval over seeds."
 
 _NEAR_ZERO = 0.02  # a mean of which a part says nothing
@@ -44,17 +54,15 @@ MARGIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """A method's comparison with its best rival in one cell."""
+class Meeting:
+    """A method's comparison with one rival in one cell."""
 
-    cell: str
-    mean: float
     rival: str
+    mean: float  # the method's
     rival_mean: float
     interval: Interval  # 95 %, of the method minus the rival; nan for one seed
-    p_value: float  # of the t test over seeds, two-sided, of this one comparison
+    p_value: float  # of that difference, two-sided
     num: int  # seeds that both have
-    margin: float = MARGIN  # relative to the rival's mean
 
     @property
     def relative(self) -> float:
@@ -68,19 +76,62 @@ class Verdict:
         return low / abs(self.rival_mean), high / abs(self.rival_mean)
 
     @property
+    def doubt(self) -> float:
+        """The one-sided p-value of being better; 1 where nothing can be shown."""
+        if math.isnan(self.p_value):
+            return 1.0
+        return self.p_value / 2 if self.mean < self.rival_mean else 1 - self.p_value / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What its meetings say of a method in one cell."""
+
+    cell: str
+    meetings: tuple[Meeting, ...]  # at least one
+    margin: float = MARGIN  # relative to a rival's mean
+
+    @property
+    def best(self) -> Meeting:
+        """That with the rival of the lowest mean."""
+        return min(self.meetings, key=lambda one: one.rival_mean)
+
+    @property
+    def hardest(self) -> Meeting:
+        """That in which it is least sure that the method is better."""
+        return max(self.meetings, key=lambda one: (one.doubt, -one.rival_mean))
+
+    @property
+    def leads(self) -> bool:
+        """Whether the method's mean is below that of every rival."""
+        return all(one.mean < one.rival_mean for one in self.meetings)
+
+    @property
+    def p_value(self) -> float:
+        """Of being better than every rival if the method leads; else of being worse than some."""
+        if self.leads:
+            return self.hardest.p_value
+        return self._p_worse
+
+    @property
+    def _p_worse(self) -> float:
+        behind = [one.p_value for one in self.meetings if one.mean >= one.rival_mean]
+        tests = [p for p in behind if not math.isnan(p)]
+        return min(1.0, len(self.meetings) * min(tests)) if tests else math.nan
+
+    @property
     def outcome(self) -> Outcome:
-        """What the interval shows."""
-        low, high = self.relative_interval
-        if -self.margin <= low and high <= self.margin:
+        """What the intervals show."""
+        if self.not_worse and self.best.relative_interval[0] >= -self.margin:
             return "level"
-        if high < 0:
+        if all(one.interval[1] < 0 for one in self.meetings):
             return "better"
-        return "worse" if low > 0 else "undecided"
+        return "worse" if not self.leads and self._p_worse < SIGNIFICANT else "undecided"
 
     @property
     def not_worse(self) -> bool:
-        """Whether the interval leaves room for no more than the margin."""
-        return self.relative_interval[1] <= self.margin
+        """Whether the intervals leave room for no more than the margin."""
+        return all(one.relative_interval[1] <= self.margin for one in self.meetings)
 
 
 def verdicts(
@@ -92,14 +143,14 @@ def verdicts(
     margin: float = MARGIN,
     losses: Path | None = None,
 ) -> list[Verdict]:
-    """Compare a method with its best rival, cell by cell.
+    """Compare a method with its rivals, cell by cell.
 
     Args:
         records: Of one experiment.
         method: The label to judge.
         metric: One of which less is better.
         rivals: Labels to judge it against; all others if None.
-        margin: What counts as no difference, relative to the rival's mean.
+        margin: What counts as no difference, relative to a rival's mean.
         losses: Folder of the test rows' losses, for intervals over rows instead of seeds.
     """
     known = {record.method for record in records}
@@ -112,36 +163,31 @@ def verdicts(
         raise ExperimentError(f"a verdict is on a metric of which less is better, not {metric}")
     wanted = known - {method} if rivals is None else set(rivals)
     return [
-        _verdict(table, method, wanted, cell, margin)
+        Verdict(cell, _meetings(table, method, wanted, cell), margin)
         for cell in table.columns
         if (method, cell) in table.entries
     ]
 
 
-def _verdict(table: Table, method: str, rivals: set[str], cell: str, margin: float) -> Verdict:
-    compared = {
-        name: entry
+def _meetings(table: Table, method: str, rivals: set[str], cell: str) -> tuple[Meeting, ...]:
+    found = tuple(
+        _meeting(name, entry)
         for name in table.rows
         if name in rivals and (entry := table.entries.get((name, cell)))
         if entry.comparison is not None and math.isfinite(entry.summary.mean)
-    }
-    if not compared:
+    )
+    if not found:
         raise ExperimentError(f"{cell}: {method} shares no seed with any rival")
-    name, entry = min(compared.items(), key=lambda item: loss(item[1].summary.mean, table.aim))
+    return found
+
+
+def _meeting(rival: str, entry: Entry) -> Meeting:
     comparison = entry.comparison
     assert comparison is not None
     low, high = comparison.interval if entry.rows is None else entry.rows
+    p = comparison.p_value if entry.rows is None else p_of_interval(entry.rows)
     mean = entry.summary.mean - comparison.difference  # over the seeds that both have
-    return Verdict(
-        cell,
-        mean,
-        name,
-        entry.summary.mean,
-        (-high, -low),
-        comparison.p_value,
-        comparison.num,
-        margin,
-    )
+    return Meeting(rival, mean, entry.summary.mean, (-high, -low), p, comparison.num)
 
 
 def to_markdown(judged: Sequence[Verdict], method: str, *, note: str = "") -> str:
@@ -153,21 +199,28 @@ def to_markdown(judged: Sequence[Verdict], method: str, *, note: str = "") -> st
         note: A sentence to add, such as that of tables with overlapping test sets.
     """
     head = ["", method, "best rival", "its mean", "difference", "95 % interval"]
-    head += ["p", "Holm p", "verdict"]
+    head += ["hardest rival", "p", "Holm p", "verdict"]
     adjusted = holm([verdict.p_value for verdict in judged])
     body = markdown_grid(head, list(map(_line, judged, adjusted)))
-    num, margin = max(verdict.num for verdict in judged), 100 * judged[0].margin
+    num = max(one.num for verdict in judged for one in verdict.meetings)
+    return f"{body}\n\n{_legend(judged, method, num)}{' ' + note if note else ''}\n"
+
+
+def _legend(judged: Sequence[Verdict], method: str, num: int) -> str:
+    margin = f"{100 * judged[0].margin:g} %"
     seeds = "one seed" if num == 1 else f"{num} seeds, paired"
-    near_zero = any(abs(verdict.rival_mean) < _NEAR_ZERO for verdict in judged)
+    near_zero = any(abs(verdict.best.rival_mean) < _NEAR_ZERO for verdict in judged)
     absolute = f"; as they are where that is within {_NEAR_ZERO:g} of 0" if near_zero else ""
-    legend = (
-        f"Differences are {method} minus its best rival, in means over {seeds}, relative to the "
-        f"rival's{absolute}. Level: the interval is inside ±{margin:g} %; better or worse: it "
-        "excludes 0, also after Holm's correction unless it says *by itself*; not worse: its upper "
-        f"end is at most {margin:g} %, in {sum(v.not_worse for v in judged)} of {len(judged)}. "
-        f"{_ABOUT_P if num > 1 else _ONE_SEED}{' ' + note if note else ''}"
+    shown = f"{method} minus its best rival, in means over {seeds}, relative to the rival's"
+    if num == 1:
+        return f"Differences are {shown}{absolute}. {_ONE_SEED}"
+    return (
+        f"Differences are {shown}{absolute}. Better: than every rival, so p is that against the "
+        "hardest. Worse: than some rival, so p is the smallest times the number of rivals. Holm p: "
+        "corrected for all lines here; *by itself*: that is above .05. Level: by its interval no "
+        f"rival is more than {margin} away. Not worse: none is more than {margin} below, as in "
+        f"{sum(v.not_worse for v in judged)} of {len(judged)} lines."
     )
-    return f"{body}\n\n{legend}\n"
 
 
 def note_on(records: Sequence[Record]) -> str:
@@ -180,29 +233,37 @@ def _p_text(p: float) -> str:
 
 
 def _line(verdict: Verdict, p_holm: float) -> list[str]:
-    said: str = verdict.outcome
-    if said == "undecided" and verdict.not_worse:
-        said = f"{said}, not worse"
-    if said in ("better", "worse") and p_holm > SIGNIFICANT:
-        said = f"{said} by itself"
+    best = verdict.best
     return [
         verdict.cell,
-        f"{verdict.mean:.4f}",
-        verdict.rival,
-        f"{verdict.rival_mean:.4f}",
-        *_differences(verdict),
+        f"{best.mean:.4f}",
+        best.rival,
+        f"{best.rival_mean:.4f}",
+        *_differences(best),
+        verdict.hardest.rival if verdict.leads else "",
         _p_text(verdict.p_value),
         _p_text(p_holm),
-        said,
+        _said(verdict, p_holm),
     ]
 
 
-def _differences(verdict: Verdict) -> tuple[str, str]:
+def _said(verdict: Verdict, p_holm: float) -> str:
+    outcome = verdict.outcome
+    if outcome == "undecided" and verdict.not_worse:
+        return "undecided, not worse"
+    if outcome in ("level", "undecided"):
+        return outcome
+    small = abs(verdict.best.relative) < verdict.margin
+    less = f", by less than {100 * verdict.margin:g} %" if small else ""
+    return f"{outcome}{' by itself' if p_holm > SIGNIFICANT else ''}{less}"
+
+
+def _differences(meeting: Meeting) -> tuple[str, str]:
     """The difference and its interval, in percent where the rival's mean is a scale."""
-    difference, (low, high) = verdict.relative, verdict.relative_interval
+    difference, (low, high) = meeting.relative, meeting.relative_interval
     scale, digits, unit = 100.0, 1, " %"
-    if abs(verdict.rival_mean) < _NEAR_ZERO:
-        scale, digits, unit = abs(verdict.rival_mean), 3, ""
+    if abs(meeting.rival_mean) < _NEAR_ZERO:
+        scale, digits, unit = abs(meeting.rival_mean), 3, ""
     # What is a little below zero has a minus; zero has none.
     one, two, three = (f"{scale * v + 0.0:+.{digits}f}" for v in (difference, low, high))
     return f"{one}{unit}", "" if math.isnan(low) else f"{two} to {three}{unit}"

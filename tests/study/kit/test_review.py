@@ -186,6 +186,18 @@ class TestReferenceFile:
         edit(pulse=61.5, ward="a")
         assert [text.partition(":")[0] for text in said("warning")] == ["pulse", "ward"]
 
+    def test_rows_that_are_there_twice(self, said, edit):
+        columns = {name: {"type": "number", "unit": "mg", "range": [0, 9]} for name in "vwxyz"}
+        drawn = np.random.default_rng(0).uniform(0, 9, (5, 595)).round(1)
+        values = {n: [*row, *row[:5]] for n, row in zip("vwxyz", drawn, strict=True)}
+        edit(**values, pulse=values["v"], ward=list("abbab" * 120))
+        (text,) = said("warning", columns=columns)
+        assert text.startswith("reference: 5 of 600 rows have the same columns as an earlier one")
+
+    def test_few_values_are_the_same_by_chance(self, said, edit):
+        edit(pulse=[61 + k % 7 for k in range(600)])
+        assert not said("warning")
+
     def test_a_class_without_a_row_and_one_with_few(self, said, edit):
         edit(outcome=["ill"] * 590 + ["well"] * 10)
         found = said("warning", target={"classes": ["ill", "well", "dead"]})

@@ -64,6 +64,9 @@ FLOWER_BYTES = 300_000_000
 FLOWER_MEMORY = 3
 """Of a Flower server, in uploads, for each upload that it is pulling."""
 
+_NOT_CHANCE = 100
+"""Times as many pairs of equal rows as independent columns would make are no chance."""
+
 _NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 
 
@@ -363,6 +366,7 @@ def _table(plan: Plan, table: ReferenceTable) -> Iterator[Finding]:
     yield from (warning(f"{file}: {oddity}") for oddity in examined.oddities)
     if not examined.problems:
         yield from _constants(plan, examined.codes)
+        yield from _repeated(plan, frame)
     if plan.reference.num_rows > len(frame):
         yield error(
             f"reference: the counts add up to {plan.reference.num_rows:,} rows, but {file} has "
@@ -390,6 +394,26 @@ def _constants(plan: Plan, codes: Tensor) -> Iterator[Finding]:
                 f"{name}: the same in every reference row, so the model that comes back cannot "
                 "learn from it"
             )
+
+
+def _repeated(plan: Plan, frame: pd.DataFrame) -> Iterator[Finding]:
+    """Rows that are there twice: half of a gate learns the one, and judges the other.
+
+    Few columns of few values are the same by chance. Of independent ones two rows would be with
+    probability prod_j sum_v p_j(v)^2; told is what is far more frequent than that.
+    """
+    if plan.wide or not set(plan.columns) <= set(frame.columns):
+        return
+    columns = frame[list(plan.columns)]
+    alike = math.prod(float((columns[c].value_counts() / len(frame)).pow(2).sum()) for c in columns)
+    sizes = columns.value_counts()
+    if float((sizes * (sizes - 1)).sum()) > _NOT_CHANCE * alike * len(frame) ** 2:
+        yield warning(
+            f"reference: {len(frame) - len(sizes):,} of {len(frame):,} rows have the same columns "
+            "as an earlier one, more than chance explains; if they are copies, or visits of one "
+            "patient, leave them out: gates learn them by heart, and scores seem surer than they "
+            "are"
+        )
 
 
 def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Finding]:
