@@ -194,9 +194,33 @@ class TestReferenceFile:
         (text,) = said("warning", columns=columns)
         assert text.startswith("reference: 5 of 600 rows have the same columns as an earlier one")
 
+    def test_cells_without_a_value_are_like_any_other(self, said, edit):
+        columns = {
+            "age": {"type": "number", "unit": "a", "range": [0, 120]},
+            "ward": {"type": "category", "categories": ["a", "b"], "missing": "flag"},
+        }
+        twice = np.tile(np.random.default_rng(0).uniform(40, 120, (300, 2)).round(2), (2, 1))
+        edit(ward=["a", None, "b", "a"] * 150, age=twice[:, 0])
+        assert not said("warning", columns=columns)
+        edit(pulse=twice[:, 1])
+        (text,) = said("warning", columns=columns)
+        assert text.startswith("reference: 300 of 600 rows have")
+
     def test_few_values_are_the_same_by_chance(self, said, edit):
         edit(pulse=[61 + k % 7 for k in range(600)])
         assert not said("warning")
+
+    def test_columns_that_say_nearly_the_same_are_no_copies(self, said, edit):
+        names = [f"item {k}" for k in range(20)]
+        draw = np.random.default_rng(0)
+        ill = draw.random(NUM_ROWS) < 0.3
+        items = {name: ill ^ (draw.random(NUM_ROWS) < 0.03) for name in names}
+        edit(
+            **{name: item.astype(int) for name, item in items.items()},
+            pulse=draw.permutation(600) % 90,
+        )
+        column = {"type": "number", "unit": "1", "range": [0, 1]}
+        assert not said("warning", columns=dict.fromkeys(names, column))
 
     def test_a_class_without_a_row_and_one_with_few(self, said, edit):
         edit(outcome=["ill"] * 590 + ["well"] * 10)

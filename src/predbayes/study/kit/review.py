@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -66,6 +67,9 @@ FLOWER_MEMORY = 3
 
 _NOT_CHANCE = 100
 """Times as many pairs of equal rows as independent columns would make are no chance."""
+
+_MANY_VALUES = 0.05
+"""Two rows agree more rarely than this in a column of many values: about twenty, and more."""
 
 _NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 
@@ -397,23 +401,54 @@ def _constants(plan: Plan, codes: Tensor) -> Iterator[Finding]:
 
 
 def _repeated(plan: Plan, frame: pd.DataFrame) -> Iterator[Finding]:
-    """Rows that are there twice: half of a gate learns the one, and judges the other.
-
-    Few columns of few values are the same by chance. Of independent ones two rows would be with
-    probability prod_j sum_v p_j(v)^2; told is what is far more frequent than that.
-    """
+    """Rows that are there twice: half of a gate learns the one, and judges the other."""
     if plan.wide or not set(plan.columns) <= set(frame.columns):
         return
-    columns = frame[list(plan.columns)]
-    alike = math.prod(float((columns[c].value_counts() / len(frame)).pow(2).sum()) for c in columns)
-    sizes = columns.value_counts()
-    if float((sizes * (sizes - 1)).sum()) > _NOT_CHANCE * alike * len(frame) ** 2:
+    columns = [pd.factorize(frame[name], use_na_sentinel=False)[0] for name in plan.columns]
+    rows = _Rows(columns)
+    if rows.num_repeated and rows.more_than_chance:
         yield warning(
-            f"reference: {len(frame) - len(sizes):,} of {len(frame):,} rows have the same columns "
-            "as an earlier one, more than chance explains; if they are copies, or visits of one "
-            "patient, leave them out: gates learn them by heart, and scores seem surer than they "
-            "are"
+            f"reference: {rows.num_repeated:,} of {len(frame):,} rows have the same columns as an "
+            "earlier one, more than chance explains; if they are copies, or visits of one patient, "
+            "leave them out: gates learn them by heart, and scores seem surer than they are"
         )
+
+
+class _Rows:
+    """How many pairs of rows are equal, and whether they are by chance.
+
+    Two rows have the same value in column j with probability c_j = sum_v p_j(v)^2. Copies are far
+    more frequent than prod_j c_j, but so are equal rows where columns say nearly the same. Those
+    that are equal in all columns but one then mostly differ in that one if it has many values,
+    and copies never do. Without a column of many values nothing can be told.
+
+    A cell has a random number for its value, and a row their sum, so that all columns but one are
+    a difference.
+    """
+
+    def __init__(self, columns: list[np.ndarray]) -> None:
+        draw = np.random.default_rng(0)
+        cells = [draw.integers(2**63, size=c.max() + 1, dtype=np.uint64)[c] for c in columns]
+        alike = [float(((np.bincount(c) / len(c)) ** 2).sum()) for c in columns]
+        self._whole = np.sum(cells, axis=0, dtype=np.uint64)
+        self._by_chance = math.prod(alike) * len(self._whole) ** 2
+        self._varied = [c for c, same in zip(cells, alike, strict=True) if same < _MANY_VALUES]
+
+    @property
+    def num_repeated(self) -> int:
+        return len(self._whole) - len(np.unique(self._whole))
+
+    @property
+    def more_than_chance(self) -> bool:
+        equal = _equal_pairs(self._whole)
+        if equal <= _NOT_CHANCE * self._by_chance or not self._varied:
+            return False
+        return equal > max(_equal_pairs(self._whole - cell) for cell in self._varied) / 2
+
+
+def _equal_pairs(keys: np.ndarray) -> int:
+    sizes = np.unique(keys, return_counts=True)[1]
+    return int((sizes * (sizes - 1)).sum())
 
 
 def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Finding]:
