@@ -80,13 +80,16 @@ def sweep(
         records = read_records(path)
         there = [record for record in records if record.key in wanted]
         done = {record.key for record in there}
-        for record, losses in _taken_over(experiment.name, runs, others):
+
+        def missing() -> list[Run]:
+            return [one for one in runs if not done.issuperset(one.keys.values())]
+
+        for record, losses in _taken_over(experiment.name, missing(), others):
             if record.key not in done:
                 keep(record, losses)
-        missing = [one for one in runs if not done.issuperset(one.keys.values())]
         for record in _overtaken(records, there):
             writer.append(record)  # tables show the last record of a method: that of these settings
-        jobs = _jobs(missing)
+        jobs = _jobs(missing())
         if num_workers > 1 or address is not None:
             results = _on_ray(experiment, jobs, num_workers, address, device, fits)
         else:

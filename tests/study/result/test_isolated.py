@@ -8,7 +8,7 @@ from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.gate import log_density_ratio
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
-from predbayes.study.result.comparison import ComparedRows, isolated
+from predbayes.study.result.comparison import ComparedRows, agreements, isolated
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 NUM_SITES, NUM_ROWS, NUM_REFERENCE, NUM_INPUTS = 5, 150, 300, 8
@@ -50,22 +50,24 @@ KINDS = ("mild", "strong", "two classes each")
 
 @pytest.mark.parametrize("num_classes", [2, 3, 10])
 def test_honest_sites_are_not_accused_however_skewed(num_classes):
-    alarms = [isolated(*study(seed, num_classes, kind)) for kind in KINDS for seed in range(5)]
+    alarms = [
+        isolated(agreements(*study(seed, num_classes, kind))) for kind in KINDS for seed in range(5)
+    ]
     assert not any(alarms)
 
 
 @pytest.mark.parametrize(("num_classes", "kind"), [(2, "mild"), (3, "mild"), (10, "mild")])
 def test_a_site_of_five_that_turned_its_labels_is_named(num_classes, kind):
     for seed in range(5):
-        assert set(isolated(*study(seed, num_classes, kind, "labels"))) == {"s0"}
+        assert set(isolated(agreements(*study(seed, num_classes, kind, "labels")))) == {"s0"}
 
 
 @pytest.mark.slow("180 studies")
 def test_over_many_studies_honest_sites_are_not_accused_and_liars_mostly_named():
     """What docs/coordinator.md says: none of 180, and 165 of 180."""
     drawn = [(seed, c, kind) for c in (2, 3, 10) for kind in KINDS for seed in range(100, 120)]
-    accused = [one for one in drawn if isolated(*study(*one))]
-    found = [set(isolated(*study(*one, "labels"))) for one in drawn]
+    accused = [one for one in drawn if isolated(agreements(*study(*one)))]
+    found = [set(isolated(agreements(*study(*one, "labels")))) for one in drawn]
     assert not accused
     assert sum(names == {"s0"} for names in found) == pytest.approx(165, abs=5)  # by rounding
     assert not any(names - {"s0"} for names in found)
@@ -84,8 +86,8 @@ def test_a_number_turned_is_named_and_honest_sites_elsewhere_are_not():
         sites[f"s{k}"] = learner.fit((own, target), rng=rng).predict(inputs)
         turned[f"s{k}"] = learner.fit((own, -target), rng=rng).predict(inputs)
         gates[f"s{k}"] = log_density_ratio(learner.teller(), (own, target), inputs, rng=rng)
-    assert isolated(sites, gates) == {}
-    assert set(isolated({**sites, "s4": turned["s4"]}, gates)) == {"s4"}
+    assert isolated(agreements(sites, gates)) == {}
+    assert set(isolated(agreements({**sites, "s4": turned["s4"]}, gates))) == {"s4"}
 
 
 def test_two_sites_that_share_no_rows_say_nothing_about_each_other():
@@ -95,14 +97,14 @@ def test_two_sites_that_share_no_rows_say_nothing_about_each_other():
         logits = torch.stack([inputs, -inputs], 1) * (1 if side < 0 else -1)
         sites[f"s{k}"] = Categorical(logits.log_softmax(1))
         gates[f"s{k}"] = torch.where(side * inputs > 0, 0.6, -8.0)
-    assert isolated(sites, gates) == {}
-    assert set(isolated(sites, {name: torch.zeros(200) for name in sites})) == {"s3"}
+    assert isolated(agreements(sites, gates)) == {}
+    assert set(isolated(agreements(sites, {name: torch.zeros(200) for name in sites}))) == {"s3"}
 
 
 def test_a_site_that_says_the_same_everywhere_is_no_standard_for_others():
     sites, gates = study(0, 3, "mild")
     sites["s1"] = Categorical(torch.full((NUM_REFERENCE, 3), 1 / 3).log())
-    assert isolated(sites, gates) == {}
+    assert isolated(agreements(sites, gates)) == {}
 
 
 def test_what_is_found_is_told_in_words_and_needs_every_gate():

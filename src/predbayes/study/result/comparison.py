@@ -237,9 +237,9 @@ def _without_labels(sites: Sites, gates: Gates, num_labels: int) -> Comparison:
     )
     if sites.keys() == gates.keys() and _cover(gates):
         what = "Where it and another site both have rows it agrees with none of them"
-        agreements = _agreements(sites, gates)
-        figure, found = "correlation at most", _isolated(agreements)
-        caution += f" {_who_was_compared(len(agreements), len(sites))}"
+        best = agreements(sites, gates)
+        figure, found = "correlation at most", isolated(best)
+        caution += f" {_who_was_compared(len(best), len(sites))}"
     else:
         what = "Its predictions go against those of the other sites"
         figure, found = "correlation", opposed(sites)
@@ -323,17 +323,12 @@ def opposed(sites: Sites) -> dict[str, tuple[float, float]]:
     return {name: (float(found[list(sites).index(name)]), usual) for name in against}
 
 
-def isolated(sites: Sites, gates: Gates) -> dict[str, tuple[float, float]]:
+def isolated(best: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """Sites that agree with no other where both have rows: their best and the median correlation.
 
     Args:
-        sites: What each predicts.
-        gates: Log density ratio of each site's rows to reference rows, on the same rows.
+        best: What `agreements` found.
     """
-    return _isolated(_agreements(sites, gates))
-
-
-def _isolated(best: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     if len(best) <= _LEAST_OTHERS:
         return {}
     usual = float(torch.tensor(list(best.values())).median())
@@ -342,8 +337,13 @@ def _isolated(best: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     return {name: (r, usual) for name, r in best.items() if r < ISOLATED * usual}
 
 
-def _agreements(sites: Sites, gates: Gates) -> dict[str, float]:
-    """By site that could be compared with others, its correlation with who agrees best."""
+def agreements(sites: Sites, gates: Gates) -> dict[str, float]:
+    """By site that could be compared with others, its correlation with who agrees best.
+
+    Args:
+        sites: What each predicts.
+        gates: Log density ratio of each site's rows to reference rows, on the same rows.
+    """
     said = {name: _said(predictive) for name, predictive in sites.items()}
     ratios = {name: gates[name].double().exp() for name in sites}
     spreads = torch.stack([_spread(said[name], ratios[name]) for name in sites])
