@@ -80,6 +80,20 @@ class TestMarks:
         assert agrees(shown, value) is same
 
 
+class TestCounts:
+    def test_a_word_of_a_table_of_verdicts_is_counted(self):
+        found = SCRIPT["counted"]("gates-auto.verdict-auto-gated.not-worse")
+        table = (ROOT / found["table"]).read_text()
+        assert f"not worse in {found['value']} of {found['lines']} lines" in table
+
+    def test_a_word_that_no_verdict_has_is_a_slip(self):
+        with pytest.raises(KeyError):
+            SCRIPT["counted"]("gates-auto.verdict-auto-gated.beter")
+
+    def test_other_marks_are_none_of_verdicts(self):
+        assert SCRIPT["counted"]("gated.mnist.h0.9.nll") is None
+
+
 def test_the_file_is_made_from_the_records_and_pages():
     assert json.loads(json.dumps(SCRIPT["claimed"]())) == CLAIMS
 

@@ -8,7 +8,7 @@ import pytest
 
 from predbayes.errors import ExperimentError
 from predbayes.experiments.records import Record
-from predbayes.experiments.verdict import note_on, to_markdown, verdicts
+from predbayes.experiments.verdict import note_on, tally, to_markdown, verdicts
 
 
 def record(method, seed, cell="bike", **scores) -> Record:
@@ -142,6 +142,17 @@ class TestRival:
         assert found.best.interval[0] < 0 < found.best.interval[1]
         assert found.p_value > 0.05  # of the interval, though one seed has no test over seeds
         assert found.outcome == "undecided"
+
+
+def test_lines_are_counted_by_what_they_say():
+    values = {"ours": STEADY, "theirs": [v + 1 for v in STEADY]}
+    found = tally(verdicts(study(values), "ours"))
+    assert {word: num for word, num in found.items() if num} == {
+        "better": 1,
+        "lowest": 1,
+        "not worse": 1,
+    }
+    assert tally(verdicts(study(values), "theirs"))["worse"] == 1
 
 
 class TestManyRivals:

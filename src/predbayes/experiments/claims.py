@@ -4,6 +4,11 @@ A page writes the mark right after the number, where readers do not see it:
 
     an NLL of .358<!-- claim: gated.fashion-mnist.h0.9.nll --> without a label
 
+A table of verdicts is counted in the same way: `EXPERIMENT.FILE.WORD` is the number of its lines
+that say a word, as in
+
+    better in 5<!-- claim: gates-auto.verdict-auto-gated.better-by-itself --> of 8 cells
+
 `results/claims.json` has every claim that there are records for: its value, how many seeds it rests
 on, its 95 % interval, and which records and pages it is about. `scripts/tables` has the table of
 claims, one line each, and writes the file; a test compares it with records and pages.

@@ -45,6 +45,8 @@ from predbayes.experiments.tables import (
 
 Outcome = Literal["level", "better", "worse", "undecided"]
 
+_WORDS = ("better", "better by itself", "level", "worse", "worse by itself", "undecided")
+
 _ONE_SEED = "One seed has no interval over seeds."
 
 _NEAR_ZERO = 0.02  # a mean of which a part says nothing
@@ -215,11 +217,10 @@ def _legend(judged: Sequence[Verdict], method: str, num: int) -> str:
     if num == 1:
         return f"Differences are {shown}{absolute}. {_ONE_SEED}"
     return (
-        f"Differences are {shown}{absolute}. Better: than every rival, so p is that against the "
-        "hardest. Worse: than some rival, so p is the smallest times the number of rivals. Holm p: "
-        "corrected for all lines here; *by itself*: that is above .05. Level: by its interval no "
-        f"rival is more than {margin} away. Not worse: none is more than {margin} below, as in "
-        f"{sum(v.not_worse for v in judged)} of {len(judged)} lines."
+        f"Differences are {shown}{absolute}. Better: than every rival, p against the hardest. "
+        "Worse: than some, p times the number of rivals. *By itself*: not after Holm's correction "
+        f"over these lines. Level, not worse: within, or at most, {margin} by every interval; not "
+        f"worse in {sum(v.not_worse for v in judged)} of {len(judged)} lines."
     )
 
 
@@ -248,14 +249,29 @@ def _line(verdict: Verdict, p_holm: float) -> list[str]:
 
 
 def _said(verdict: Verdict, p_holm: float) -> str:
-    outcome = verdict.outcome
-    if outcome == "undecided" and verdict.not_worse:
+    word = _word(verdict, p_holm)
+    if word == "undecided" and verdict.not_worse:
         return "undecided, not worse"
-    if outcome in ("level", "undecided"):
-        return outcome
     small = abs(verdict.best.relative) < verdict.margin
-    less = f", by less than {100 * verdict.margin:g} %" if small else ""
-    return f"{outcome}{' by itself' if p_holm > SIGNIFICANT else ''}{less}"
+    if word in ("level", "undecided") or not small:
+        return word
+    return f"{word}, by less than {100 * verdict.margin:g} %"
+
+
+def _word(verdict: Verdict, p_holm: float) -> str:
+    outcome = verdict.outcome
+    alone = outcome in ("better", "worse") and p_holm > SIGNIFICANT
+    return f"{outcome} by itself" if alone else outcome
+
+
+def tally(judged: Sequence[Verdict]) -> dict[str, int]:
+    """Count the lines of each verdict, those where the method leads and those of not worse."""
+    adjusted = holm([verdict.p_value for verdict in judged])
+    words = list(map(_word, judged, adjusted))
+    return {word: words.count(word) for word in _WORDS} | {
+        "lowest": sum(verdict.leads for verdict in judged),
+        "not worse": sum(verdict.not_worse for verdict in judged),
+    }
 
 
 def _differences(meeting: Meeting) -> tuple[str, str]:
