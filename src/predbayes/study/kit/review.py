@@ -430,7 +430,7 @@ class _Rows:
         draw = np.random.default_rng(0)
         cells = [draw.integers(2**63, size=c.max() + 1, dtype=np.uint64)[c] for c in columns]
         alike = [float(((np.bincount(c) / len(c)) ** 2).sum()) for c in columns]
-        self._whole = np.sum(cells, axis=0, dtype=np.uint64)
+        self._whole = np.stack(cells).sum(axis=0)
         self._by_chance = math.prod(alike) * len(self._whole) ** 2
         self._varied = [c for c, same in zip(cells, alike, strict=True) if same < _MANY_VALUES]
 
