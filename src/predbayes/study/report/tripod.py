@@ -250,7 +250,10 @@ def _heterogeneity(study: _Study) -> Iterator[str]:
         return
     yield "Each site’s predictions were screened, and its influence on the pool was measured."
     if study.plan.gate is not None:
-        yield "Sites are weighed, row by row, by how typical the row is of their own rows."
+        yield (
+            "Each site also sent how typical each reference row is of its own rows; a gated pool "
+            "weighs sites by it, row by row."
+        )
 
 
 def _measures(study: _Study) -> Iterator[str]:

@@ -258,6 +258,8 @@ def verdict(
 
     With cautions nothing is called sound that was not checked.
     """
+    if not num_scored:
+        return False, "Calibration cannot be judged: no row with a label was scored."
     least = plan.rules.min_labels_to_judge
     if shown is None or num_scored < least:
         return False, (
