@@ -84,7 +84,7 @@ class TestCounts:
     def test_a_word_of_a_table_of_verdicts_is_counted(self):
         found = SCRIPT["counted"]("gates-auto.verdict-auto-gated.not-worse")
         table = (ROOT / found["table"]).read_text()
-        assert f"not worse in {found['value']} of {found['lines']} lines" in table
+        assert f"Not worse in {found['value']} of {found['lines']} lines" in table
 
     def test_a_word_that_no_verdict_has_is_a_slip(self):
         with pytest.raises(KeyError):

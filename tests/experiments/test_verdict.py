@@ -245,6 +245,12 @@ class TestTable:
         assert "| -0.500 | -0.500 to -0.500 |" in text
         assert "within 0.02 of 0" in text
 
+    def test_the_rivals_are_named(self):
+        records = study({"ours": STEADY, "theirs": STEADY, "others": STEADY})
+        assert "Rivals: theirs, others." in to_markdown(verdicts(records, "ours"), "ours")
+        alone = verdicts(records, "ours", rivals=["others"])
+        assert "Rivals: others." in to_markdown(alone, "ours")
+
 
 class TestRefusals:
     def test_more_must_not_be_better(self):

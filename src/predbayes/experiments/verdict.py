@@ -215,13 +215,19 @@ def _legend(judged: Sequence[Verdict], method: str, num: int) -> str:
     absolute = f"; as they are where that is within {_NEAR_ZERO:g} of 0" if near_zero else ""
     shown = f"{method} minus its best rival, in means over {seeds}, relative to the rival's"
     if num == 1:
-        return f"Differences are {shown}{absolute}. {_ONE_SEED}"
+        return f"Differences are {shown}{absolute}. {_ONE_SEED} {_rivals(judged)}"
     return (
         f"Differences are {shown}{absolute}. Better: than every rival, p against the hardest. "
         "Worse: than some, p times the number of rivals. *By itself*: not after Holm's correction "
-        f"over these lines. Level, not worse: within, or at most, {margin} by every interval; not "
-        f"worse in {sum(v.not_worse for v in judged)} of {len(judged)} lines."
+        f"over these lines. Not worse: no rival is more than {margin} below, by every interval; "
+        f"level: nor is the best one more than {margin} above. Not worse in "
+        f"{sum(v.not_worse for v in judged)} of {len(judged)} lines. {_rivals(judged)}"
     )
+
+
+def _rivals(judged: Sequence[Verdict]) -> str:
+    names = dict.fromkeys(one.rival for verdict in judged for one in verdict.meetings)
+    return f"Rivals: {', '.join(names)}."
 
 
 def note_on(records: Sequence[Record]) -> str:
