@@ -181,7 +181,7 @@ class TestClaims:
         assert outcomes["airquality"] == "better"
 
     def test_in_a_regression_overlapping_test_sets_are_allowed_for(self):
-        """Nadeau and Bengio's t, by hand: of -.0645, -.186 and -.0289 one remains."""
+        """Nadeau and Bengio's t, by hand: of -.0644, -.186 and -.0288 one remains."""
         found = SCRIPT["judged"](records_of("regression"), "auto tuned", None)
         for one, t in zip((verdict.best for verdict in found), (-3.80, -2.09, -2.09), strict=False):
             reach = (one.interval[1] - one.interval[0]) / 2
