@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from predbayes.errors import UploadError
 from predbayes.exchange import sealed
 from predbayes.exchange.sealed import is_sealed, read_envelope, seal, sealed_room, unseal
+from predbayes.exchange.upload import Upload
 
 KEY = X25519PrivateKey.generate()
 PUBLIC = KEY.public_key().public_bytes_raw().hex()
@@ -74,6 +75,11 @@ class TestRoundTrip:
     def test_nothing_of_it_can_be_read_on_the_way(self, folder):
         content = b"an unmistakable text, " * 5000
         assert b"unmistakable" not in made(folder, content)
+
+    def test_where_plain_files_are_taken_it_is_told_from_rubbish(self, folder):
+        made(folder, b"x")
+        with pytest.raises(UploadError, match="it is sealed, for a study whose plan has uploads"):
+            Upload.load(folder / "sealed")
 
     def test_the_same_twice_is_not_the_same_bytes(self, folder):
         assert made(folder, b"x") != made(folder, b"x")

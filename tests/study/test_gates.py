@@ -174,6 +174,17 @@ def test_the_egress_page_says_what_the_column_tells(worlds, tmp_path):
         assert "learnt from columns, and if a network learnt it, from kind as well" in text
 
 
+def test_the_egress_page_of_few_rows_says_that_no_gate_was_learnt(worlds, tmp_path):
+    world = worlds["classes gated"]
+    rows = SiteRows.of(world.kit.plan, table(world.kit.plan).head(19))
+    keys = (world.key("Alpha"), Approvals(tmp_path))
+    made = Training(world.kit, "Alpha", *keys, tmp_path, "logistic-regression").run(rows)
+    assert not made.upload.gate.any()
+    text = re.sub(r"<[^>]+>", "", made.egress.read_text())
+    assert "Here it is 0 everywhere and tells nothing" in text
+    assert "It was learnt from columns" not in text
+
+
 class TestIntake:
     def refused(self, world, upload, tmp_path):
         path = tmp_path / "upload.safetensors"
@@ -207,7 +218,8 @@ class TestIntake:
     def test_it_must_be_one_number_for_each_reference_row(self, worlds, tmp_path):
         world = worlds["classes gated"]
         upload = world.upload("Alpha", gate=torch.zeros(149))
-        assert "type and shape of the plan" in self.refused(world, upload, tmp_path)
+        said = self.refused(world, upload, tmp_path)
+        assert "is float32 [149], and of this plan's is float32 [150]" in said
 
     def test_bounds_are_the_plans(self, worlds, tmp_path):
         world = worlds["classes gated"]

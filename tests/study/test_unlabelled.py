@@ -1,5 +1,7 @@
 """Studies of which the coordinator has no label at all: from the draft of a plan to the report."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from predbayes.cli.study import app
-from predbayes.errors import PlanError
+from predbayes.errors import PlanError, UploadError
 from predbayes.predictive.families import Categorical
 from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.kit.draft import Unlabelled, draft
@@ -141,6 +143,34 @@ def test_gates_that_cannot_be_trusted_are_the_first_thing_that_is_told(tmp_path)
         page = Page(render_report(plan, result, public=public)).text
         assert page.index("Read this first") < page.index(caution) < page.index("Sites ")
     assert caution in Page(render_card(plan, result)).text
+
+
+def test_who_switches_gates_off_by_its_weight_is_compared_all_the_same(tmp_path):
+    """It has no rows here, it says: of sites few, of rows too many for gates to be trusted."""
+    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=90, gate="[gate]\n")
+    uploads = {}
+    for site, num in zip(SITES, (320, 240, 31, 31, 240), strict=True):
+        lies = site == SITES[-1]
+        said = world.predictions(site)
+        said = Categorical(said.log_probs.roll(1, 1)) if lies else said
+        gate = torch.full((90,), -6.0 if lies else 0.0)
+        sent = world.upload(site, said, gate)
+        uploads[site] = replace(
+            sent, info=sent.info.model_copy(update={"num_rows": num, "class_rows": None})
+        )
+    _, _, result = finished(world, uploads)
+    assert result.pool.name == "mixture"
+    found = {site.site: [one.kind for one in site.findings] for site in result.sites}
+    assert found == {site: [] for site in SITES[:-1]} | {SITES[-1]: ["opposed"]}
+
+
+def test_a_gate_of_fewer_rows_than_teach_one_is_refused(tmp_path):
+    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
+    sent = world.upload("Alpha", gate=torch.full((150,), -1.0))
+    few = {"num_rows": 19, "class_rows": None}
+    forged = replace(sent, info=sent.info.model_copy(update=few))
+    with pytest.raises(UploadError, match="from 19 rows, fewer than 20, no gate is learnt"):
+        finished(world, {"Alpha": forged}, ["Alpha"])
 
 
 def test_without_gates_the_pool_is_the_mixture(tmp_path):

@@ -89,7 +89,9 @@ class GateBounds:
             lowered = float(scipy.optimize.brentq(excess, 0.0, self.ceiling - self.floor))
         return (bounded - lowered).clamp_min(self.floor)
 
-    def check(self, gate: Tensor, num_contrast: int | None = None) -> None:
+    def check(
+        self, gate: Tensor, num_contrast: int | None = None, num_rows: int | None = None
+    ) -> None:
         """Refuse a gate out of the bounds, and one that claims more rows than its site has.
 
         The mean of a density ratio over the contrast rows is the share of the site's rows that lie
@@ -99,7 +101,13 @@ class GateBounds:
         Args:
             gate: As it was sent: (R,), in logarithms, and perhaps rounded to 16 bits.
             num_contrast: How many of the first rows may be contrast rows; None is all.
+            num_rows: How many rows the site has, if it is known: from few no gate is learnt.
         """
+        if num_rows is not None and num_rows < MIN_ROWS and bool(gate.any()):
+            raise UploadError(
+                f"its gate is not 0 everywhere, but from {num_rows} rows, fewer than {MIN_ROWS}, "
+                "no gate is learnt"
+            )
         low, high = float(gate.min()), float(gate.max())
         within = self.floor - _SLACK <= low and high <= self.ceiling + _SLACK  # which NaN is not
         if not within:

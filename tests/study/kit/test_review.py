@@ -8,6 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
@@ -310,6 +311,16 @@ class TestLabels:
         (text,) = [t for t in said("warning", reference=reference) if "mixture" in t]
         assert "with 29 labelled rows the pool cannot be chosen" in text
         assert not said("warning", reference=reference, pool={"method": "mixture"})
+
+    @pytest.mark.parametrize("sealed", [False, True])
+    def test_gates_are_advised_where_a_plan_may_have_them(self, said, sealed):
+        key = CoordinatorKey.generate().public
+        holders = [f"{key.signing.hex}{key.encryption}"]
+        privacy = {"mode": "sealed", "minimum": 3, "holders": holders} if sealed else {}
+        rules = {"rules": {"max_weight": None, "quorum": 3}} if sealed else {}
+        counts = {"labelled": 0, "evaluate": 0, "unlabelled": 300}
+        advice = said("warning", reference=counts, privacy=privacy, **rules)
+        assert any("add a line [gate] to ask them" in text for text in advice) is not sealed
 
     @pytest.mark.parametrize(("num_rows", "few"), [(19, True), (20, False)])
     def test_from_too_few_reference_rows_no_gate_is_learnt(self, said, num_rows, few):

@@ -405,13 +405,13 @@ def test_without_labels_nothing_is_claimed():
 
 
 def gated(num_reference: int) -> tuple[Plan, Result]:
-    """A study without labels whose first site has few rows, and all of whose gates are 1."""
+    """A study without labels whose first site has few rows, and so a gate of 1 everywhere."""
     plan, result = STUDIES["no labels"]()
     counts = {"labelled": 0, "evaluate": 0, "unlabelled": num_reference}
     plan = plan.model_copy(update={"reference": plan.reference.model_copy(update=counts)})
     rows = (19, *[500] * (len(result.sites) - 1))
     sites = [
-        site.model_copy(update={"covered": 1.0, "num_rows": num})
+        site.model_copy(update={"covered": 1.0 if num < 20 else 0.9, "num_rows": num})
         for site, num in zip(result.sites, rows, strict=True)
     ]
     return plan, result.model_copy(update={"sites": tuple(sites), "plan_digest": plan.digest()})
@@ -419,8 +419,8 @@ def gated(num_reference: int) -> tuple[Plan, Result]:
 
 def test_a_site_with_too_few_rows_for_a_gate_has_no_share_of_rows():
     text = Page(render_report(*gated(20), public=False)).text
-    assert f"by its own gate: 1 {HOSPITALS[0]} no gate learnt, 2 {HOSPITALS[1]} 100 %," in text
-    assert "A site with fewer than 20 rows learns no gate" in text
+    assert f"by its own gate: 1 {HOSPITALS[0]} no gate learnt, 2 {HOSPITALS[1]} 90 %," in text
+    assert "A site with fewer than 20 rows or patients learns no gate" in text
 
 
 def test_with_too_few_reference_rows_no_gate_is_told_of():
@@ -508,7 +508,7 @@ def test_the_public_report_and_the_card_name_no_site_and_show_no_figure_of_one()
 def test_the_public_report_counts_the_sites_that_were_left_out():
     plan, result = classification(poisoned=True)
     text = Page(render_report(plan, result, public=True)).text
-    assert "4 sites contributed, with 7,690 rows in all; 1 was left out." in text
+    assert "4 sites contributed, with 7,690 rows in all, as they state; 1 was left out." in text
 
 
 def test_weights_of_single_sites_are_not_public():

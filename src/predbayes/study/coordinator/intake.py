@@ -95,7 +95,9 @@ class Expected:
         if declared is not None and self.gate is None:
             raise UploadError("it has a gate, which the plan does not ask for")
         if declared != self.gate:
-            raise UploadError(f"array {GATE!r} does not have the type and shape of the plan")
+            raise UploadError(
+                f"array {GATE!r} is {_shown(declared)}, and of this plan's is {_shown(self.gate)}"
+            )
 
     def _check_rest(self, declared: Mapping[str, Spec]) -> None:
         if set(declared) != set(self.arrays):
@@ -279,7 +281,12 @@ class Intake:
             raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
         if upload.gate is not None and self.plan.gate is not None:
             # Over all rows: sites do not know which are kept for evaluation.
-            GateBounds(self.plan.gate.floor, self.plan.gate.ceiling).check(upload.gate)
+            bounds = GateBounds(self.plan.gate.floor, self.plan.gate.ceiling)
+            bounds.check(upload.gate, num_rows=info.num_rows)
+
+
+def _shown(spec: Spec | None) -> str:
+    return "missing" if spec is None else f"{spec.dtype} {list(spec.shape)}"
 
 
 def _require_signed(header: Header, upload: Upload) -> None:

@@ -177,7 +177,8 @@ def draft(
         raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
     if unlabelled is None and target not in frame.columns:
         missing = no_such("column", target, map(str, frame.columns))
-        raise PlanError(f"{missing}. If no row has a label, say what it is: --classes, or --scale")
+        how = "write [target] by hand" if event else "--classes, or --scale"
+        raise PlanError(f"{missing}. If no row has a label, say what it is: {how}")
     columns: dict[str, Column] = dict(arrays or {})
     scalars = frame.drop(columns=[name for name in columns if name in frame.columns])
     cells = {column.name: column for column in _columns(scalars)}
@@ -383,7 +384,11 @@ def _survival(
 ) -> tuple[_Cells, Target, list[str]]:
     """The times of rows of which the event is known, what the target is, and what to look at."""
     if unlabelled is not None:
-        raise PlanError("--classes, --centre and --scale are for targets without --event")
+        raise PlanError(
+            "--classes, --centre and --scale are for targets without --event. A time to an event "
+            'without any label is written by hand: [target] with task = "survival", times and '
+            "codes"
+        )
     if events is None:
         raise PlanError(f"--event: {no_such('column', name, map(str, frame.columns))}")
     codes = events.distinct if events.codes is None else events.codes

@@ -281,7 +281,8 @@ def _labels(plan: Plan) -> Iterator[Finding]:
             f"gate: no site can learn a gate from {plan.reference.num_rows} reference rows, which "
             f"are fewer than {MIN_ROWS}; every gate is 1, and the gated mixture is the mixture"
         )
-    if plan.gate is None and method == "auto" and labelled < MIN_LABELS:
+    may_ask = plan.gate is None and plan.sealing is None
+    if may_ask and method == "auto" and labelled < MIN_LABELS:
         yield warning(
             "gate: without labels the pool is better if sites say how dense their rows lie; add a "
             "line [gate] to ask them"

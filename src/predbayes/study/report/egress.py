@@ -140,6 +140,7 @@ def render_egress(
         audited=audited,
         lines=[*layer_lines(arrays), *beside] if grouped else lines,
         has_gate=bool(beside),
+        gate_tells=bool(beside) and bool(arrays[GATE].any()),
         annex=lines if grouped else [],
         num_samples=len(upload.samples()) if upload.info.kind == "weights" else 0,
         num_bytes=num_bytes,

@@ -65,8 +65,8 @@ def _places(lines: Sequence[Promise]) -> int:
 
 def _unpromised(one: Promise, num_rows: int) -> str:
     return (
-        f"No coverage is promised at {_percent(one.level)}: {counted(num_rows, 'row')} in "
-        "bins without small ones, are too few."
+        f"No coverage is promised at {_percent(one.level)}: {counted(num_rows, 'row')}, "
+        "in bins of which none is small, are too few."
     )
 
 

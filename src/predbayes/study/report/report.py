@@ -234,7 +234,7 @@ def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
     else:
         lines += _by_name(result, found, _found_line, "Screening found against")
         lines += _by_name(result, limited, _limited_line, "Limited in weight:")
-    if plan.rules.max_weight is None:
+    if plan.rules.max_weight is None and plan.sealing is None:
         lines.append("The plan puts no limit on what a site weighs: it counts for its stated rows.")
     return lines
 
@@ -307,7 +307,8 @@ def _sites_table(result: Result, numbers: Mapping[str, int]) -> ScoreTable | Non
         Contender(labels.get(site.site, site.site), "site", _with_risk(site.scores, site.risks))
         for site in found.sites
     ]
-    pooled = _with_risk(found.pooled, found.risks)
+    everybody = all(risk.num_rows == found.pooled.num_rows for risk in found.risks)
+    pooled = _with_risk(found.pooled, found.risks) if everybody else found.pooled
     return _score_table([Contender("All of them", "student", pooled), *alone])
 
 

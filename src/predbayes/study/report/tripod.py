@@ -47,7 +47,6 @@ _PREPARATION = (
 _PREDICTION = (
     "By predbayes predict MODEL TABLE, or in Python by CalibratedModel.load(MODEL).predict."
 )
-_DIFFERENCES = "Scores are of reference rows; sites’ rows may differ from them."
 _SPECIFICATION = (
     "The folder model: weights (safetensors), and the plan with all preprocessing (JSON)."
 )
@@ -146,13 +145,21 @@ def _objectives(study: _Study) -> Iterator[str]:
     yield f"To make a model of {study.plan.target.name} in one round, and to evaluate it."
 
 
+def _differences(study: _Study) -> Iterator[str]:
+    if study.result.num_scored:
+        yield "Scores are of reference rows; sites’ rows may differ from them."
+    else:
+        yield "Scores, if any, are of rows that sites held out; no reference row is scored."
+
+
 def _sources(study: _Study) -> Iterator[str]:
     reference = study.plan.reference
     yield "Development: rows of the sites, which stayed there."
     if not reference.num_rows:
         return
+    scored = "Evaluation and pooling" if study.result.num_scored else "Pooling"
     yield (
-        f"Evaluation and pooling: {counted(reference.num_rows, 'reference row')}; source: "
+        f"{scored}: {counted(reference.num_rows, 'reference row')}; source: "
         f"{reference.source or 'not stated'}; licence: {reference.licence or 'not stated'}."
     )
     yield synthetic_words(reference)
@@ -248,7 +255,10 @@ def _heterogeneity(study: _Study) -> Iterator[str]:
     if study.plan.sealing is not None:
         yield "Sites were neither screened nor compared: only the sum of all was opened."
         return
-    yield "Each site’s predictions were screened, and its influence on the pool was measured."
+    measured = "and its influence on the pool was measured"
+    if not study.result.pool.num_labels:
+        measured = "without labels, against those of the other sites"
+    yield f"Each site’s predictions were screened, {measured}."
     if study.plan.gate is not None:
         yield (
             "Each site also sent how typical each reference row is of its own rows; a gated pool "
@@ -352,12 +362,14 @@ def _at_sites(study: _Study) -> Iterator[str]:
 
 def _limits(study: _Study) -> Iterator[str]:
     yield from study.result.cautions
-    yield "Scores hold for rows like the reference rows."
+    whose = "the reference rows" if study.result.num_scored else "those that sites held out"
+    yield f"Scores hold for rows like {whose}."
     if study.plan.promise is None:
         yield "No differential privacy: a known person’s row can be looked for in the model."
     else:
         yield f"Uploads of sites are differentially private: {study.plan.promise.text}."
-    yield "Screening is a statistical test, and no proof against manipulation."
+    if study.plan.sealing is None or study.plan.sealing.scores:
+        yield "Screening is a statistical test, and no proof against manipulation."
 
 
 def _poor_input(study: _Study) -> Iterator[str]:
@@ -422,7 +434,7 @@ ITEMS = (
     Item("15", "methods", "what the model gives out; thresholds, and why those",
          "Give reasons for thresholds, if somebody acts by them.", _output),
     Item("16", "methods", "how data of development and evaluation differ",
-         "Compare places, people, outcome and predictors of both.", _DIFFERENCES),
+         "Compare places, people, outcome and predictors of both.", _differences),
     Item("17", "methods", "ethical approval and consent",
          "Name the committees, and consent or its waiver.", _legal_basis),
     Item("18a", "open science", "who paid, and what they had to do with it", "Say so."),

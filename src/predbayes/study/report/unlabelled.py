@@ -7,10 +7,14 @@ to how good and how calibrated the model is for all their rows together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
+from predbayes.study.report.clinical import risk_words
 from predbayes.study.result.evaluation import FEWEST_ROWS_OF_DIAGRAM
-from predbayes.study.result.schema import AtSites, Result
+from predbayes.study.result.schema import AtSites, ClassRisk, Result
+from predbayes.study.result.scoring import wilson
 from predbayes.study.wording import counted, plain
 
 ASK = (
@@ -77,31 +81,68 @@ def _of_classes(found: AtSites) -> str:
         f"{_percent(metrics['accuracy'].value)} of cases are right; NLL "
         f"{plain(metrics['nll'].value, 3)}."
     )
-    groups = [(bin.accuracy, bin.null_low, bin.null_high) for bin in found.bins]
-    for risk in found.risks[: len(found.risks) == 1]:
-        groups = [(bin.observed, bin.null_low, bin.null_high) for bin in risk.bins]
-    if not groups:
-        return (
-            f"{words} No reliability diagram came with them, so calibration is not judged: a site "
-            f"sends one from {FEWEST_ROWS_OF_DIAGRAM} held-out rows on, if its groups are not too "
-            "small."
-        )
-    inside = sum(low <= seen <= high for seen, low, high in groups)
+    if len(found.risks) == 1:
+        return f"{words} {_of_risk(found.risks[0], found.pooled.num_rows)}"
+    inside = [bin.null_low <= bin.accuracy <= bin.null_high for bin in found.bins]
+    if len(inside) >= _FEWEST_GROUPS:
+        num_rows = sum(bin.count for bin in found.bins)
+        return f"{words} {_of_groups(inside, _part(num_rows, found.pooled.num_rows))}"
+    if not found.sites:  # what the public sees
+        return f"{words} What shows calibration, if sites sent it, is in the members’ report."
     return (
-        f"{words} Of {counted(len(groups), 'group')} of about equal probability {inside} are as "
-        "often so as chance would let them be if the model were calibrated."
+        f"{words} Too little of a reliability diagram came with them, so calibration is not "
+        f"judged: a site sends one from {FEWEST_ROWS_OF_DIAGRAM} held-out rows on, if its groups "
+        "are not too small."
     )
+
+
+def _of_risk(risk: ClassRisk, num_rows: int) -> str:
+    """Of two classes: level and spread need no groups that all sites have in common."""
+    part = _part(risk.num_rows, num_rows)
+    words = f"By counts{part or ' of them'}: {risk_words(risk)}"
+    inside = [bin.null_low <= bin.observed <= bin.null_high for bin in risk.bins]
+    return f"{words} {_of_groups(inside)}" if len(inside) >= _FEWEST_GROUPS else words
+
+
+def _of_groups(inside: Sequence[bool], part: str = "") -> str:
+    return (
+        f"Of {len(inside)} groups of about equal probability{part} {sum(inside)} are as often so "
+        "as chance would let them be if the model were calibrated."
+    )
+
+
+def _part(num_rows: int, every: int) -> str:
+    """Of how many rows a figure is, where it is not of all."""
+    return "" if num_rows == every else f" of {num_rows:,} of these rows"
+
+
+_FEWEST_GROUPS = 3  # one or two hold rows of every probability, and agree with any flat model
 
 
 def _of_numbers(found: AtSites) -> str:
     name = "coverage_95"
     share = found.pooled.metrics[name]
     assert MEASURES[name].is_share
-    fits = "as many as they should" if share.low <= 0.95 <= share.high else "not 95 %"
+    fits = "as many as they should" if share.low <= 0.95 <= share.high else _unclipped(found)
     return (
         f"intervals of 95 % hold {_percent(share.value)} of true values (95 % interval "
         f"{_percent(share.low)} to {_percent(share.high)}): {fits}."
     )
+
+
+def _unclipped(found: AtSites) -> str:
+    """What is left of a coverage that is not 95 %: sites clip predictions, which widens misses."""
+    counts = [one.credible_covered for one in found.promises if one.level == 0.95]
+    if not counts or counts[0] is None:
+        return "not 95 %, where predictions are clipped as they leave a site"
+    (low, high), num_rows = counts[0], sum(found.scores[0].counts)
+    ends = [wilson(round(end * num_rows), num_rows) for end in (low, high)]
+    if ends[0].low <= 0.95 <= ends[1].high:
+        return (
+            "not 95 %, but these are clipped as they leave a site; by counts of predictions that "
+            f"are not it is {_percent(low)} to {_percent(high)}, which does not speak against 95 %"
+        )
+    return "not 95 %"
 
 
 def _of_times(found: AtSites) -> str:

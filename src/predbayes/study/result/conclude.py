@@ -61,7 +61,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictiv
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS
+from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates
 from predbayes.progress import tell_step
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
@@ -216,7 +216,7 @@ def conclude(
     with naming(_most_extreme(judged), "is the most extreme of those that cannot be pooled"):
         own = run.own_model()
         tell_step("compare sites with each other")
-        compared = _compared(run, rows, judged)
+        compared = _compared(run, rows, judged, total)
         of_sums = against_sums({site.accepted.site: site.summed for site in judged})
         sums = _Sums(run, uploads, read, leave_out, judged, compared, of_sums, total)
         labelled = torch.arange(len(reference.targets))
@@ -236,11 +236,16 @@ def conclude(
         return report.conclusion(kit, heading)
 
 
-def _compared(run: Run, rows: ComparedRows, judged: Sequence[_Site]) -> Comparison:
-    """Sites with each other; where all are in sums nobody is."""
+def _compared(run: Run, rows: ComparedRows, judged: Sequence[_Site], total: Total) -> Comparison:
+    """Sites with each other; where all are in sums nobody is.
+
+    Without gates where the pool does without them: who switches them off does not escape.
+    """
     if not judged:
         return Comparison({}, ())
     gates = {s.accepted.site: s.compared.gate for s in judged if s.compared.gate is not None}
+    if distrusted_gates(total.predicted):
+        gates = {}
     predicted = {site.accepted.site: site.compared.predictive for site in judged}
     return rows.compare(predicted, gates=gates, rng=run.rng("comparison"))
 

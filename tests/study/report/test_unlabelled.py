@@ -1,0 +1,137 @@
+"""What is said of calibration where sites alone have measured: no more than they have shown."""
+
+import pytest
+
+from predbayes.study.report.report import without_sites
+from predbayes.study.report.unlabelled import trusted
+from predbayes.study.result.schema import (
+    AtSites,
+    Bin,
+    ClassRisk,
+    Estimate,
+    Promise,
+    RiskBin,
+    Scores,
+    ScoreSums,
+    SiteScores,
+)
+from tests.study.samples import (
+    classification_plan,
+    classification_result,
+    event_plan,
+    event_result,
+    regression_plan,
+    regression_result,
+    without_labels,
+)
+
+RIGHT = {"slope": (0.8, 1.0, 1.2), "observed_expected": (0.9, 1.0, 1.1)}
+FLAT = RIGHT | {"slope": (-0.1, 0.0, 0.1)}
+
+
+def estimates(ends):
+    return {name: Estimate(low=low, value=v, high=high) for name, (low, v, high) in ends.items()}
+
+
+def scores(num_rows, **ends):
+    return Scores(num_rows=num_rows, metrics=estimates(ends))
+
+
+CLASSES = scores(720, accuracy=(0.7, 0.72, 0.74), nll=(0.5, 0.55, 0.6))
+
+
+def risk(ends, num_bins, num_rows=720):
+    inside = {"risk": 0.5, "observed": 0.5, "null_low": 0.4, "null_high": 0.6}
+    return ClassRisk(
+        name="yes",
+        num_rows=num_rows,
+        prevalence=Estimate(value=0.5, low=0.4, high=0.6),
+        metrics=estimates(ends),
+        bins=tuple(RiskBin(count=num_rows // num_bins, **inside) for _ in range(num_bins)),
+    )
+
+
+def told(found, plan, result, *, public=False, **change):
+    values = {"bins": (), "public": True} | change
+    sites = tuple(
+        SiteScores(site=s.site, scores=found, risks=values.get("risks", ())) for s in result.sites
+    )
+    at_sites = AtSites(sites=sites, pooled=found, **values)
+    result = without_labels(result).model_copy(update={"at_sites": at_sites})
+    return trusted(plan, without_sites(result) if public else result)
+
+
+def of_event(*, public=False, **change):
+    plan = event_plan()
+    return told(CLASSES, plan, event_result(plan), public=public, **change)
+
+
+class TestTwoClasses:
+    @pytest.mark.parametrize("public", [False, True])
+    @pytest.mark.parametrize("num_bins", [1, 2, 5])
+    def test_a_model_that_says_the_same_of_everybody_is_found_whatever_the_groups(
+        self, num_bins, public
+    ):
+        """All rows in one group have the right share, whatever is said of each."""
+        text = of_event(public=public, risks=(risk(FLAT, num_bins),))
+        assert "they are too extreme, by more than chance would give" in text.lower()
+        assert ("groups of about equal probability" in text) is (num_bins == 5 and not public)
+
+    @pytest.mark.parametrize("public", [False, True])
+    def test_level_and_spread_are_judged_from_counts(self, public):
+        text = of_event(public=public, risks=(risk(RIGHT, 1),))
+        assert "Neither the level nor the spread of the stated risks differs" in text
+        assert "No reliability diagram" not in text
+
+    def test_counts_of_some_rows_are_not_told_as_those_of_all(self):
+        text = of_event(risks=(risk(RIGHT, 4, num_rows=100),))
+        assert "By counts of 100 of these rows: Neither" in text
+
+
+def bins(num):
+    inside = {"confidence": 0.5, "accuracy": 0.5, "null_low": 0.4, "null_high": 0.6}
+    return tuple(Bin(count=100, **inside) for _ in range(num))
+
+
+class TestMoreClasses:
+    def of(self, num_bins, *, public=False):
+        plan = classification_plan()
+        result = classification_result(plan)
+        return told(CLASSES, plan, result, public=public, bins=bins(num_bins))
+
+    def test_of_few_groups_calibration_is_not_judged(self):
+        assert "calibration is not judged" in self.of(2)
+
+    def test_of_some_it_is_and_of_how_many_rows(self):
+        text = self.of(3)
+        assert "Of 3 groups of about equal probability of 300 of these rows 3 are" in text
+
+    def test_the_public_is_not_told_that_nothing_came(self):
+        assert "if sites sent it, is in the members’ report" in self.of(3, public=True)
+
+
+class TestNumbers:
+    def of(self, covered, shown=None):
+        plan = regression_plan()
+        result = regression_result(plan)
+        found = scores(600, coverage_95=covered)
+        if shown is None:
+            return told(found, plan, result)
+        one = Promise(
+            level=0.95, num_sites=4, size=1.0, credible_size=1.0, credible_covered=shown, covered={}
+        )
+        counts = ScoreSums(name="", edges=(1.0,), counts=(500, 100))
+        return told(found, plan, result, promises=(one,), scores=(counts,))
+
+    def test_what_clipping_alone_explains_is_no_verdict(self):
+        text = self.of((0.907, 0.93, 0.948), (0.927, 0.967))
+        assert "it is 92.7 % to 96.7 %, which does not speak against 95 %" in text
+
+    def test_what_it_does_not_is(self):
+        assert self.of((0.78, 0.8, 0.82), (0.78, 0.82)).endswith(": not 95 %.")
+
+    def test_without_counts_it_says_that_predictions_are_clipped(self):
+        assert self.of((0.907, 0.93, 0.948)).endswith("clipped as they leave a site.")
+
+    def test_what_is_right_is_right(self):
+        assert "as many as they should" in self.of((0.93, 0.95, 0.97))
