@@ -23,6 +23,7 @@ from predbayes.learning.gate import MIN_ROWS
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
+from predbayes.seeding import generator
 from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
@@ -428,8 +429,8 @@ class _Rows:
     """
 
     def __init__(self, columns: list[np.ndarray]) -> None:
-        draw = np.random.default_rng(0)
-        cells = [draw.integers(2**63, size=c.max() + 1, dtype=np.uint64)[c] for c in columns]
+        rng = generator(0, "rows that are equal")
+        cells = [torch.randint(2**62, (c.max() + 1,), generator=rng).numpy()[c] for c in columns]
         alike = [float(((np.bincount(c) / len(c)) ** 2).sum()) for c in columns]
         self._whole = np.stack(cells).sum(axis=0)
         self._by_chance = math.prod(alike) * len(self._whole) ** 2
