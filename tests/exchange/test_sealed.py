@@ -78,7 +78,9 @@ class TestRoundTrip:
 
     def test_where_plain_files_are_taken_it_is_told_from_rubbish(self, folder):
         made(folder, b"x")
-        with pytest.raises(UploadError, match="it is sealed, for a study whose plan has uploads"):
+        with pytest.raises(
+            UploadError, match="but a sealed one: sealed twice, or for another study"
+        ):
             Upload.load(folder / "sealed")
 
     def test_the_same_twice_is_not_the_same_bytes(self, folder):

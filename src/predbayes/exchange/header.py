@@ -315,7 +315,11 @@ def _bounded_length(content: bytes, shown: str) -> int:
     length = int.from_bytes(content[:8], "little")
     if not 0 < length <= _MAX_HEADER_BYTES:
         if content[:8] == b"predbaye":  # as sealed files begin
-            raise UploadError("it is sealed, for a study whose plan has uploads encrypted", shown)
+            raise UploadError(
+                "it is not a safetensors file, but a sealed one: sealed twice, or for another "
+                "study",
+                shown,
+            )
         raise UploadError("it is not a safetensors file, or its header is huge", shown)
     return length
 
