@@ -41,7 +41,7 @@ def refused(folder, content, **options):
 
 def parts(content):
     """What stands before the chunks, and each chunk."""
-    start = len(sealed._MAGIC) + 2
+    start = len(sealed.MAGIC) + 2
     start += int.from_bytes(content[start - 2 : start], "big")
     body = content[start:]
     return content[:start], [body[i : i + CHUNK + TAG] for i in range(0, len(body), CHUNK + TAG)]
@@ -126,9 +126,9 @@ class TestAltered:
     )
     def test_another_envelope_is_refused(self, folder, three, other):
         head, chunks = parts(three[0])
-        told = json.loads(head[len(sealed._MAGIC) + 2 :]) | other
+        told = json.loads(head[len(sealed.MAGIC) + 2 :]) | other
         text = json.dumps(told, separators=(",", ":")).encode()
-        changed = sealed._MAGIC + len(text).to_bytes(2, "big") + text
+        changed = sealed.MAGIC + len(text).to_bytes(2, "big") + text
         refused(folder, changed + b"".join(chunks), plan=told["plan"])
 
 
@@ -150,4 +150,4 @@ class TestRecipient:
     @given(content=st.binary(max_size=300))
     def test_whatever_else_is_one_line(self, folder, content):
         refused(folder, content)
-        refused(folder, sealed._MAGIC + content)
+        refused(folder, sealed.MAGIC + content)

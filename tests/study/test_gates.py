@@ -219,7 +219,7 @@ class TestIntake:
         world = worlds["classes gated"]
         upload = world.upload("Alpha", gate=torch.zeros(149))
         said = self.refused(world, upload, tmp_path)
-        assert "is float32 [149], and of this plan's is float32 [150]" in said
+        assert "is float32 [149], and the plan's is float32 [150]" in said
 
     def test_bounds_are_the_plans(self, worlds, tmp_path):
         world = worlds["classes gated"]

@@ -167,10 +167,17 @@ def test_who_switches_gates_off_by_its_weight_is_compared_all_the_same(tmp_path)
 def test_a_gate_of_fewer_rows_than_teach_one_is_refused(tmp_path):
     world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
     sent = world.upload("Alpha", gate=torch.full((150,), -1.0))
-    few = {"num_rows": 19, "class_rows": None}
-    forged = replace(sent, info=sent.info.model_copy(update=few))
-    with pytest.raises(UploadError, match="from 19 rows, fewer than 20, no gate is learnt"):
-        finished(world, {"Alpha": forged}, ["Alpha"])
+
+    def stating(num_rows):
+        few = {"num_rows": num_rows, "class_rows": None}
+        return replace(sent, info=sent.info.model_copy(update=few))
+
+    study = world.begin()
+    for num_rows in (10, 11):  # which a site has that rounds 21 down to a multiple of 11
+        stating(num_rows).save(world.root / f"{num_rows}.safetensors", world.key("Alpha"))
+    with pytest.raises(UploadError, match="at most 19 rows, fewer than 20, no gate is learnt"):
+        study.add(world.root / "10.safetensors")
+    study.add(world.root / "11.safetensors")
 
 
 def test_without_gates_the_pool_is_the_mixture(tmp_path):

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from predbayes.errors import KeyFileError, UploadError
+from predbayes.exchange.sealed import MAGIC
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict, valid_site_name
 from predbayes.learning.accounting import Adjacency, Guarantee, Unit
@@ -314,7 +315,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _bounded_length(content: bytes, shown: str) -> int:
     length = int.from_bytes(content[:8], "little")
     if not 0 < length <= _MAX_HEADER_BYTES:
-        if content[:8] == b"predbaye":  # as sealed files begin
+        if content[:8] == MAGIC[:8]:
             raise UploadError(
                 "it is not a safetensors file, but a sealed one: sealed twice, or for another "
                 "study",

@@ -28,7 +28,7 @@ from predbayes.exchange.strict import SiteName, Strict
 from predbayes.optional import require
 
 SUFFIX = ".sealed"
-_MAGIC = b"predbayes sealed, format 1\n"
+MAGIC = b"predbayes sealed, format 1\n"
 _LENGTH_BYTES = 2
 _MAX_ENVELOPE = 4096
 _CHUNK, _TAG = 1 << 16, 16
@@ -49,12 +49,12 @@ class Envelope(Strict):
 def is_sealed(path: Path) -> bool:
     """Return whether a file says that it is sealed."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def sealed_room(num_bytes: int) -> int:
     """Return how large a sealed file of so many bytes is at the most."""
-    return num_bytes + (num_bytes // _CHUNK + 1) * _TAG + len(_MAGIC) + _MAX_ENVELOPE
+    return num_bytes + (num_bytes // _CHUNK + 1) * _TAG + len(MAGIC) + _MAX_ENVELOPE
 
 
 def seal(source: Path, target: Path, *, plan: str, site: str, to: str) -> None:
@@ -72,7 +72,7 @@ def seal(source: Path, target: Path, *, plan: str, site: str, to: str) -> None:
     ephemeral = own.public_key().public_bytes_raw().hex()
     envelope = Envelope(plan=plan, site=site, to=to, ephemeral=ephemeral)
     text = envelope.model_dump_json().encode()
-    head = _MAGIC + len(text).to_bytes(_LENGTH_BYTES, "big") + text
+    head = MAGIC + len(text).to_bytes(_LENGTH_BYTES, "big") + text
     shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(to)))
     cipher = _cipher(shared, envelope)
     with source.open("rb") as reader, target.open("wb") as writer:
@@ -122,9 +122,9 @@ def _decrypt(reader: BinaryIO, writer: BinaryIO, key: Any, envelope: Envelope, h
 
 def _read_envelope(reader: BinaryIO) -> tuple[Envelope, bytes]:
     """Return the envelope, and all bytes before the chunks."""
-    start = reader.read(len(_MAGIC) + _LENGTH_BYTES)
-    length = int.from_bytes(start[len(_MAGIC) :], "big")
-    if not start.startswith(_MAGIC) or not 0 < length <= _MAX_ENVELOPE:
+    start = reader.read(len(MAGIC) + _LENGTH_BYTES)
+    length = int.from_bytes(start[len(MAGIC) :], "big")
+    if not start.startswith(MAGIC) or not 0 < length <= _MAX_ENVELOPE:
         raise UploadError("it is not a sealed file of predbayes")
     text = reader.read(length)
     try:
@@ -150,5 +150,5 @@ def _cipher(shared: bytes, envelope: Envelope) -> Any:
     derivation = require("cryptography.hazmat.primitives.kdf.hkdf", "study")
     aead = require("cryptography.hazmat.primitives.ciphers.aead", "study")
     salt = bytes.fromhex(envelope.ephemeral + envelope.to)
-    key = derivation.HKDF(hashes.SHA256(), length=32, salt=salt, info=_MAGIC).derive(shared)
+    key = derivation.HKDF(hashes.SHA256(), length=32, salt=salt, info=MAGIC).derive(shared)
     return aead.ChaCha20Poly1305(key)

@@ -90,7 +90,7 @@ class GateBounds:
         return (bounded - lowered).clamp_min(self.floor)
 
     def check(
-        self, gate: Tensor, num_contrast: int | None = None, num_rows: int | None = None
+        self, gate: Tensor, num_contrast: int | None = None, most_rows: int | None = None
     ) -> None:
         """Refuse a gate out of the bounds, and one that claims more rows than its site has.
 
@@ -101,12 +101,12 @@ class GateBounds:
         Args:
             gate: As it was sent: (R,), in logarithms, and perhaps rounded to 16 bits.
             num_contrast: How many of the first rows may be contrast rows; None is all.
-            num_rows: How many rows the site has, if it is known: from few no gate is learnt.
+            most_rows: How many rows the site can have, if it is known: few teach no gate.
         """
-        if num_rows is not None and num_rows < MIN_ROWS and bool(gate.any()):
+        if most_rows is not None and most_rows < MIN_ROWS and bool(gate.any()):
             raise UploadError(
-                f"its gate is not 0 everywhere, but from {num_rows} rows, fewer than {MIN_ROWS}, "
-                "no gate is learnt"
+                f"its gate is not 0 everywhere, but from at most {most_rows} rows, fewer than "
+                f"{MIN_ROWS}, no gate is learnt"
             )
         low, high = float(gate.min()), float(gate.max())
         within = self.floor - _SLACK <= low and high <= self.ceiling + _SLACK  # which NaN is not

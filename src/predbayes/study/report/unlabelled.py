@@ -98,8 +98,7 @@ def _of_classes(found: AtSites) -> str:
 
 def _of_risk(risk: ClassRisk, num_rows: int) -> str:
     """Of two classes: level and spread need no groups that all sites have in common."""
-    part = _part(risk.num_rows, num_rows)
-    words = f"By counts{part or ' of them'}: {risk_words(risk)}"
+    words = f"By counts{_part(risk.num_rows, num_rows)}: {risk_words(risk)}"
     inside = [bin.null_low <= bin.observed <= bin.null_high for bin in risk.bins]
     return f"{words} {_of_groups(inside)}" if len(inside) >= _FEWEST_GROUPS else words
 
@@ -139,8 +138,8 @@ def _unclipped(found: AtSites) -> str:
     ends = [wilson(round(end * num_rows), num_rows) for end in (low, high)]
     if ends[0].low <= 0.95 <= ends[1].high:
         return (
-            "not 95 %, but these are clipped as they leave a site; by counts of predictions that "
-            f"are not it is {_percent(low)} to {_percent(high)}, which does not speak against 95 %"
+            "not 95 %, but predictions are clipped before they leave a site; of unclipped ones, by "
+            f"counts, it is {_percent(low)} to {_percent(high)}, which does not speak against 95 %"
         )
     return "not 95 %"
 
