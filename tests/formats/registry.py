@@ -136,7 +136,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
     "labels-1.json": ("predbayes.study.kit.kit:_Contents", _labels),
     "ledger-1.jsonl": ("", _ledger),
     "upload-1.safetensors": ("predbayes.exchange.header:UploadInfo", _upload),
-    "sealed-1.sealed": ("predbayes.exchange.sealed:_MAGIC", _sealed),
+    "sealed-1.sealed": ("predbayes.exchange.sealed:MAGIC", _sealed),
     "sum-1.sum": ("predbayes.exchange.header:UploadInfo", _sum),
     "receipt-1.receipt": ("predbayes.exchange.statement:Statement", _receipt),
     "result-4.json": ("predbayes.study.result.schema:Result", _result),

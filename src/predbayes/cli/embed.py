@@ -32,7 +32,7 @@ def embed_command(
         typer.Option(metavar="NAME", help="Run this encoder, which is code of a package."),
     ] = None,
 ) -> None:
-    """Make vectors of images by the plan's encoder, beside the table."""
+    """Make vectors of images by the plan's encoder, in the table."""
     from predbayes.study.plan.networks import require_named
     from predbayes.study.tables.embed import embed
     from predbayes.study.tables.sitefile import SiteFile

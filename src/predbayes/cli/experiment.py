@@ -182,7 +182,7 @@ def judge(
     rows: Annotated[bool, typer.Option("--rows", help="Use intervals over test rows.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write this Markdown file.")] = None,
 ) -> None:
-    """Say whether a method is better than every rival, level with the best, or worse than some."""
+    """Say if a method is better than all rivals, level, or worse."""
     from predbayes.experiments.verdict import note_on, to_markdown, verdicts
 
     found, losses = _read(records, rows=rows)

@@ -12,7 +12,7 @@ from predbayes.cli.show import KitArgument, PassphraseOption, save_key_pair, say
 from predbayes.study.wording import counted
 
 app = typer.Typer(
-    help="Hold a key of sealed sums: open those of many sites, no others.",
+    help="Hold a key of sealed sums: open those of many sites only.",
     no_args_is_help=True,
     suggest_commands=False,
 )
