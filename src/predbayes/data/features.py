@@ -52,11 +52,12 @@ def _whitening(patches: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _responses(images: Tensor, mean: Tensor, filters: Tensor) -> Tensor:
-    found = []
-    for chunk in torch.split(images, _CHUNK):
+    # One tensor from the start: small ones, kept between large ones that go, tear the heap to pieces.
+    found = torch.empty(len(images), 8 * filters.shape[1])
+    for chunk, out in zip(torch.split(images, _CHUNK), torch.split(found, _CHUNK), strict=True):
         responses = (_patches(chunk) - mean) @ filters
         side = chunk.shape[-1] - SIZE + 1
         maps = responses.transpose(1, 2).reshape(len(chunk), -1, side, side)
         both = torch.cat([(maps - _THRESHOLD).relu(), (-maps - _THRESHOLD).relu()], 1)
-        found.append(nn.functional.adaptive_avg_pool2d(both, 2).flatten(1))
-    return torch.cat(found)
+        out.copy_(nn.functional.adaptive_avg_pool2d(both, 2).flatten(1))
+    return found
