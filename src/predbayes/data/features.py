@@ -52,7 +52,7 @@ def _whitening(patches: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _responses(images: Tensor, mean: Tensor, filters: Tensor) -> Tensor:
-    # One tensor from the start: small ones, kept between large ones that go, tear the heap to pieces.
+    # One tensor from the start: small ones, kept between large ones that go, fragment the heap.
     found = torch.empty(len(images), 8 * filters.shape[1])
     for chunk, out in zip(torch.split(images, _CHUNK), torch.split(found, _CHUNK), strict=True):
         responses = (_patches(chunk) - mean) @ filters

@@ -5,12 +5,14 @@ to a sum of absolute values: the observed error is too large, and the more so th
 zero. No bootstrap knows how near they are. So the gaps are inferred first. Given the true gap g_m
 
     observed gap  ~  N(g_m, a_m (1 - a_m) / n_m)          a_m: share of hits in the bin
-    g_m           ~  N(mean, std^2) with probability share, else 0
+    g_m           ~  N(mean s_m, (std s_m)^2) with probability share, else 0
 
 where mean, std and share are the same for all bins and unknown: a model that is overconfident
-everywhere, one that errs in a few places and one that is calibrated are all special cases. They
-are summed out on a grid, flat in mean and std; half of the weight is on share = 1. Draws of the
-gaps, and of how many rows a bin has, are draws of the true error sum_m (n_m / N) |g_m|.
+everywhere, one that errs in a few places and one that is calibrated are all special cases. The
+scale s_m is 1 for all bins, or sqrt(c_m (1 - c_m)) at a confidence of c_m, as a bin of sure
+predictions has no room for a large gap. All of it is summed out on a grid, flat in mean, std and
+the two scales; half of the weight is on share = 1. Draws of the gaps, and of how many rows a bin
+has, are draws of the true error sum_m (n_m / N) |g_m|.
 
 Their quantiles are an interval that covers as it says for errors of all these kinds, from 200 rows
 on; see `tests/statistical/test_intervals.py`.
@@ -40,37 +42,48 @@ def plausible_errors(
         rng: Draws the error.
     """
     observed = hits / count - confidence
-    # Numerics: one row of the model's own opinion keeps a bin without a miss from certainty.
+    # A row of the model's own opinion, and half a miss, keep a bin without a miss from certainty.
     rate = (hits + confidence) / (count + 1)
-    var = (rate * (1 - rate) / count).clamp_min(1e-8)
-    rms = (count / count.sum() * observed.square()).sum().sqrt()
-    gaps = _gaps(observed, var, float(_REACH * rms + 1e-3), rng)
+    var = (rate * (1 - rate) + 0.5 / count) / count
+    share = count / count.sum()
+    # Noise can hide a gap as large as itself, so the grid goes beyond it.
+    reach = _REACH * _mean(share, observed.square() + var) ** 0.5
+    room = (confidence * (1 - confidence)).clamp_min(1e-6).sqrt()
+    scales = torch.stack([torch.ones_like(room), room / _mean(share, room.square()) ** 0.5])
+    gaps = _gaps(observed, var, scales, reach, rng)
     drawn = torch.poisson(count.expand(NUM_DRAWS, -1), generator=rng)
     errors: Tensor = (drawn * gaps.abs()).sum(1) / drawn.sum(1).clamp_min(1)
     return errors
 
 
-def _gaps(observed: Tensor, var: Tensor, reach: float, rng: torch.Generator) -> Tensor:
+def _gaps(
+    observed: Tensor, var: Tensor, scales: Tensor, reach: float, rng: torch.Generator
+) -> Tensor:
     """Draws of the true gaps, (NUM_DRAWS, M)."""
     means = torch.linspace(-reach, reach, _NUM_MEANS, dtype=torch.float64)[:, None, None]
     stds = torch.linspace(0, reach, _NUM_STDS, dtype=torch.float64)[:, None]
     shares = torch.tensor(_SHARES, dtype=torch.float64)[:, None, None, None]
-    slab = _density(observed - means, var + stds.square())  # (means, stds, M)
+    each = scales[:, None, None, None]
+    slab = _density(observed - means * each, var + (stds * each).square())  # (2, 1, means, stds, M)
     spike = _density(observed, var)
     evidence = (shares * slab + (1 - shares) * spike).log().sum(-1)
     evidence += torch.tensor(_SHARE_PRIOR, dtype=torch.float64).log()[:, None, None]
     cells = torch.multinomial(
         evidence.flatten().softmax(0), NUM_DRAWS, replacement=True, generator=rng
     )
-    share, mean, std = torch.unravel_index(cells, evidence.shape)
-    prior_var = stds[std].square()
-    post_mean = (prior_var * observed + var * means[mean, 0]) / (prior_var + var)
+    scale, share, mean, std = torch.unravel_index(cells, evidence.shape)
+    prior_var = (stds[std] * scales[scale]).square()
+    post_mean = (prior_var * observed + var * means[mean, 0] * scales[scale]) / (prior_var + var)
     post_std = (prior_var * var / (prior_var + var)).sqrt()
-    inside = shares[share, 0, 0] * slab[mean, std]
+    inside = shares[share, 0, 0] * slab[scale, 0, mean, std]
     is_gap = inside / (inside + (1 - shares[share, 0, 0]) * spike)
     noise = torch.randn(post_mean.shape, generator=rng, dtype=torch.float64)
     kept = torch.rand(post_mean.shape, generator=rng, dtype=torch.float64) < is_gap
     return torch.where(kept, post_mean + post_std * noise, 0.0)
+
+
+def _mean(share: Tensor, values: Tensor) -> float:
+    return float((share * values).sum())
 
 
 def _density(residual: Tensor, var: Tensor) -> Tensor:

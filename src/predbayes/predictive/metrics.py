@@ -176,9 +176,11 @@ def ece(
         ]
     )
     draws = _plausible_errors(confidence, hits, bins, rng)
-    low, high = 0.0, float(draws.quantile((1 + 0.95) / 2))
-    if value > float(null.quantile(0.95)):  # then it is not zero, whatever some draws say
-        low = float(draws[draws > 0].quantile((1 - 0.95) / 2))
+    ends = torch.tensor([(1 - 0.95) / 2, (1 + 0.95) / 2], dtype=draws.dtype)
+    low, high = draws[draws > 0].quantile(ends).tolist()
+    p_value = (1 + int((null >= value).sum())) / (len(null) + 1)
+    if p_value > 0.05:  # then it may be zero, whatever the draws say
+        low = 0.0
     return CalibrationError(value, float(null.median()), (low, high))
 
 
