@@ -9,10 +9,10 @@ zero. No bootstrap knows how near they are. So the gaps are inferred first. Give
 
 where mean, std and share are the same for all bins and unknown: a model that is overconfident
 everywhere, one that errs in a few places and one that is calibrated are all special cases. The
-scale s_m is 1 for all bins, or sqrt(c_m (1 - c_m)) at a confidence of c_m, as a bin of sure
-predictions has no room for a large gap. All of it is summed out on a grid, flat in mean, std and
-the two scales; half of the weight is on share = 1. Draws of the gaps, and of how many rows a bin
-has, are draws of the true error sum_m (n_m / N) |g_m|.
+scale s_m is 1 for all bins, or c_m (1 - c_m) at a confidence of c_m, which is what logits that are
+off by the same everywhere come to. All of it is summed out on a grid, flat in mean, std and the two
+scales; half of the weight is on share = 1. Draws of the gaps, and of how many rows a bin has, are
+draws of the true error sum_m (n_m / N) |g_m|.
 
 Their quantiles are an interval that covers as it says for errors of all these kinds, from 200 rows
 on; see `tests/statistical/test_intervals.py`.
@@ -42,14 +42,14 @@ def plausible_errors(
         rng: Draws the error.
     """
     observed = hits / count - confidence
-    # A row of the model's own opinion, and half a miss, keep a bin without a miss from certainty.
+    # A row of the model's own opinion, and a miss, keep a bin without a miss from certainty.
     rate = (hits + confidence) / (count + 1)
-    var = (rate * (1 - rate) + 0.5 / count) / count
+    var = (rate * (1 - rate) + 1 / count) / count
     share = count / count.sum()
     # Noise can hide a gap as large as itself, so the grid goes beyond it.
     reach = _REACH * _mean(share, observed.square() + var) ** 0.5
-    room = (confidence * (1 - confidence)).clamp_min(1e-6).sqrt()
-    scales = torch.stack([torch.ones_like(room), room / _mean(share, room.square()) ** 0.5])
+    slope = (confidence * (1 - confidence)).clamp_min(1e-6)  # of a probability in its logit
+    scales = torch.stack([torch.ones_like(slope), slope / _mean(share, slope.square()) ** 0.5])
     gaps = _gaps(observed, var, scales, reach, rng)
     drawn = torch.poisson(count.expand(NUM_DRAWS, -1), generator=rng)
     errors: Tensor = (drawn * gaps.abs()).sum(1) / drawn.sum(1).clamp_min(1)
