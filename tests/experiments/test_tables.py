@@ -164,7 +164,7 @@ class TestBest:
             table = build_table([record("a", 0, **{metric: 0.5})], metric)
             (line,) = table.legend()
             assert (
-                line == f"{metric}: mean ± standard error over 1 seed; bold: {words} in a column."
+                line == f"{metric}: mean ± standard error over 1 seed; bold: {words} of a cell."
             )
 
     def test_what_is_no_measure_counts_as_a_loss(self):
@@ -299,10 +299,10 @@ GOLDEN = """\
 | fedavg | 0.520 ± 0.012 | — |
 | beta | **0.420 ± 0.015** | **1.250** (n=1) |
 
-nll: mean ± standard error over 3 seeds, or n where given; bold: the lowest mean in a column.
+nll: mean ± standard error over 3 seeds, or n where given; bold: the lowest mean of a cell.
 
 † not significantly different from fedavg at 0.05: two-sided t test of the differences paired by \
-seed, Holm's correction over the methods of a column.
+seed, Holm's correction over the methods of a cell.
 
 #### Differences from fedavg
 
@@ -338,6 +338,12 @@ class TestRendering:
         text = to_markdown(build_table(records, "nll"))
         assert "†" not in text
         assert "Differences" not in text
+
+    def test_more_cells_than_fit_a_page_have_a_line_each(self):
+        records = [record(m, 0, f"set {k}", nll=k + 0.5) for m in "ab" for k in range(13)]
+        table = build_table(records, "nll")
+        assert "|  | a | b |\n| --- | --- | --- |\n| set 0 | **0.500** | " in to_markdown(table)
+        assert "set 12 & $\\mathbf{12.500}$ & " in to_latex(table)
 
     def test_latex_is_escaped(self):
         records = [record("a_b & 50% {$x^2~\\}", 0, "set#1", nll=0.5)]

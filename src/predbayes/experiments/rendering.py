@@ -22,6 +22,7 @@ from predbayes.text import to_cell
 
 _MISSING = "—"
 _DIVERGED = "diverged"
+_MOST_COLUMNS = 12
 _CSV_COLUMNS = (
     *("metric", "cell", "method", "variant", "mean", "standard_error", "num"),
     *("against", "difference", "low", "high", "p_value", "p_holm", "num_pairs"),
@@ -31,12 +32,8 @@ _CSV_COLUMNS = (
 
 def to_markdown(table: Table) -> str:
     """Render the table, its legend, and the comparisons as Markdown."""
-    head = ["", *map(_pipes, table.columns)]
-    body = [
-        [_pipes(row), *(_markdown_entry(table, row, column) for column in table.columns)]
-        for row in table.rows
-    ]
-    parts = [f"### {table.title}", markdown_grid(head, body), *table.legend()]
+    grid = markdown_grid(*_grid(table, _pipes, _markdown_entry))
+    parts = [f"### {table.title}", grid, *table.legend()]
     compared = _comparison_rows(table)
     if compared:
         parts += [
@@ -49,12 +46,8 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """Render the same as a LaTeX table; it needs the package booktabs."""
-    head = ["", *map(_latex_escape, table.columns)]
-    body = [
-        [_latex_escape(row), *(_latex_entry(table, row, column) for column in table.columns)]
-        for row in table.rows
-    ]
-    parts = [_latex_grid(head, body, table.title, table.legend())]
+    grid = _grid(table, _latex_escape, _latex_entry)
+    parts = [_latex_grid(*grid, table.title, table.legend())]
     compared = _comparison_rows(table)
     if compared:
         parts.append(
@@ -116,6 +109,23 @@ def decimals(standard_error: float) -> int:
     if not math.isfinite(standard_error) or standard_error <= 0:
         return 3
     return min(6, max(3, 1 - math.floor(math.log10(standard_error))))
+
+
+def _grid(
+    table: Table, escape: Callable[[str], str], entry: Callable[[Table, str, str], str]
+) -> tuple[list[str], list[list[str]]]:
+    """Head and lines. A line is a method, or a cell where there are more of them than fit a page."""
+    if len(table.columns) > _MOST_COLUMNS:
+        body = [
+            [escape(column), *(entry(table, row, column) for row in table.rows)]
+            for column in table.columns
+        ]
+        return ["", *map(escape, table.rows)], body
+    body = [
+        [escape(row), *(entry(table, row, column) for column in table.columns)]
+        for row in table.rows
+    ]
+    return ["", *map(escape, table.columns)], body
 
 
 def _parts(table: Table, row: str, column: str) -> tuple[str, str, str, bool, bool]:

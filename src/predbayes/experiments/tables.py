@@ -108,15 +108,15 @@ class Table:
     @property
     def _bold(self) -> str:
         if math.isfinite(self.aim):
-            return f"the mean nearest to {self.aim:g} in a column."
-        return f"the {'highest' if self.aim > 0 else 'lowest'} mean in a column."
+            return f"the mean nearest to {self.aim:g} of a cell."
+        return f"the {'highest' if self.aim > 0 else 'lowest'} mean of a cell."
 
     @property
     def _test(self) -> str:
         return (
             f"{MARK} not significantly different from {self.against} at {SIGNIFICANT:g}: "
             "two-sided t test of the differences paired by seed, Holm's correction over the "
-            "methods of a column."
+            "methods of a cell."
         )
 
 
