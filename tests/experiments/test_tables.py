@@ -163,9 +163,7 @@ class TestBest:
         ):
             table = build_table([record("a", 0, **{metric: 0.5})], metric)
             (line,) = table.legend()
-            assert (
-                line == f"{metric}: mean ± standard error over 1 seed; bold: {words} of a cell."
-            )
+            assert line == f"{metric}: mean ± standard error over 1 seed; bold: {words} of a cell."
 
     def test_what_is_no_measure_counts_as_a_loss(self):
         assert self.best("regret", {"a": 1.0, "b": 2.0}) == {"a"}

@@ -114,7 +114,7 @@ def decimals(standard_error: float) -> int:
 def _grid(
     table: Table, escape: Callable[[str], str], entry: Callable[[Table, str, str], str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and lines. A line is a method, or a cell where there are more of them than fit a page."""
+    """Head and lines: of methods, or of cells where there are more of them than fit a page."""
     if len(table.columns) > _MOST_COLUMNS:
         body = [
             [escape(column), *(entry(table, row, column) for row in table.rows)]
