@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from predbayes.errors import TrainingError
+from predbayes.errors import DivergedError, TrainingError
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.folds import NUM_REPEATS
@@ -244,6 +244,29 @@ def test_there_need_not_be_other_rows(learner, rows):
     inputs, targets = rows
     targets = targets if isinstance(learner, Memory) else targets.float()
     assert len(cross_fitted(learner, inputs[:NUM_LABELS], targets, rng=generator(0))) == NUM_LABELS
+
+
+def test_a_fit_that_diverges_begins_again_with_half_the_step(rows, caplog):
+    """One of many must not cost the whole model, whose step nobody can change any more."""
+
+    class Steep(Memory):
+        def __init__(self, step):
+            self.step = step
+
+        def slower(self):
+            return Steep(self.step / 2)
+
+        def fit(self, rows, *, rng):
+            if self.step > 0.1 and 0 not in rows[0][:, 0]:  # without the first row it diverges
+                raise DivergedError("training diverged at step 556; lower the step size")
+            return super().fit(rows, rng=rng)
+
+    inputs, targets = rows
+    found = cross_fitted(Steep(0.4), inputs, targets, num_folds=4, rng=generator(0))
+    expected = cross_fitted(Memory(), inputs, targets, num_folds=4, rng=generator(0))
+    assert torch.equal(found.log_probs, expected.log_probs)
+    # One part of each repeat is without that row, and takes two steps to get there.
+    assert caplog.text.count("begins again with half the step") == 2 * NUM_REPEATS
 
 
 def test_fewer_labels_than_parts_are_each_left_out(rows):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.local import LocalLearner
+from predbayes.learning.local import LocalLearner, fit_steadily
 from predbayes.predictive.families import Gaussian, Predictive, average, joined
 from predbayes.predictive.folds import NUM_REPEATS, Folds, folds, in_row_order
 from predbayes.seeding import split
@@ -76,7 +76,7 @@ class _Repeat:
     ) -> _Repeat:
         parts = folds(len(targets), num_folds, rng=rng)
         predictives = [
-            learner.fit((inputs[seen], targets[seen]), rng=own).predict(inputs)
+            fit_steadily(learner, (inputs[seen], targets[seen]), rng=own).predict(inputs)
             for (_, seen), own in zip(parts, split(rng, num_folds), strict=True)
         ]
         return cls(parts, predictives)

@@ -20,7 +20,7 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.local import LocalLearner, check_targets
+from predbayes.learning.local import LocalLearner, check_targets, fit_steadily
 from predbayes.learning.training import Rows, count_rows
 from predbayes.pools.pool import BOTH_FAMILIES, PoolState
 from predbayes.predictive.families import Predictive
@@ -79,4 +79,5 @@ class ServerOnly:
             bag = cross_fitted(self.learner, reference.inputs, reference.targets, rng=own)
             return replace(state, pooled=bag)
         rows = (reference.inputs[reference.labelled], reference.targets)
-        return replace(state, pooled=self.learner.fit(rows, rng=rng).predict(reference.inputs))
+        model = fit_steadily(self.learner, rows, rng=rng)
+        return replace(state, pooled=model.predict(reference.inputs))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from predbayes.errors import TrainingError
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
 from predbayes.study.result import conclude as module
@@ -145,3 +146,18 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
     for name, digits in whole.written().arrays.items():
         assert torch.equal(left.written().arrays[name], digits), name
     assert total.num_clients == 5  # which is left as it was
+
+
+def test_that_the_own_model_cannot_be_fitted_is_said(tmp_path, monkeypatch, caplog):
+    world = make_world(tmp_path, own="logistic-regression")
+    study = world.begin()
+    for site in SITES:
+        study.add(world.file(site))
+
+    def fails(*_, **__):
+        raise TrainingError("the labels are of one class")
+
+    monkeypatch.setattr(module, "cross_fitted", fails)
+    _, result = study.finish()
+    assert result.server_only is None
+    assert "the pool is without a model of the labelled rows: the labels are of one" in caplog.text

@@ -20,6 +20,7 @@ Every generator derives from the plan's seed, so that the same uploads give the 
 
 from __future__ import annotations
 
+import logging
 import platform
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -117,6 +118,8 @@ from predbayes.study.result.screening import screen_sites
 from predbayes.study.result.shardsum import ShardSum
 from predbayes.study.result.weighing import UNLIMITED, Limits, Screened
 from predbayes.summand import fold
+
+_log = logging.getLogger(__name__)
 
 WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
 """A quarter of the steps, from a student that is nearly there."""
@@ -445,8 +448,9 @@ class Run:
             return cross_fitted(
                 learner, reference.inputs, reference.targets, rng=self.rng("own model")
             )
-        except TrainingError:
-            return None  # labels of one class only, for instance
+        except TrainingError as error:  # labels of one class only, for instance
+            _log.warning("the pool is without a model of the labelled rows: %s", error)
+            return None
 
     @cached_property
     def own_learner(self) -> str:
