@@ -73,6 +73,25 @@ class TestNew:
         plan = Plan.load(folder / "plans" / "a.toml")
         assert (plan.name, plan.reference.file) == ("Ward seven", "../data/ward 7.csv")
 
+    @pytest.mark.parametrize(
+        ("told", "text"),
+        [
+            (["--classes", "no"], "classes"),
+            (["--classes", "no,no"], "classes"),
+            (["--classes", "no, "], "classes"),
+            (["--classes", " "], "--classes no,yes"),
+            (["--centre", "nan", "--scale", "4"], "centre"),
+            (["--centre", "6", "--scale", "inf"], "scale"),
+            (["--centre", "6", "--scale", "0"], "scale"),
+        ],
+    )
+    def test_a_target_that_cannot_be_told_so_is_refused_in_one_line(self, folder, told, text):
+        result = run("new", "data/ward 7.csv", "--target", "later", *told)
+        assert isinstance(result.exception, PlanError), result.output
+        assert text in str(result.exception)
+        assert "\n" not in str(result.exception)
+        assert not (folder / "plan.toml").exists()
+
     def test_nothing_is_overwritten(self, folder):
         (folder / "plan.toml").write_text("mine")
         result = new()

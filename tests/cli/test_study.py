@@ -396,7 +396,7 @@ class TestStatus:
         assert " in " in lines["Alpha"]
         assert " withdrawn " in lines["Beta"]
         assert " admitted " in lines["Gamma"]
-        assert done.out.splitlines()[-1].startswith("next: 1 more sites for the quorum of 2")
+        assert done.out.splitlines()[-1].startswith("next: 1 more site for the quorum of 2")
 
     def test_json_parses_and_says_the_same(self, predbayes, finished):
         done = predbayes("study", "status", "--json", "--study", finished.folder)

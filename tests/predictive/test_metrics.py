@@ -76,6 +76,14 @@ class TestAgainstOthers:
         expected = tm.multiclass_calibration_error(p.moments(), y, 4, n_bins=15, norm="l1")
         assert metrics.ece(p, y, rng=rng).value == pytest.approx(float(expected), abs=1e-6)
 
+    def test_no_interval_of_the_ece_is_beyond_what_a_share_can_be(self, rng):
+        for num_rows, top in ((1, 0.9), (500, 1.0)):
+            p = Categorical.from_moments(
+                torch.tensor([[top, 1 - top]]).double().expand(num_rows, 2)
+            )
+            low, high = metrics.ece(p, torch.ones(num_rows, dtype=torch.int64), rng=rng).interval
+            assert 0 <= low <= high <= 1
+
 
 def slow_ece(confidence, correct, edges):
     """The definition, bin by bin."""

@@ -351,6 +351,13 @@ class TestTooFewLabels:
         assert "the pool is the mixture" in caplog.text
         assert "30 are needed" in caplog.text
 
+    def test_so_it_is_with_labels_that_are_all_the_same(self, family, rng):
+        total, y = any_problem(family, rng)
+        choice = select(total, torch.full_like(y, 1), candidates(total), rng=rng)
+        assert choice.tuned.weights == {"mixture": 1.0}
+        assert choice.scores == ()
+        assert f"the labels of all {len(y)} labelled rows are the same" in choice.reason
+
     def test_so_it_is_without_any(self, family, rng, caplog):
         total, y = any_problem(family, rng)
         choice = select(total[:0], y[:0], candidates(total[:0]), rng=rng)

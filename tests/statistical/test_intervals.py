@@ -35,7 +35,8 @@ def assert_covers(intervals, truth, *, nominal=0.95, least=-0.02, most=0.02):
     ends = np.array(intervals, dtype=float)
     share = ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()
     chance = 3 * math.sqrt(nominal * (1 - nominal) / len(ends))
-    print(f"{share:.1%} of {len(ends):,}")  # noqa: T201 - pytest -rP shows it
+    above = (truth > ends[:, 1]).mean()
+    print(f"{share:.1%} of {len(ends):,}; above {above:.1%}")  # noqa: T201 - pytest -rP shows it
     assert nominal + least - chance <= share <= min(1.0, nominal + most + chance), share
 
 
@@ -238,6 +239,12 @@ MISCALIBRATIONS = {
     "sure, and calibrated": _shifted(lambda c: c, least=0.5, power=10),
     "sure, and overconfident": _shifted(lambda c: c - 0.02, least=0.5, power=10),
     "sure, and underconfident": _shifted(lambda c: c + 0.5 * (1 - c), least=0.5, power=10),
+    "sure, and its logits too large by 1": _shifted(
+        lambda c: torch.sigmoid(c.clamp(max=1 - 1e-9).logit() - 1), least=0.5, power=10
+    ),
+    "sure, and its logits too large by half": _shifted(
+        lambda c: torch.sigmoid(c.clamp(max=1 - 1e-9).logit() / 1.5), least=0.5, power=10
+    ),
     "surest, and calibrated": _shifted(lambda c: c, least=0.97),
     "surest, and overconfident": _shifted(lambda c: c - 0.02, least=0.97),
     "surest, and a little overconfident": _shifted(lambda c: c - 0.005, least=0.99),

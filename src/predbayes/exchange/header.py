@@ -313,6 +313,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _bounded_length(content: bytes, shown: str) -> int:
+    if not content:
+        raise UploadError("the file is empty: copy it again", shown)
     length = int.from_bytes(content[:8], "little")
     if not 0 < length <= _MAX_HEADER_BYTES:
         if content[:8] == MAGIC[:8]:

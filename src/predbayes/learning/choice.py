@@ -25,7 +25,7 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.hazards import HazardLearner
-from predbayes.learning.local import LocalLearner, kept_together
+from predbayes.learning.local import LocalLearner, fit_steadily, kept_together
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import split
@@ -119,8 +119,11 @@ def held_out(
     inputs, targets = rows
     parts = folds(len(targets), _NUM_FOLDS, rng=rng, groups=groups)
     predictives = [
-        learner.fit(
-            (inputs[seen], targets[seen]), rng=own, **kept_together(learner, groups, seen)
+        fit_steadily(
+            learner,
+            (inputs[seen], targets[seen]),
+            rng=own,
+            **kept_together(learner, groups, seen),
         ).predict(inputs[out])
         for (out, seen), own in zip(parts, split(rng, len(parts)), strict=True)
     ]

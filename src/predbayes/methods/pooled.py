@@ -36,6 +36,7 @@ from predbayes.learning.local import (
     Teller,
     TellsApart,
     check_targets,
+    fit_steadily,
     require_learner,
     teller_of,
 )
@@ -121,7 +122,7 @@ class Pooled:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         rows = as_rows(rows)  # once: a loader's classes are counted while the learner reads it
         asked = isinstance(self.pool, CountsClasses) and self.pool.count_classes
-        fitted = self.learner.fit(rows, rng=rng)
+        fitted = fit_steadily(self.learner, rows, rng=rng)
         gate = self._gate(state, rows, inputs, rng)
         return upload_of(fitted, self.send, rows, inputs, count_classes=asked, gate=gate, rng=rng)
 

@@ -36,6 +36,7 @@ from predbayes.predictive.selection import (
     OWN,
     TERMS,
     candidates,
+    lacking,
     select,
     with_coordinator,
 )
@@ -68,7 +69,8 @@ class AutoPool(SumsUnderAPrior):
         num_folds: Parts of the labelled rows in cross-validation.
         num_repeats: How often the own model is cross-fitted, with other parts each time: repeats ×
             folds fits.
-        min_labels: With fewer labels the pool is the mixture.
+        min_labels: With fewer labels, or where all are the same, the pool is the gated mixture, or
+            the plain one if there are no gates or they cannot be trusted.
         mixture_alone: Whether sites are known as a mixture only: products of them do not exist.
         head: A model of all sites' rows on the reference rows, in which no label has a part; see
             `predbayes.methods.with_head`.
@@ -122,7 +124,7 @@ class AutoPool(SumsUnderAPrior):
         fit_rng, fold_rng, marginal_rng = split(rng, 3)
         own = self._own_model(reference, fit_rng)
         marginal = None
-        if len(reference.targets) >= self.min_labels:
+        if not lacking(reference.targets, self.min_labels):
             marginal = marginal_predictive(
                 self.prior, reference, num_folds=self.num_folds, rng=marginal_rng
             )
@@ -155,7 +157,7 @@ class AutoPool(SumsUnderAPrior):
     def _own_model(self, reference: ReferenceRows, rng: torch.Generator) -> Predictive | None:
         """The coordinator's own model on all reference rows, if it has one."""
         own = self.own
-        if own is None or len(reference.targets) < self.min_labels:
+        if own is None or lacking(reference.targets, self.min_labels):
             return None
         if isinstance(own, FAMILIES):
             return own

@@ -14,8 +14,8 @@ off by the same everywhere come to. All of it is summed out on a grid, flat in m
 scales; half of the weight is on share = 1. Draws of the gaps, and of how many rows a bin has, are
 draws of the true error sum_m (n_m / N) |g_m|.
 
-Their quantiles are an interval that covers as it says for errors of all these kinds, from 200 rows
-on; see `tests/statistical/test_intervals.py`.
+Their quantiles are an interval; docs/intervals.md says what it covers for fourteen kinds of models
+at 500 rows. With 100 rows it is wide.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plausible_errors(
     gaps = _gaps(observed, var, scales, reach, rng)
     drawn = torch.poisson(count.expand(NUM_DRAWS, -1), generator=rng)
     errors: Tensor = (drawn * gaps.abs()).sum(1) / drawn.sum(1).clamp_min(1)
-    return errors
+    return errors.clamp_max(1.0)  # a normal gap of few rows may be beyond what a share can be
 
 
 def _gaps(

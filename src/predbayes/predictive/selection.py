@@ -457,6 +457,30 @@ def _gaussian_specs(sites: tuple[str, ...], product: str) -> list[PoolSpec]:
     return specs
 
 
+def lacking(targets: Tensor, min_labels: int = MIN_LABELS) -> str:
+    """Say why labels are nothing to choose by; an empty word where they are.
+
+    Labels that are all the same say of no pool that it is wrong elsewhere: what always says that
+    one class is the best of all.
+
+    Examples:
+        >>> lacking(torch.tensor([0, 1, 1]), min_labels=3)
+        ''
+        >>> lacking(torch.tensor([0, 1]), min_labels=3)
+        '2 labelled rows are too few to choose by; 3 are needed'
+        >>> lacking(torch.tensor([1, 1, 1]), min_labels=3)
+        'the labels of all 3 labelled rows are the same, which is nothing to choose by'
+    """
+    if len(targets) < min_labels:
+        return f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
+    if bool((targets == targets[0]).all()):
+        return (
+            f"the labels of all {len(targets)} labelled rows are the same, which is nothing to "
+            "choose by"
+        )
+    return ""
+
+
 def select(
     total: PredictiveSum[Any],
     targets: Tensor,
@@ -474,13 +498,14 @@ def select(
         targets: Their labels.
         specs: What to choose from.
         num_folds: Parts of the rows, each scored once.
-        min_labels: Below as many nothing is tuned (`without_labels`), with a warning.
+        min_labels: Below as many, or where all are the same, nothing is tuned (`without_labels`),
+            with a warning.
         everywhere: The sites' sum on all reference rows, by which it is judged whether gates can
             be trusted where nothing is tuned; the labelled rows by default.
         rng: Which row is in which part, and the draws of the shares.
     """
-    if len(targets) < min_labels:
-        return _untuned(total, targets, min_labels, total if everywhere is None else everywhere)
+    if why := lacking(targets, min_labels):
+        return _untuned(total, targets, why, total if everywhere is None else everywhere)
     specs, left_out = _tried(specs, _coordinates(total))
     parts = folds(len(targets), num_folds, rng=rng)
     held_out = [_held_out(spec, total, targets, parts) for spec in specs]
@@ -507,11 +532,10 @@ def select(
 
 
 def _untuned(
-    total: PredictiveSum[Any], targets: Tensor, min_labels: int, everywhere: PredictiveSum[Any]
+    total: PredictiveSum[Any], targets: Tensor, reason: str, everywhere: PredictiveSum[Any]
 ) -> Choice:
     """The pool for which nothing is tuned, and why it is taken."""
     spec, distrusted = without_labels(everywhere), distrusted_gates(everywhere)
-    reason = f"{len(targets)} labelled rows are too few to choose by; {min_labels} are needed"
     if distrusted:
         reason = f"{reason}; {distrusted}"
     _log.warning("the pool is the %s: %s", spec.name, reason)

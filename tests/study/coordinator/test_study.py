@@ -110,7 +110,7 @@ class TestSteps:
 
     def test_below_the_quorum_there_is_no_result(self, world, study):
         study.add(world.file("Alpha"))
-        with pytest.raises(StudyError, match="1 sites are in; the plan's quorum is 2"):
+        with pytest.raises(StudyError, match="sites that are in: 1; the plan's quorum is 2"):
             study.finish()
 
     def test_a_site_can_be_left_out_by_hand_and_is_shown(self, world, study):
@@ -378,7 +378,7 @@ class TestAudit:
         ]
         assert lines[6]["what"]["upload"] == lines[9]["what"]["upload"]
         assert lines[7]["what"]["again"] is True
-        assert lines[11]["what"]["reason"] == "0 sites are in; the plan's quorum is 2"
+        assert lines[11]["what"]["reason"] == "sites that are in: 0; the plan's quorum is 2"
         assert study.verify() == []
 
     def test_verify_finds_a_line_that_is_gone(self, study):
@@ -392,7 +392,7 @@ class TestStatus:
         study.add(world.file("Alpha"))
         found = status_of(study)
         assert {site.site: site.state for site in found.sites}["Alpha"] == "in"
-        assert found.next.startswith("1 more sites")
+        assert found.next.startswith("1 more site for")
         study.add(world.file("Beta"))
         assert status_of(study).next == "predbayes study finish"
         study.finish()

@@ -201,15 +201,30 @@ class TestReferenceFile:
             "ward": {"type": "category", "categories": ["a", "b"], "missing": "flag"},
         }
         twice = np.tile(np.random.default_rng(0).uniform(40, 120, (300, 2)).round(2), (2, 1))
-        edit(ward=["a", None, "b", "a"] * 150, age=twice[:, 0])
-        assert not said("warning", columns=columns)
-        edit(pulse=twice[:, 1])
+        edit(ward=["a", None, "b", "a"] * 150, age=twice[:, 0], pulse=twice[:, 1])
         (text,) = said("warning", columns=columns)
         assert text.startswith("reference: 300 of 600 rows have")
+
+    @pytest.mark.parametrize("times", [2, 3])
+    def test_copies_of_a_whole_table_of_few_columns(self, said, edit, times):
+        draw = np.random.default_rng(0)
+        once = [draw.integers(400, 900, 600 // times) / 10, draw.integers(1, 3, 600 // times)]
+        pulse, ward = (np.tile(column, times) for column in once)
+        edit(pulse=pulse, ward=np.array(["", "a", "b"])[ward])
+        (text,) = said("warning")
+        assert "have the same columns as an earlier one, more than chance explains" in text
 
     def test_few_values_are_the_same_by_chance(self, said, edit):
         edit(pulse=[61 + k % 7 for k in range(600)])
         assert not said("warning")
+
+    @pytest.mark.parametrize("num_values", [20, 60, 200, 600])
+    def test_rows_of_few_columns_are_the_same_by_chance(self, said, edit, num_values):
+        for seed in range(20):
+            draw = np.random.default_rng(seed)
+            pulse = draw.integers(0, num_values, 600)
+            edit(pulse=40 + pulse / 10, ward=np.array(["a", "b"])[pulse % 2])
+            assert not said("warning")
 
     def test_columns_that_say_nearly_the_same_are_no_copies(self, said, edit):
         names = [f"item {k}" for k in range(20)]
@@ -229,6 +244,13 @@ class TestReferenceFile:
         assert len(found) == 2
         assert "10 rows have the label 'well', of which about 3 will be labelled" in found[0]
         assert "no row has the label 'dead'" in found[1]
+
+    def test_labels_of_one_class_are_an_error(self, said, edit):
+        edit(outcome="ill")
+        (text,) = said("error")
+        assert text.startswith("target: every label is 'ill', which is nothing to choose or judge")
+        no_labels = {"labelled": 0, "evaluate": 0, "unlabelled": 600}
+        assert said("error", reference=no_labels) == []
 
     def test_a_target_that_does_not_vary_is_an_error(self, said, edit):
         edit(stay=3.25)

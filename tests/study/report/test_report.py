@@ -302,6 +302,16 @@ def test_the_control_without_sites_is_named_first_by_the_paired_difference(paid,
     assert "Working together" not in Page(render_report(plan, old, public=True)).text
 
 
+def test_a_pool_without_any_site_is_not_praised():
+    plan, result = classification()
+    difference = Estimate(value=0.001, low=0.0005, high=0.002)  # of a student and its teacher
+    pool = result.pool.model_copy(update={"weights": {"own": 0.9, "marginal": 0.1}})
+    changed = result.model_copy(update={"paid": difference, "pool": pool})
+    text = Page(render_report(plan, changed, public=True)).text
+    assert "Working together added nothing." in text
+    assert "Working together paid" not in text
+
+
 class TestTheTop:
     def test_begins_with_the_base_rate_and_who_is_told_apart(self):
         plan, result = of_event()

@@ -11,10 +11,12 @@ import torch
 from predbayes.errors import TrainingError
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
+from predbayes.study.kit import kit as kit_module
 from predbayes.study.result import conclude as module
 from predbayes.study.result.lifting import contributed, lifting
 from predbayes.study.result.weighing import Limits, Screened
 from predbayes.summand import fold
+from tests.study import world as of_world
 from tests.study.world import SITES, make_world
 
 NAMES = tuple(f"Site {k:02}" for k in range(14))
@@ -161,3 +163,26 @@ def test_that_the_own_model_cannot_be_fitted_is_said(tmp_path, monkeypatch, capl
     _, result = study.finish()
     assert result.server_only is None
     assert "the pool is without a model of the labelled rows: the labels are of one" in caplog.text
+    assert any(text.startswith("There is no model of the") for text in result.cautions)
+
+
+def test_labels_of_one_class_choose_nothing_and_accuse_nobody(tmp_path, monkeypatch):
+    """Freezing refuses a table of them; but the draw can leave a rare class to the other rows."""
+    made = of_world._frame
+
+    def of_one_class(*args, **options):
+        frame = made(*args, **options)
+        return frame.assign(kind=frame["kind"].replace({"green": "red", "blue": "red"}))
+
+    monkeypatch.setattr(of_world, "_frame", of_one_class)
+    monkeypatch.setattr(kit_module, "require_sound", lambda *_: None)
+    world = make_world(tmp_path, own="auto", screening="leave-out", evaluate=0)
+    study = world.begin()
+    for site in SITES:
+        study.add(world.file(site))
+    _, result = study.finish()
+    assert result.server_only is None
+    assert result.pool.weights == {"mixture": 1.0}
+    assert not any(site.findings or site.left_out for site in result.sites)
+    assert any("the labels of all 60 labelled rows are the same" in t for t in result.cautions)
+    assert not result.can_judge or "No miscalibration" not in result.verdict

@@ -100,7 +100,7 @@ def _require_ready(plan: Plan, state: State, leave_out: frozenset[str]) -> None:
         raise StudyError(f"{state.shard} is a shard without labels: run `predbayes study sum`")
     num_sites, quorum = state.num_in - len(leave_out), plan.rules.quorum
     if num_sites < quorum:
-        raise StudyError(f"{num_sites} sites are in; the plan's quorum is {quorum}")
+        raise StudyError(f"sites that are in: {num_sites}; the plan's quorum is {quorum}")
     if plan.rules.screening == "report":  # or it is not known yet who is in it
         require_apart(plan, state, leave_out)
 
@@ -142,7 +142,7 @@ def requests(step: Step, scores: Sequence[Path] = ()) -> tuple[list[Request], Sc
         raise StudyError("the plan's sums are not sealed, so there is nobody to ask")
     if len(state.uploads) < plan.rules.quorum:
         raise StudyError(
-            f"{len(state.uploads)} sites are in; the plan's quorum is {plan.rules.quorum}"
+            f"sites that are in: {len(state.uploads)}; the plan's quorum is {plan.rules.quorum}"
         )
     scored = NOBODY_SCORED
     if scores:

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from predbayes.errors import PlanError, TextError, no_such
 from predbayes.learning.named import AUTO
@@ -40,6 +41,7 @@ from predbayes.study.plan.schema import (
     Reference,
     Rules,
     Target,
+    refusal,
 )
 from predbayes.study.tables.cells import as_texts, code_column
 from predbayes.study.tables.plausible import correlation as correlate
@@ -103,10 +105,13 @@ class Unlabelled:
     def target(self, name: str) -> Target:
         """Return the target; refuse what is neither classes nor a number."""
         numbers = (self.centre, self.scale)
-        if self.classes and numbers == (None, None):
-            return Target(name=name, task="classification", classes=self.classes)
-        if not self.classes and None not in numbers:
-            return Target(name=name, task="regression", centre=self.centre, scale=self.scale)
+        try:
+            if self.classes and numbers == (None, None):
+                return Target(name=name, task="classification", classes=self.classes)
+            if not self.classes and None not in numbers:
+                return Target(name=name, task="regression", centre=self.centre, scale=self.scale)
+        except ValidationError as error:
+            raise refusal(error, Target, "the target", "a target") from error
         raise PlanError(
             f"no row has a label in {name!r}, so say what it is: its classes (--classes no,yes), "
             "or of a number its mean and standard deviation, roughly (--centre 6 --scale 4)"
@@ -177,8 +182,9 @@ def draft(
         raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
     if unlabelled is None and target not in frame.columns:
         missing = no_such("column", target, map(str, frame.columns))
-        how = "write [target] by hand" if event else "--classes, or --scale"
-        raise PlanError(f"{missing}. If no row has a label, say what it is: {how}")
+        missing += "" if missing.endswith("?") else "."
+        how = "write [target] by hand" if event else "--classes no,yes, or --centre 6 --scale 4"
+        raise PlanError(f"{missing} If no row has a label, say what it is: {how}")
     columns: dict[str, Column] = dict(arrays or {})
     scalars = frame.drop(columns=[name for name in columns if name in frame.columns])
     cells = {column.name: column for column in _columns(scalars)}

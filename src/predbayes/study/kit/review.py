@@ -69,6 +69,9 @@ FLOWER_MEMORY = 3
 _NOT_CHANCE = 100
 """Times as many pairs of equal rows as independent columns would make are no chance."""
 
+_LEAST_ALONE = 12
+"""Of so many rows that chance leaves without an equal one, a quarter is always seen."""
+
 _MANY_VALUES = 0.05
 """Two rows agree more rarely than this in a column of many values: about twenty, and more."""
 
@@ -210,7 +213,10 @@ def _sizes(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
     if plan.sums_alone:
         pass  # nothing is distilled
     elif not plan.reference.num_rows:
-        yield error("reference: there are no reference rows; give their counts")
+        yield error(
+            "reference: there are no reference rows; give their counts, or draw rows from surveys "
+            "of the sites: predbayes plan merge DRAFT SURVEY... --reference 1000"
+        )
     elif num_distil < enough:
         yield warning(
             f"reference: {num_distil} rows to distil from are few for {plan.num_inputs} network "
@@ -357,7 +363,8 @@ def _table(plan: Plan, table: ReferenceTable) -> Iterator[Finding]:
     """What the file of the reference rows shows."""
     file = plan.reference_file
     if not file:
-        yield error("reference: file is empty; say where the reference rows are")
+        if plan.reference.num_rows:
+            yield error("reference: file is empty; say where the reference rows are")
         return
     try:
         frame = table.frame
@@ -442,10 +449,24 @@ class _Rows:
 
     @property
     def more_than_chance(self) -> bool:
+        if self._are_copied:
+            return True
         equal = _equal_pairs(self._whole)
         if equal <= _NOT_CHANCE * self._by_chance or not self._varied:
             return False
         return equal > max(_equal_pairs(self._whole - cell) for cell in self._varied) / 2
+
+    @property
+    def _are_copied(self) -> bool:
+        """Whether nearly every row is there twice or more, which no dependence of columns explains.
+
+        Of N rows that take D values, each with a chance of its own, at least N exp(-N / D) are
+        alone: fewest where all values are as frequent, as x / (e^x - 1) is convex in
+        x / (1 - e^-x).
+        """
+        sizes = np.unique(self._whole, return_counts=True)[1]
+        expected = len(self._whole) * math.exp(-len(self._whole) / len(sizes))
+        return expected >= _LEAST_ALONE and int((sizes == 1).sum()) < expected / 4
 
 
 def _equal_pairs(keys: np.ndarray) -> int:
@@ -474,6 +495,13 @@ def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Findin
 
 def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
     counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
+    if int(counts.count_nonzero()) == 1 and plan.reference.labelled + plan.reference.evaluate:
+        (only,) = counts.nonzero()[0].tolist()
+        yield error(
+            f"target: every label is {(plan.target.classes or ())[only]!r}, which is nothing to "
+            "choose or judge by; label rows of at least two classes, or none"
+        )
+        return
     expected = counts * min(plan.reference.labelled / len(targets), 1)
     for name, count, tuned_on in zip(plan.target.classes or (), counts, expected, strict=True):
         if not count:

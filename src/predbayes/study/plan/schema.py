@@ -965,9 +965,14 @@ def decode(kind: type[S], text: str, name: str, whole: str) -> S:
     try:
         return kind.model_validate(tables)
     except ValidationError as error:
-        problems = "; ".join(_readable(problem, kind, whole) for problem in error.errors())
-        # Names of columns may have line breaks; an error is one line.
-        raise PlanError(" ".join(f"{name}: {problems}".split())) from error
+        raise refusal(error, kind, name, whole) from error
+
+
+def refusal(error: ValidationError, kind: type[Section], name: str, whole: str) -> PlanError:
+    """Return the error that says in one line all that is wrong with settings."""
+    problems = "; ".join(_readable(problem, kind, whole) for problem in error.errors())
+    # Names of columns may have line breaks.
+    return PlanError(" ".join(f"{name}: {problems}".split()))
 
 
 def _require_file_names(wide: Mapping[str, Wide]) -> None:

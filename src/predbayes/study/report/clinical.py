@@ -109,8 +109,16 @@ def group_measures(groups: Sequence[GroupScores]) -> list[Measure]:
     return [measure for name, measure in MEASURES.items() if name in named]
 
 
-def paid_words(paid: Estimate | None) -> tuple[str, str] | None:
-    """Return a verdict on what sites added, and the difference that it rests on, in words."""
+def paid_words(paid: Estimate | None, *, alone: bool = False) -> tuple[str, str] | None:
+    """Return a verdict on what sites added, and the difference that it rests on, in words.
+
+    Where no site has a part in the pool the difference would be that of a student and its teacher.
+    """
+    if alone:
+        return (
+            "Working together added nothing.",
+            "The labelled rows chose the coordinator’s own model alone: no site has a part in it.",
+        )
     if paid is None:
         return None
     figure = (

@@ -136,7 +136,7 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         num_found=sum(bool(site.findings) for site in result.sites),
         sites_file=SITES_FILE,
         contenders=contenders,
-        paid=paid_words(result.paid),
+        paid=paid_words(result.paid, alone=result.pool.without_sites),
         figures=_figures(shown, contenders, drawn, plan.target.unit, numbers)
         | ({} if public or is_listed(result) else {"spread": _spread(result)}),
         num_drawn=len(drawn),

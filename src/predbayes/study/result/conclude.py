@@ -62,7 +62,7 @@ from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictiv
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates
+from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates, lacking
 from predbayes.progress import tell_step
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit, Labels
@@ -440,7 +440,7 @@ class Run:
     def own_model(self) -> Predictive | None:
         """The coordinator's own model on all reference rows, honest on the labelled ones."""
         reference, name = self.reference, self.plan.pool.own
-        if name == "none" or len(reference.targets) < MIN_LABELS:
+        if name == "none" or lacking(reference.targets):
             return None
         tell_step("fit the coordinator's own model of the labelled rows")
         try:
@@ -623,7 +623,9 @@ class _Sums:
         found = replace(found, sums=self.of_sums, sums_out=frozenset(self.of_sums))
         reference, leaves_out = self.run.reference, self.run.plan.rules.screening == "leave-out"
         # Where nothing follows it is told once, of all of them.
-        asked = len(rows) >= MIN_LABELS and (leaves_out or len(rows) == len(reference.targets))
+        asked = not lacking(reference.targets[rows]) and (
+            leaves_out or len(rows) == len(reference.targets)
+        )
         beside = self._beside(found) if asked else SumOfMoments()
         if beside.total is None:
             return found
@@ -704,7 +706,7 @@ class Report:
         predicted = self.held_out.student
         result = Result(
             **run.told(kit, heading, self.state.student),
-            **run.judged(predicted, (*run.merged.cautions(), *self._distrusted(), *self.cautions)),
+            **run.judged(predicted, self._cautions()),
             sites=tuple(sorted(self.sites, key=lambda site: site.site)),
             shards=run.merged.shards,
             pool=self._pool(),
@@ -718,6 +720,26 @@ class Report:
             bytes_out=kit.num_bytes * (len(self.sites) + run.merged.num_sites),
         )
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
+
+    def _cautions(self) -> tuple[str, ...]:
+        return (
+            *self.run.merged.cautions(),
+            *self._distrusted(),
+            *self._of_labels(),
+            *self.cautions,
+        )
+
+    def _of_labels(self) -> Iterator[str]:
+        targets = self.run.reference.targets
+        if len(targets) < MIN_LABELS:
+            return  # which the comparison of sites says
+        if why := lacking(targets):
+            yield f"Could not check any site against labels: {why}."
+        elif self.own is None and self.run.plan.pool.own != "none":
+            yield (
+                "There is no model of the coordinator's labelled rows, to pool or to compare with: "
+                "it could not be fitted to them."
+            )
 
     def _distrusted(self) -> Iterator[str]:
         choice = self.state.teacher.choice

@@ -78,7 +78,7 @@ class PoolLosses:
         specs: What to choose from; all that the sum can carry by default.
         floor: Least log-probability with which a site enters the pool.
         num_folds: Parts of the labelled rows in cross-validation.
-        min_labels: With fewer labels the pool is the mixture.
+        min_labels: With fewer labels nothing is tuned.
     """
 
     targets: Tensor

@@ -61,7 +61,7 @@ from predbayes.errors import StudyError
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.selection import MIN_LABELS, PoolSpec
+from predbayes.predictive.selection import MIN_LABELS, PoolSpec, lacking
 from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_among, spread, surplus
@@ -146,13 +146,13 @@ def screen(
         targets: The labels.
         losses: The pool's, for some of the sites; for many they are `PoolLosses`.
         rule: As in the plan; to ``"report"`` is to look once, and to leave nobody out.
-        min_labels: With fewer nothing is judged by labels.
+        min_labels: With fewer, or where all are the same, nothing is judged by labels.
         suspects: What was found by comparing sites on all rows.
         total: The sum of the contributions, if it is known: of many sites it is a good part of the
             time.
     """
     sites = _in_order(contributions)
-    by_labels = len(targets) >= min_labels
+    by_labels = not lacking(targets, min_labels)
     agreements = {name: agreement(c.predictive, targets) for name, c in sites.items() if by_labels}
     spreads = {name: spread(c.predictive) for name, c in sites.items()}
     copies = copies_among(list(sites.values()), spreads)
