@@ -247,7 +247,7 @@ class TestTable:
 
     def test_the_rivals_are_named(self):
         records = study({"ours": STEADY, "theirs": STEADY, "others": STEADY})
-        assert "Rivals: theirs, others." in to_markdown(verdicts(records, "ours"), "ours")
+        assert "Rivals: theirs; others." in to_markdown(verdicts(records, "ours"), "ours")
         alone = verdicts(records, "ours", rivals=["others"])
         assert "Rivals: others." in to_markdown(alone, "ours")
 

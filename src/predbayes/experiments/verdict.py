@@ -227,7 +227,7 @@ def _legend(judged: Sequence[Verdict], method: str, num: int) -> str:
 
 def _rivals(judged: Sequence[Verdict]) -> str:
     names = dict.fromkeys(one.rival for verdict in judged for one in verdict.meetings)
-    return f"Rivals: {', '.join(names)}."
+    return f"Rivals: {'; '.join(names)}."
 
 
 def note_on(records: Sequence[Record]) -> str:
