@@ -15,7 +15,6 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
-from predbayes.study.wording import counted
 from predbayes.text import html_lines, html_table
 
 COLUMNS = ("site", "state", "rows", "bytes", "since", "key")
@@ -192,8 +191,9 @@ def _next(
     if run is not None and run.finishing:
         return "wait: the run makes the result"
     if num_in < quorum:
-        more = counted(quorum - num_in, "more site")
-        return f"{more} for the quorum of {quorum}: predbayes study add FILE"
+        more = quorum - num_in
+        sites = "site" if more == 1 else "sites"
+        return f"{more} more {sites} for the quorum of {quorum}: predbayes study add FILE"
     if plan.sealing is not None and state.of_these_uploads is None:
         return "predbayes study request; then, with what the key holders return, study finish"
     if not results or not results[-1].current:
