@@ -24,7 +24,7 @@ from predbayes.learning.gate import MIN_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.pools.auto import site_component
 from predbayes.predictive.measures import MEASURES, Measure
-from predbayes.predictive.selection import MIN_LABELS
+from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
 from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report import figures
@@ -50,6 +50,7 @@ from predbayes.study.result.schema import (
     AtSites,
     ClassRisk,
     Estimate,
+    PoolResult,
     Result,
     Scores,
     SiteResult,
@@ -136,7 +137,7 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         num_found=sum(bool(site.findings) for site in result.sites),
         sites_file=SITES_FILE,
         contenders=contenders,
-        paid=paid_words(result.paid, alone=result.pool.without_sites),
+        paid=paid_words(result.paid, alone=_without_sites(result.pool)),
         figures=_figures(shown, contenders, drawn, plan.target.unit, numbers)
         | ({} if public or is_listed(result) else {"spread": _spread(result)}),
         num_drawn=len(drawn),
@@ -155,6 +156,12 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         fewest_of_gate=MIN_ROWS,
         fitted=fitted_words(plan),
     )
+
+
+def _without_sites(pool: PoolResult) -> bool:
+    """Whether all that has weight was made of the labelled rows."""
+    used = {name for name, weight in pool.weights.items() if weight}
+    return bool(used) and used <= {OWN, MARGINAL}
 
 
 def render_card(plan: Plan, result: Result) -> str:

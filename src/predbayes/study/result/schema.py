@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from predbayes.predictive.selection import MARGINAL, OWN
 from predbayes.study.plan.schema import Finite, Section
 from predbayes.study.result.tableone import TableOne
 from predbayes.text import html_lines, html_table
@@ -102,12 +101,6 @@ class PoolResult(Section):
     # Whose sums of moments the head is of, where it is a candidate.
     summed_sites: Annotated[int, Field(exclude_if=lambda num: not num)] = 0
     summed_rows: Annotated[int, Field(exclude_if=lambda num: not num)] = 0
-
-    @property
-    def without_sites(self) -> bool:
-        """Whether all that has weight was made of the labelled rows."""
-        used = {name for name, weight in self.weights.items() if weight}
-        return bool(used) and used <= {OWN, MARGINAL}
 
 
 class Bin(Section):
