@@ -201,7 +201,9 @@ class TestReferenceFile:
             "ward": {"type": "category", "categories": ["a", "b"], "missing": "flag"},
         }
         twice = np.tile(np.random.default_rng(0).uniform(40, 120, (300, 2)).round(2), (2, 1))
-        edit(ward=["a", None, "b", "a"] * 150, age=twice[:, 0], pulse=twice[:, 1])
+        edit(ward=["a", None, "b", "a"] * 150, age=twice[:, 0])
+        assert not said("warning", columns=columns)
+        edit(pulse=twice[:, 1])
         (text,) = said("warning", columns=columns)
         assert text.startswith("reference: 300 of 600 rows have")
 

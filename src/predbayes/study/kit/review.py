@@ -440,12 +440,13 @@ class _Rows:
         cells = [torch.randint(2**62, (c.max() + 1,), generator=rng).numpy()[c] for c in columns]
         alike = [float(((np.bincount(c) / len(c)) ** 2).sum()) for c in columns]
         self._whole = np.stack(cells).sum(axis=0)
+        self._sizes = np.unique(self._whole, return_counts=True)[1]
         self._by_chance = math.prod(alike) * len(self._whole) ** 2
         self._varied = [c for c, same in zip(cells, alike, strict=True) if same < _MANY_VALUES]
 
     @property
     def num_repeated(self) -> int:
-        return len(self._whole) - len(np.unique(self._whole))
+        return len(self._whole) - len(self._sizes)
 
     @property
     def more_than_chance(self) -> bool:
@@ -464,9 +465,8 @@ class _Rows:
         alone: fewest where all values are as frequent, as x / (e^x - 1) is convex in
         x / (1 - e^-x).
         """
-        sizes = np.unique(self._whole, return_counts=True)[1]
-        expected = len(self._whole) * math.exp(-len(self._whole) / len(sizes))
-        return expected >= _LEAST_ALONE and int((sizes == 1).sum()) < expected / 4
+        expected = len(self._whole) * math.exp(-len(self._whole) / len(self._sizes))
+        return expected >= _LEAST_ALONE and int((self._sizes == 1).sum()) < expected / 4
 
 
 def _equal_pairs(keys: np.ndarray) -> int:

@@ -448,7 +448,7 @@ class Run:
             return cross_fitted(
                 learner, reference.inputs, reference.targets, rng=self.rng("own model")
             )
-        except TrainingError as error:  # labels of one class only, for instance
+        except TrainingError as error:
             _log.warning("the pool is without a model of the labelled rows: %s", error)
             return None
 
