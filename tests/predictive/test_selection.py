@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +43,7 @@ from predbayes.summand import fold
 from tests.oracles import RANDOM, prior_for, random_categorical, random_targets
 
 FAMILIES = [Categorical, Gaussian]
+RECORDED = Path(__file__).with_name("candidates.json")
 FEW = {
     "beta",
     "mixture, tempered",
@@ -90,6 +93,42 @@ def any_problem(family, rng, num_rows=60, num_clients=3):
 
 def names_of(specs):
     return {spec.name for spec in specs}
+
+
+class _Complete:
+    """Stands for a sum that has every component of a family."""
+
+    def __init__(self, family, *, product="product"):
+        self.family = family
+        names = {"mixture", "product", "own", "marginal", "head", "site:a", "site:b"}
+        names |= {term.name for term in selection.TERMS[family]} | {product}
+        self.components = dict.fromkeys(names - ({"robust"} - {product}))
+
+
+class TestTheTable:
+    """Later results are comparable only if candidates and their order stay as they are."""
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_it_has_the_pools_on_record_in_their_order(self, family):
+        recorded = json.loads(RECORDED.read_text())
+        product = "product" if family is Categorical else "robust"
+        specs = candidates(_Complete(family, product=product), ["site:a", "site:b"])
+        found = [
+            [s.name, int(s.complexity), s.base, [*s.free], [*s.by_class], s.interpolates]
+            for s in specs
+        ]
+        assert found == recorded["classes" if family is Categorical else "numbers"]
+
+    def test_numbers_without_a_prior_have_the_other_product(self):
+        robust = candidates(_Complete(Gaussian, product="robust"))
+        plain = candidates(_Complete(Gaussian))
+        assert len(plain) == len(robust) == 44
+        assert {(one.name, two.name) for one, two in zip(plain, robust, strict=True)} - {
+            (spec.name, spec.name) for spec in plain
+        } == {
+            ("mixture, product", "mixture, robust product"),
+            ("mixture, product, own", "mixture, robust product, own"),
+        }
 
 
 class TestCandidates:

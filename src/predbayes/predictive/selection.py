@@ -299,22 +299,6 @@ def with_coordinator(
     return total
 
 
-def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[PoolSpec]:
-    """List the pools that can be made from a sum, the simplest first.
-
-    Args:
-        total: A sum with the terms of its family (`TERMS`), with components `OWN` and `MARGINAL`
-            where the coordinator has a model and a prior.
-        sites: Components that are single sites, where uploads are kept apart.
-    """
-    there = set(total.components)
-    if total.family is Gaussian:
-        specs = _gaussian_specs(tuple(sites), "robust" if "robust" in there else "product")
-    else:
-        specs = _categorical_specs(tuple(sites))
-    return [spec for spec in specs if spec.components <= there]
-
-
 MIXTURE = PoolSpec("mixture", Complexity.UNTUNED)
 GATED_MIXTURE = PoolSpec("gated mixture", Complexity.UNTUNED, GATED)
 
@@ -352,108 +336,131 @@ def distrusted_gates(total: PredictiveSum[Any]) -> str:
     )
 
 
-def _readable(name: str) -> str:
-    return name.replace("_", " ")
+CANDIDATES = """\
+for | complexity  | name                           | base      | free weights | free by class
+C   | untuned     | mixture                        | mixture   |
+C   | untuned     | log pool                       | log_pool  |
+C   | untuned     | gated mixture                  | gated     |
+C   | untuned     | gated log pool                 | gated_log |
+C   | untuned     | own model alone                | own       |
+C   | untuned     | head alone                     | head      |
+CN  | few_weights | beta                           | mixture   | beta
+CN  | few_weights | mixture, tempered              | mixture   | mixture
+CN  | few_weights | mixture, product               | mixture   | mixture product
+CN  | few_weights | own model, tempered            | own       | own
+CN  | few_weights | mixture, own                   | mixture   | mixture own
+CN  | few_weights | mixture, product, own          | mixture   | mixture product own
+CN  | few_weights | gated log, tempered            | gated_log | gated_log
+CN  | few_weights | gated 0.5, tempered            | gated_0.5 | gated_0.5
+CN  | few_weights | gated 0.5, own                 | gated_0.5 | gated_0.5 own
+CN  | few_weights | gated, tempered                | gated     | gated
+CN  | few_weights | gated, own                     | gated     | gated own
+CN  | few_weights | gated 1.5, tempered            | gated_1.5 | gated_1.5
+CN  | few_weights | gated 1.5, own                 | gated_1.5 | gated_1.5 own
+CN  | few_weights | gated, gated log, own          | gated     | gated gated_log own
+CN  | few_weights | head, tempered                 | head      | head
+CN  | few_weights | head, own                      | head      | head own
+CN  | few_weights | mixture, head                  | mixture   | mixture head
+CN  | few_weights | mixture, head, own             | mixture   | mixture head own
+CN  | few_weights | gated, head                    | gated     | gated head
+CN  | few_weights | gated, head, own               | gated     | gated head own
+C   | few_weights | log pool, tempered             | log_pool  | log_pool
+C   | few_weights | log pool, own                  | log_pool  | log_pool own
+C   | few_weights | mixture, product, entropy      | mixture   | mixture product entropy
+C   | few_weights | mixture, product, entropy, own | mixture   | mixture product entropy own
+C   | many_terms  | every term                     | mixture   | @every
+C   | many_terms  | every term, own                | mixture   | @every own
+C   | many_terms  | gated, every term, own         | gated     | gated @every own
+C   | many_terms  | every term, own, head          | mixture   | @every own head
+C   | many_terms  | gated, every term, own, head   | gated     | gated @every own head
+C   | sites       | a weight per site              | mixture   | @every @sites
+C   | sites       | a weight per site, own         | mixture   | @every own @sites
+C   | classes     | a weight per site and class    | mixture   | @every | @sites
+C   | classes     | the same, own                  | mixture   | @every | @sites own
+N   | few_weights | mixture, marginal              | mixture   | mixture marginal
+N   | few_weights | mixture, own, marginal         | mixture   | mixture own marginal
+N   | few_weights | gated, marginal                | gated     | gated marginal
+N   | few_weights | gated, own, marginal           | gated     | gated own marginal
+N   | few_weights | head, marginal                 | head      | head marginal
+N   | few_weights | head, own, marginal            | head      | head own marginal
+N   | few_weights | trust 0.5, tempered            | trust_0.5 | trust_0.5
+N   | few_weights | trust 0.5, own                 | trust_0.5 | trust_0.5 own
+N   | few_weights | trust 0.5, marginal            | trust_0.5 | trust_0.5 marginal
+N   | few_weights | trust 0.5, own, marginal       | trust_0.5 | trust_0.5 own marginal
+N   | few_weights | mixture, trust 0.5, own        | mixture   | mixture trust_0.5 own
+N   | few_weights | trust 0.5, head, own           | trust_0.5 | trust_0.5 head own
+N   | few_weights | trust 1, tempered              | trust_1   | trust_1
+N   | few_weights | trust 1, own                   | trust_1   | trust_1 own
+N   | few_weights | trust 1, marginal              | trust_1   | trust_1 marginal
+N   | few_weights | trust 1, own, marginal         | trust_1   | trust_1 own marginal
+N   | few_weights | mixture, trust 1, own          | mixture   | mixture trust_1 own
+N   | few_weights | trust 1, head, own             | trust_1   | trust_1 head own
+N   | few_weights | trust 2, tempered              | trust_2   | trust_2
+N   | few_weights | trust 2, own                   | trust_2   | trust_2 own
+N   | few_weights | trust 2, marginal              | trust_2   | trust_2 marginal
+N   | few_weights | trust 2, own, marginal         | trust_2   | trust_2 own marginal
+N   | few_weights | mixture, trust 2, own          | mixture   | mixture trust_2 own
+N   | few_weights | trust 2, head, own             | trust_2   | trust_2 head own
+N   | sites       | a weight per site              | mixture   | mixture @sites
+N   | sites       | a weight per site, own         | mixture   | mixture own @sites
+"""
+"""Every candidate, a line each, in the order in which they are tried.
+
+`for` names the families: C for classes and for times, N for numbers. `free weights` lists the
+components with a weight of their own, drawn towards `base` alone. There `beta` is the paper's one
+weight between mixture and product, `@every` each term of classes, and `@sites` each single site. A
+sum that lacks one of the components doesn't have the candidate.
+"""
 
 
-def _both_families(product: str) -> list[PoolSpec]:
-    readable = {"robust": "robust product"}.get(product, product)
-    return [
-        PoolSpec("beta", interpolates=True),
-        PoolSpec("mixture, tempered", free=("mixture",)),
-        PoolSpec(f"mixture, {readable}", free=("mixture", product)),
-        PoolSpec("own model, tempered", base=OWN, free=(OWN,)),
-        PoolSpec("mixture, own", free=("mixture", OWN)),
-        PoolSpec(f"mixture, {readable}, own", free=("mixture", product, OWN)),
-        *_GATED_SPECS,
-        *_HEAD_SPECS,
-    ]
+def _read(line: str) -> tuple[str, PoolSpec]:
+    """Return the families of a line of the table, and its pool."""
+    families, complexity, name, base, free, by_class = (
+        *(cell.strip() for cell in line.split("|")),
+        "",
+    )[:6]
+    words = free.replace("@every", "mixture product entropy class_mixture corrected").split()
+    is_beta = words == ["beta"]
+    return families, PoolSpec(
+        name,
+        Complexity[complexity.upper()],
+        base,
+        () if is_beta else tuple(words),
+        tuple(by_class.split()),
+        interpolates=is_beta,
+    )
 
 
-_GATED_SPECS = (
-    PoolSpec("gated log, tempered", base=GATED_LOG, free=(GATED_LOG,)),
-    *(
-        spec
-        for name in map(gated_name, GATE_EXPONENTS)
-        for spec in (
-            PoolSpec(f"{_readable(name)}, tempered", base=name, free=(name,)),
-            PoolSpec(f"{_readable(name)}, own", base=name, free=(name, OWN)),
-        )
-    ),
-    PoolSpec("gated, gated log, own", base=GATED, free=(GATED, GATED_LOG, OWN)),
-)
+_TABLE = tuple(map(_read, CANDIDATES.splitlines()[1:]))
 
 
-_HEAD_SPECS = (
-    PoolSpec("head, tempered", base=HEAD, free=(HEAD,)),
-    PoolSpec("head, own", base=HEAD, free=(HEAD, OWN)),
-    PoolSpec("mixture, head", free=("mixture", HEAD)),
-    PoolSpec("mixture, head, own", free=("mixture", HEAD, OWN)),
-    PoolSpec("gated, head", base=GATED, free=(GATED, HEAD)),
-    PoolSpec("gated, head, own", base=GATED, free=(GATED, HEAD, OWN)),
-)
-"""Candidates where there is a head; a sum without it has none of them."""
+def candidates(total: PredictiveSum[Any], sites: Sequence[str] = ()) -> list[PoolSpec]:
+    """List the pools that can be made from a sum, the simplest first.
 
+    Args:
+        total: A sum with the terms of its family (`TERMS`), with components `OWN` and `MARGINAL`
+            where the coordinator has a model and a prior.
+        sites: Components that are single sites, where uploads are kept apart.
+    """
+    there, is_gaussian = set(total.components), total.family is Gaussian
 
-def _categorical_specs(sites: tuple[str, ...]) -> list[PoolSpec]:
-    few = ("mixture", "product", "entropy")
-    many = (*few, "class_mixture", "corrected")
-    specs = [
-        MIXTURE,
-        PoolSpec("log pool", Complexity.UNTUNED, "log_pool"),
-        GATED_MIXTURE,
-        PoolSpec("gated log pool", Complexity.UNTUNED, GATED_LOG),
-        PoolSpec("own model alone", Complexity.UNTUNED, OWN),
-        PoolSpec("head alone", Complexity.UNTUNED, HEAD),
-        *_both_families("product"),
-        PoolSpec("log pool, tempered", base="log_pool", free=("log_pool",)),
-        PoolSpec("log pool, own", base="log_pool", free=("log_pool", OWN)),
-        PoolSpec("mixture, product, entropy", free=few),
-        PoolSpec("mixture, product, entropy, own", free=(*few, OWN)),
-        PoolSpec("every term", Complexity.MANY_TERMS, free=many),
-        PoolSpec("every term, own", Complexity.MANY_TERMS, free=(*many, OWN)),
-        PoolSpec("gated, every term, own", Complexity.MANY_TERMS, GATED, (GATED, *many, OWN)),
-        PoolSpec("every term, own, head", Complexity.MANY_TERMS, free=(*many, OWN, HEAD)),
-        PoolSpec(
-            "gated, every term, own, head", Complexity.MANY_TERMS, GATED, (GATED, *many, OWN, HEAD)
-        ),
-    ]
-    if not sites:
-        return specs
-    return [
-        *specs,
-        PoolSpec("a weight per site", Complexity.SITES, free=(*many, *sites)),
-        PoolSpec("a weight per site, own", Complexity.SITES, free=(*many, OWN, *sites)),
-        PoolSpec("a weight per site and class", Complexity.CLASSES, free=many, by_class=sites),
-        PoolSpec("the same, own", Complexity.CLASSES, free=many, by_class=(*sites, OWN)),
-    ]
+    def named(components: tuple[str, ...]) -> tuple[str, ...]:
+        """Put the sites in, and of numbers the robust product in place of the other."""
+        names = [one for name in components for one in (sites if name == "@sites" else (name,))]
+        swap = is_gaussian and "robust" in there
+        return tuple("robust" if swap and name == "product" else name for name in names)
 
-
-def _gaussian_specs(sites: tuple[str, ...], product: str) -> list[PoolSpec]:
-    specs = [
-        *_both_families(product),
-        PoolSpec("mixture, marginal", free=("mixture", MARGINAL)),
-        PoolSpec("mixture, own, marginal", free=("mixture", OWN, MARGINAL)),
-        PoolSpec("gated, marginal", base=GATED, free=(GATED, MARGINAL)),
-        PoolSpec("gated, own, marginal", base=GATED, free=(GATED, OWN, MARGINAL)),
-        PoolSpec("head, marginal", base=HEAD, free=(HEAD, MARGINAL)),
-        PoolSpec("head, own, marginal", base=HEAD, free=(HEAD, OWN, MARGINAL)),
-    ]
-    for name in (term.name for term in _TRUST_TERMS):
-        readable = _readable(name)
-        specs += [
-            PoolSpec(f"{readable}, tempered", base=name, free=(name,)),
-            PoolSpec(f"{readable}, own", base=name, free=(name, OWN)),
-            PoolSpec(f"{readable}, marginal", base=name, free=(name, MARGINAL)),
-            PoolSpec(f"{readable}, own, marginal", base=name, free=(name, OWN, MARGINAL)),
-            PoolSpec(f"mixture, {readable}, own", free=("mixture", name, OWN)),
-            PoolSpec(f"{readable}, head, own", base=name, free=(name, HEAD, OWN)),
-        ]
-    if sites:
-        specs += [
-            PoolSpec("a weight per site", Complexity.SITES, free=("mixture", *sites)),
-            PoolSpec("a weight per site, own", Complexity.SITES, free=("mixture", OWN, *sites)),
-        ]
+    specs = []
+    for families, row in _TABLE:
+        if ("N" if is_gaussian else "C") not in families:
+            continue
+        if "@sites" in row.components and not sites:
+            continue
+        spec = replace(row, free=named(row.free), by_class=named(row.by_class))
+        if "robust" in spec.free:
+            spec = replace(spec, name=spec.name.replace("product", "robust product"))
+        if spec.components <= there:
+            specs.append(spec)
     return specs
 
 
