@@ -1,4 +1,4 @@
-"""Scripts that find: tests of a change, every message, what a site loads from elsewhere."""
+"""Scripts that find: tests of a change, public names, what a site loads from elsewhere."""
 
 from __future__ import annotations
 
@@ -40,12 +40,6 @@ def test_tests_of(changed, among):
     assert all((ROOT / name).is_file() for name in found)
 
 
-def test_the_page_of_messages_is_what_the_code_says():
-    command = [sys.executable, ROOT / "scripts" / "messages", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_page_of_names_has_every_public_name_with_a_line():
     command = [sys.executable, ROOT / "scripts" / "names", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -54,17 +48,6 @@ def test_the_page_of_names_has_every_public_name_with_a_line():
     lines = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| `predbayes", page, re.M))
     assert sorted(lines) == sorted({*predbayes.__all__, "__version__"})
     assert [name for name, line in lines.items() if not line] == []
-
-
-def test_messages_of_all_kinds_are_on_the_page():
-    page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
-    for words in (
-        "a client must have learnt from a positive number of rows",  # a PoolError
-        "description: is empty; say what the model is for",  # a finding of plan check
-        "only predictions of a class travel in bytes",  # a ValueError of the plan's schema
-        "did not sign the upload that stands in its name",  # a StudyError
-    ):
-        assert words in page
 
 
 @pytest.mark.parametrize(

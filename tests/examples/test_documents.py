@@ -29,9 +29,7 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it():
     texts = {path: path.read_text("utf-8") for kind in kinds for path in ROOT.glob(kind)}
     asked = re.compile(r"pip install [^\n`]*?(?<![-/\w])predbayes(?:\[|['\" `]|$)", re.M)
     from_index = {
-        path.name: asked.findall(text)
-        for path, text in texts.items()
-        if path.name != "changelog.md" and asked.search(text)
+        path.name: asked.findall(text) for path, text in texts.items() if asked.search(text)
     }
     assert {name: found for name, found in from_index.items() if "clone" not in str(found)} == {}
     for page in ("README.md", "docs/index.md", "docs/releases.md"):
@@ -41,7 +39,7 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it():
 def test_the_egress_page_has_one_name():
     other = re.compile(r"egress report|page (?:about|of) what leaves|one page about it", re.I)
     kinds = ("README.md", "docs/*.md", "examples/*/*.md", "src/**/*.py", "src/**/*.j2")
-    paths = [path for kind in kinds for path in ROOT.glob(kind) if path.name != "changelog.md"]
+    paths = [path for kind in kinds for path in ROOT.glob(kind)]
     assert [path.name for path in paths if other.search(path.read_text("utf-8"))] == []
     assert "egress page" in (ROOT / "src/predbayes/study/kit/texts/README.txt").read_text("utf-8")
 
