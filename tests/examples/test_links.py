@@ -1,7 +1,7 @@
 """Links and anchors of the README, the docs and the examples lead somewhere.
 
-mkdocs checks the pages of the site as it builds them (`validation` in mkdocs.yml). Here are those
-that it does not see, and links of the site's pages to files outside of docs/.
+Zensical checks the pages of the site as it builds them (`validation` in mkdocs.yml). These tests
+check the other pages, links from the site's pages to files outside of docs/, and the menu.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def without_code(text: str) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """Of the titles, as mkdocs and GitHub make them."""
+    """Of the titles, as Zensical and GitHub make them."""
     titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
     plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
     of_github = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain}
@@ -57,6 +57,12 @@ def test_links_are_found_and_broken_ones_seen():
     assert "docs/figures/door.svg" in found[ROOT / "README.md"]
     wrong = "[a](docs/plan.md#no-such), [b](none.md), [c](docs/plan.md), `[d](none.md)`"
     assert len(list(broken(ROOT / "README.md", wrong))) == 2
+
+
+def test_the_menu_has_every_page_once():
+    """Zensical leaves out an entry without a page, and says nothing."""
+    menu = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    assert sorted(menu) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("figures/*.svg")), ids=lambda path: path.name)
