@@ -18,32 +18,7 @@ from predbayes.methods.description import describe_pool
 from predbayes.pools.pool import PoolState
 from predbayes.predictive.selection import MIXTURE, CandidateScore, Choice, Complexity
 from predbayes.predictive.tuning import TunedPool
-from tests.contracts.test_methods import CASES, METHODS, SHORT, STUDENTS, world
-
-REFERENCE_ONLY = (
-    "mixture", "product", "beta", "beta by predictions", "released beta", "tempered mixture",
-    "tempered product", "auto", "auto, kept apart", "auto, too few labels", "auto with a head",
-    "best site", "rbcm", "gpoe", "gated", "gated log, by predictions",
-    "server only", "fedbe", "oneshot", "one's own", "a pool of one's own",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "family"), CASES)
-def test_every_method_gives_the_same_object(name, family):
-    sites, reference = world(family)
-    result = pb.run(METHODS[name](family), sites, reference)
-    assert isinstance(result, pb.Result)
-    assert len(result.predictive) == len(reference.inputs)
-    assert repr(result) == result.summary()
-    assert "3 with 90 rows: site0 30, site1 30, site2 30" in result.summary()
-    assert "on 20 labelled reference rows" in result.summary()
-    if name in REFERENCE_ONLY:
-        with pytest.raises(pb.PoolError, match="Distilled") as error:
-            result.predict(reference.inputs)
-        assert "\n" not in str(error.value)
-    elif not name.startswith("distilled"):  # a student is near, a network of the method's exact
-        predicted = result.predict(reference.inputs)
-        assert torch.equal(predicted.natural(), result.predictive.natural())
+from tests.contracts.test_methods import METHODS, SHORT, STUDENTS, world
 
 
 class TestOfAStudent:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import dataclasses
 import runpy
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
 
+from predbayes.api.result import Result
 from predbayes.api.run import run
+from predbayes.errors import PoolError
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
@@ -119,6 +123,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN_METHOD = runpy.run_path(str(EXAMPLES / "own_method.py"))["Median"]
 OWN_POOL = runpy.run_path(str(EXAMPLES / "own_pool.py"))["Median"]
 SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
+REFERENCE_ONLY = set(METHODS) - {
+    *SEVERAL_ROUNDS, "ep-mcmc", "fedbens", "fedkt", "moments", "distilled beta", "distilled fedbe",
+}  # fmt: skip
 CASES = [
     pytest.param(name, family, id=f"{name}-{family.__name__}")
     for name, build in METHODS.items()
@@ -161,133 +168,156 @@ def tensors_of(value):
     return [tensor for part in parts for tensor in tensors_of(part)]
 
 
-def run_on(method, sites, reference, seed=0):
-    return predictives(run(method, InProcess(sites), reference, seed=seed).state)
+@dataclass(frozen=True)
+class Sent:
+    """A federation whose sites have sent already; with another one it keeps what that one sends."""
+
+    uploads: list[Upload] = field(default_factory=list)
+    federation: InProcess | None = None
+
+    def collect(self, task):
+        if self.federation is None:
+            yield from self.uploads
+            return
+        for upload in self.federation.collect(task):
+            self.uploads.append(upload)
+            yield upload
 
 
-@pytest.mark.parametrize(("name", "family"), CASES)
+@dataclass(frozen=True)
+class Case:
+    """A method after its one run."""
+
+    name: str
+    family: type
+    sites: dict
+    reference: ReferenceRows
+    uploads: list[Upload]
+    result: Result
+
+    @property
+    def state(self):
+        return self.result.state
+
+    def method(self):
+        return METHODS[self.name](self.family)
+
+    def finished(self, uploads):
+        """The predictions of these uploads, with the same seed."""
+        return predictives(run(self.method(), Sent(uploads), self.reference, seed=0).state)
+
+
+@pytest.fixture(
+    scope="module", params=[case.values for case in CASES], ids=[case.id for case in CASES]
+)
+def case(request):
+    name, family = request.param
+    (sites, reference), uploads = world(family), []
+    federation = Sent(uploads, InProcess(sites))
+    result = run(METHODS[name](family), federation, reference, seed=0)
+    return Case(name, family, sites, reference, uploads, result)
+
+
+@pytest.fixture(scope="module")
+def again(case):
+    """A second run's uploads: the same seed, sites in the other order, other reference labels."""
+    shuffled = case.reference.targets.flip(0)
+    targets = shuffled if case.family is Categorical else 2 * shuffled
+    rows = dataclasses.replace(case.reference, targets=targets)
+    backwards = InProcess(dict(reversed(case.sites.items())))
+    method = case.method()
+    state = method.init(rows, rng=generator(0, "init"))
+    return list(backwards.collect(Task(method, state, rows.inputs))), state
+
+
 class TestMethodContract:
-    def test_predicts_on_every_reference_row(self, name, family):
-        sites, reference = world(family)
-        for p in run_on(METHODS[name](family), sites, reference):
-            assert isinstance(p, family)
-            assert len(p) == len(reference.inputs)
-            assert family.is_proper(p.natural())
+    def test_predicts_on_every_reference_row_and_leaves_the_rows_of_sites(self, case):
+        for p in predictives(case.state):
+            assert isinstance(p, case.family)
+            assert len(p) == len(case.reference.inputs)
+            assert case.family.is_proper(p.natural())
+        for site, rows in world(case.family)[0].items():
+            for had, has in zip(rows, case.sites[site], strict=True):
+                assert torch.equal(had, has)
 
-    def test_same_seed_same_result(self, name, family):
-        sites, reference = world(family)
-        first, second = (run_on(METHODS[name](family), sites, reference) for _ in range(2))
-        for p, q in zip(first, second, strict=True):
-            assert torch.equal(p.natural(), q.natural())
+    def test_every_method_has_the_same_result(self, case):
+        result, inputs = case.result, case.reference.inputs
+        assert torch.equal(result.predictive.natural(), predictives(case.state)[0].natural())
+        assert repr(result) == result.summary()
+        assert result.account.sites == {"site0": 30, "site1": 30, "site2": 30}
+        if case.name in REFERENCE_ONLY:
+            with pytest.raises(PoolError, match="Distilled"):
+                result.predict(inputs)
+        elif not case.name.startswith("distilled"):  # a student is near, a method's network exact
+            assert torch.equal(result.predict(inputs).natural(), result.predictive.natural())
 
-    def test_another_seed_another_result(self, name, family):
-        sites, reference = world(family)
-        first, second = (run_on(METHODS[name](family), sites, reference, s) for s in (0, 1))
-        for p, q in zip(first, second, strict=True):
-            assert not torch.equal(p.natural(), q.natural())
-
-    def test_order_of_sites_is_irrelevant(self, name, family):
-        sites, reference = world(family)
-        backwards = dict(reversed(sites.items()))
-        first = run_on(METHODS[name](family), sites, reference)
-        second = run_on(METHODS[name](family), backwards, reference)
-        for p, q in zip(first, second, strict=True):
+    def test_same_seed_same_bits_and_the_order_of_sites_is_irrelevant(self, case, again):
+        uploads, _state = again
+        ordered = case.finished(uploads[::-1])
+        backwards = case.finished(uploads)
+        for p, same, other in zip(predictives(case.state), ordered, backwards, strict=True):
+            assert torch.equal(p.natural(), same.natural())
             # The student trains on targets that differ by rounding.
-            torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(p.natural(), other.natural(), rtol=1e-4, atol=1e-4)
 
-    def test_works_with_one_site(self, name, family):
-        sites, reference = world(family, num_sites=1)
-        assert run_on(METHODS[name](family), sites, reference)
-
-    def test_streaming_equals_batch(self, name, family):
-        """Folding uploads as they come, and merging two partial sums made apart.
-
-        What does not stream is kept apart, and adds all the same.
-        """
-        method = METHODS[name](family)
-        sites, reference = world(family)
-        state = method.init(reference, rng=generator(0, "init"))
-        task = Task(method, state, reference.inputs)
-        uploads = list(InProcess(sites).collect(task))
-        lifted = [method.lift(state, u, reference.inputs) for u in uploads]
-        merged = fold(lifted[:1]).add_(fold(lifted[1:]))
-        finished = method.finish(state, merged, reference, rng=generator(0, "finish", 0))
-        for p, q in zip(predictives(finished), run_on(method, sites, reference), strict=True):
-            torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
-        assert method.streams is not isinstance(merged, Kept)
-
-    def test_finishing_leaves_what_was_handed_in(self, name, family):
-        """So that a total can be finished again, to the same result."""
-        method = METHODS[name](family)
-        sites, reference = world(family)
-        state = method.init(reference, rng=generator(0, "init"))
-        uploads = InProcess(sites).collect(Task(method, state, reference.inputs))
-        total = fold(method.lift(state, u, reference.inputs) for u in uploads)
-        first, second = (
-            method.finish(state, total, reference, rng=generator(0, "finish")) for _ in range(2)
-        )
-        for p, q in zip(predictives(first), predictives(second), strict=True):
-            assert torch.equal(p.natural(), q.natural())
-
-    def test_inputs_are_left_untouched(self, name, family):
-        sites, reference = world(family)
-        before, _ = world(family)
-        run_on(METHODS[name](family), sites, reference)
-        for site, (x, y) in sites.items():
-            assert torch.equal(x, before[site][0])
-            assert torch.equal(y, before[site][1])
-
-    def test_sites_see_no_reference_label(self, name, family):
+    def test_sites_see_no_reference_label(self, case, again):
         """Other labels, the same uploads: nothing of them is in the state that sites are sent.
 
         The prior's two moments are the exception, and are part of the agreed plan; they do not
         reach an upload either.
         """
-        method = METHODS[name](family)
-        sites, reference = world(family)
-        shuffled = reference.targets.flip(0)
-        other = dataclasses.replace(
-            reference, targets=shuffled if family is Categorical else 2 * shuffled
+        uploads, state = again
+        assert [u.digest() for u in uploads[::-1]] == [u.digest() for u in case.uploads]
+        before = case.method().init(case.reference, rng=generator(0, "init"))
+        pairs = zip(tensors_of(before), tensors_of(state), strict=True)
+        assert sum(int((a != b).sum()) for a, b in pairs) <= 2
+
+    def test_one_site_is_enough_and_another_seed_has_another_result(self, case):
+        uploads = []
+        rows = {"site0": case.sites["site0"]}
+        federation = Sent(uploads, InProcess(rows))
+        one = predictives(run(case.method(), federation, case.reference, seed=1).state)
+        for p, q in zip(predictives(case.state), one, strict=True):
+            assert len(q) == len(case.reference.inputs)
+            assert not torch.equal(p.natural(), q.natural())
+        if uploads[0].arrays:
+            assert uploads[0].digest() != case.uploads[0].digest()
+
+    def test_streaming_equals_batch_and_a_total_can_be_finished_again(self, case):
+        """Folding uploads as they come, and merging two partial sums made apart.
+
+        What does not stream is kept apart, and adds all the same.
+        """
+        method = case.method()
+        state = method.init(case.reference, rng=generator(0, "init"))
+        lifted = [method.lift(state, u, case.reference.inputs) for u in case.uploads]
+        merged = fold(lifted[:1]).add_(fold(lifted[1:]))
+        first, second = (
+            predictives(method.finish(state, merged, case.reference, rng=generator(0, "finish", 0)))
+            for _ in range(2)
         )
-        digests = []
-        for rows in (reference, other):
-            prior_free = method.init(rows, rng=generator(0, "init"))
-            task = Task(method, prior_free, rows.inputs)
-            digests.append([u.digest() for u in InProcess(sites).collect(task)])
-        assert digests[0] == digests[1]
-        # Beyond that, the state that sites are sent depends on labels by the prior's two numbers.
-        states = (method.init(rows, rng=generator(0)) for rows in (reference, other))
-        differing = [
-            int((a != b).sum())
-            for a, b in zip(*(tensors_of(state) for state in states), strict=True)
-        ]
-        assert sum(differing) <= 2
+        for p, q, r in zip(predictives(case.state), first, second, strict=True):
+            torch.testing.assert_close(p.natural(), q.natural(), rtol=1e-4, atol=1e-4)
+            assert torch.equal(q.natural(), r.natural())
+        assert method.streams is not isinstance(merged, Kept)
 
+    def test_can_be_distilled(self, case):
+        if isinstance(case.method(), Distilled):
+            return
+        method = Distilled(case.method(), STUDENTS[case.family], SHORT)
+        state = run(method, Sent(case.uploads), case.reference, seed=0).state
+        assert torch.equal(state.teacher.predictive.natural(), case.state.predictive.natural())
+        assert isinstance(state.student.predict(case.reference.inputs), case.family)
+        assert state.gap >= 0
 
-@pytest.mark.parametrize(
-    ("name", "family"), [case for case in CASES if not case.values[0].startswith("distilled")]
-)
-def test_every_method_can_be_distilled(name, family):
-    sites, reference = world(family)
-    method = Distilled(METHODS[name](family), STUDENTS[family], SHORT)
-    state = run(method, InProcess(sites), reference, seed=0).state
-    alone = run(METHODS[name](family), InProcess(sites), reference, seed=0).state
-    assert torch.equal(state.teacher.predictive.natural(), alone.predictive.natural())
-    assert isinstance(state.student.predict(reference.inputs), family)
-    assert state.gap >= 0
-
-
-@pytest.mark.parametrize("family", [Categorical, Gaussian], ids=lambda family: family.__name__)
-@pytest.mark.parametrize("name", SEVERAL_ROUNDS)
-def test_rounds_go_on_from_the_state_of_the_last(name, family):
-    """Two rounds equal one round, and then one from its state with the second round's draws."""
-    method = METHODS[name](family)
-    sites, reference = world(family)
-    federation = InProcess(sites)
-    twice = run(method, federation, reference, seed=0, num_rounds=2).state
-    once = run(method, federation, reference, seed=0).state
-    uploads = federation.collect(Task(method, once, reference.inputs, round=1))
-    total = fold(method.lift(once, upload, reference.inputs) for upload in uploads)
-    after = method.finish(once, total, reference, rng=generator(0, "finish", 1))
-    assert torch.equal(after.predictive.natural(), twice.predictive.natural())
-    assert not torch.equal(once.predictive.natural(), twice.predictive.natural())
+    def test_rounds_go_on_from_the_state_of_the_last(self, case):
+        """Two rounds equal one round, and then one from its state with the second round's draws."""
+        if case.name not in SEVERAL_ROUNDS:
+            return
+        method, federation = case.method(), InProcess(case.sites)
+        twice = run(method, federation, case.reference, seed=0, num_rounds=2).state
+        uploads = federation.collect(Task(method, case.state, case.reference.inputs, round=1))
+        total = fold(method.lift(case.state, u, case.reference.inputs) for u in uploads)
+        after = method.finish(case.state, total, case.reference, rng=generator(0, "finish", 1))
+        assert torch.equal(after.predictive.natural(), twice.predictive.natural())
+        assert not torch.equal(case.state.predictive.natural(), twice.predictive.natural())

@@ -6,8 +6,9 @@ A new pool is one more entry of POOLS: it gets the whole suite.
 from __future__ import annotations
 
 import runpy
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,13 +56,13 @@ CASES = [
 NUM_LABELS, NUM_ROWS = 40, 60
 
 
-def world(family, num_sites=3):
+def world(family):
     """What sites of different size say of the reference rows, each with errors of its own."""
     rng = generator(0, "pools")
     y = torch.randn(NUM_ROWS, generator=rng)
     truth = (y > -0.5).long() + (y > 0.5).long()
     sites = []
-    for k in range(num_sites):
+    for k in range(3):
         noise = torch.randn(NUM_ROWS, 3, generator=rng)
         if family is Categorical:
             logits = 2 * torch.nn.functional.one_hot(truth, 3) + noise
@@ -77,65 +78,66 @@ def world(family, num_sites=3):
     return sites, ReferenceRows(torch.zeros(NUM_ROWS, 2), targets, NUM_ROWS - NUM_LABELS)
 
 
-def pooled(pool, sites, reference, seed=0):
+@dataclass(frozen=True)
+class Case:
+    """A pool after its one run."""
+
+    pool: Any
+    family: type
+    sites: list[Contribution]
+    reference: ReferenceRows
+    total: Any
+    predictive: Any
+
+    def finished(self, total, reference=None):
+        reference = reference or self.reference
+        state = self.pool.init(reference)
+        return self.pool.finish(state, total, reference, rng=generator(0)).predictive
+
+    def folded(self, sites, reference=None):
+        state = self.pool.init(reference or self.reference)
+        return fold(self.pool.lift(state, site) for site in sites)
+
+
+@pytest.fixture(
+    scope="module", params=[case.values for case in CASES], ids=[case.id for case in CASES]
+)
+def case(request):
+    pool, family = request.param
+    sites, reference = world(family)
     state = pool.init(reference)
     total = fold(pool.lift(state, site) for site in sites)
-    return pool.finish(state, total, reference, rng=generator(seed)).predictive
+    predictive = pool.finish(state, total, reference, rng=generator(0)).predictive
+    return Case(pool, family, sites, reference, total, predictive)
 
 
-@pytest.mark.parametrize(("pool", "family"), CASES)
+def close(one, other):
+    torch.testing.assert_close(one.natural(), other.natural(), rtol=1e-4, atol=1e-4)
+
+
 class TestPoolContract:
-    def test_predicts_on_every_reference_row(self, pool, family):
-        predictive = pooled(pool, *world(family))
-        assert isinstance(predictive, family)
-        assert len(predictive) == NUM_ROWS
-        assert family.is_proper(predictive.natural())
+    def test_predicts_on_every_reference_row(self, case):
+        assert isinstance(case.predictive, case.family)
+        assert len(case.predictive) == NUM_ROWS
+        assert case.family.is_proper(case.predictive.natural())
 
-    def test_same_seed_same_result(self, pool, family):
-        first, second = (pooled(pool, *world(family)).natural() for _ in range(2))
-        assert torch.equal(first, second)
-
-    def test_order_of_sites_is_irrelevant(self, pool, family):
-        sites, reference = world(family)
-        first, second = (pooled(pool, s, reference).natural() for s in (sites, sites[::-1]))
-        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
-
-    def test_one_site_is_enough(self, pool, family):
-        assert len(pooled(pool, *world(family, num_sites=1))) == NUM_ROWS
-
-    def test_totals_made_apart_add(self, pool, family):
-        sites, reference = world(family)
-        state = pool.init(reference)
-        lifted = [pool.lift(state, site) for site in sites]
-        total = fold(lifted[:1]).add_(fold(lifted[1:]))
-        merged = pool.finish(state, total, reference, rng=generator(0)).predictive
-        torch.testing.assert_close(
-            merged.natural(), pooled(pool, sites, reference).natural(), rtol=1e-4, atol=1e-4
-        )
-        assert pool.streams is not isinstance(total, Kept)
-
-    def test_finishing_leaves_what_was_handed_in(self, pool, family):
-        sites, reference = world(family)
-        state = pool.init(reference)
-        total = fold(pool.lift(state, site) for site in sites)
-        first, second = (
-            pool.finish(state, total, reference, rng=generator(0)).predictive for _ in range(2)
-        )
-        assert torch.equal(first.natural(), second.natural())
-        for site, before in zip(sites, world(family)[0], strict=True):
+    def test_a_total_can_be_finished_again_to_the_same_bits(self, case):
+        again = case.finished(case.total)
+        assert torch.equal(again.natural(), case.predictive.natural())
+        for site, before in zip(case.sites, world(case.family)[0], strict=True):
             assert torch.equal(site.predictive.natural(), before.predictive.natural())
 
-    def test_unlabelled_rows_tune_nothing(self, pool, family):
+    def test_totals_made_apart_add_in_any_order(self, case):
+        *others, last = case.sites
+        total = case.folded([last]).add_(case.folded(others[::-1]))
+        close(case.finished(total), case.predictive)
+        assert case.pool.streams is not isinstance(total, Kept)
+
+    def test_one_site_is_enough(self, case):
+        assert len(case.finished(case.folded(case.sites[:1]))) == NUM_ROWS
+
+    def test_unlabelled_rows_tune_nothing(self, case):
         """Labelled rows are pooled alike, whatever sites say of the others."""
-        sites, reference = world(family)
-        fewer = ReferenceRows(reference.inputs[:NUM_LABELS], reference.targets)
-        cut = [
-            replace(s, predictive=s.predictive[:NUM_LABELS], gate=s.gate[:NUM_LABELS])
-            for s in sites
-        ]
-        torch.testing.assert_close(
-            pooled(pool, cut, fewer).natural(),
-            pooled(pool, sites, reference)[:NUM_LABELS].natural(),
-            rtol=1e-4,
-            atol=1e-4,
-        )
+        fewer = ReferenceRows(case.reference.inputs[:NUM_LABELS], case.reference.targets)
+        cut = [site.at(slice(NUM_LABELS)) for site in case.sites]
+        close(case.finished(case.folded(cut, fewer), fewer), case.predictive[:NUM_LABELS])
