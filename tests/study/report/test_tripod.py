@@ -31,7 +31,7 @@ def items(card):
 
 
 def test_it_has_the_27_items_and_their_parts_in_order():
-    numbers = [item.number for item in ITEMS]
+    numbers = [item["number"] for item in ITEMS]
     whole = [int(number.rstrip("abcdefg")) for number in numbers]
     assert sorted(set(whole)) == list(range(1, 28))
     assert whole == sorted(whole)
