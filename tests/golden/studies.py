@@ -1,10 +1,9 @@
-"""Whole studies with known keys, salts and clock, and a digest of everything they leave.
+"""Whole studies with known keys and salts, and a digest of every array and prediction they leave.
 
     python -m tests.golden.studies NAME...    prints {study: {file: digest}} and figures as JSON
 
-What is random in a study, and its time, is fixed here; everything else must repeat to the bit.
-Pages are left out: their wording may change. So are the digests of pages that a ledger has, and
-what follows from those.
+The digests cover the arrays of uploads and models, and tables of predictions. They don't cover
+headers, ledgers and pages: a file format may change while every number stays.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-LEDGER = "predbayes.study.store.ledger"
+ROOT = Path(__file__).parents[2]
 PINNED = {
     # The same bits on every processor: no kernel that only some of them have.
     "ATEN_CPU_CAPABILITY": "default",
@@ -33,13 +32,11 @@ PINNED = {
     "OPENBLAS_CORETYPE": "Prescott",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_PAGES = (".html", ".txt", "model-card.json")
-_FOLLOWS = {"at", "previous", "ledger_digest", "versions", "result.json"}
 
 
 @contextmanager
 def known_secrets(seed: int) -> Iterator[None]:
-    """Keys, salts and times that are the same in every run."""
+    """Keys and salts that are the same in every run."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     salts, keys = random.Random(seed), random.Random(seed + 1)
@@ -47,17 +44,9 @@ def known_secrets(seed: int) -> Iterator[None]:
     def generate() -> Any:
         return Ed25519PrivateKey.from_private_bytes(keys.randbytes(32))
 
-    clock = mock.Mock()
-    clock.now.return_value = datetime(2026, 1, 1, tzinfo=UTC)
     with ExitStack() as stack:
         stack.enter_context(mock.patch("secrets.token_bytes", salts.randbytes))
         stack.enter_context(mock.patch.object(Ed25519PrivateKey, "generate", generate))
-        stack.enter_context(mock.patch(f"{LEDGER}.datetime", clock))
-        # Plans of the first version had no gates; what leaves without them has stayed the same.
-        stack.enter_context(mock.patch("predbayes.study.kit.draft.GATE", None))
-        # Nor did they choose a learner, or stratify what is held out.
-        stack.enter_context(mock.patch("predbayes.study.kit.draft.LEARNER", "network"))
-        stack.enter_context(mock.patch("predbayes.study.kit.draft.SPLIT", "any"))
         yield
 
 
@@ -92,21 +81,29 @@ def regression(out: Path) -> None:
     run_quietly(at, ["predict", "study/results/1", "reference.csv", "--out", "predicted.csv"])
 
 
-STUDIES = {"demo": demo, "hospitals": hospitals, "regression": regression}
+def survival(out: Path) -> None:
+    """The example of a time to an event, and what its model predicts."""
+    from benchmarks.by_commands import as_module, run_quietly
+
+    with chdir(out), redirect_stdout(StringIO()):
+        as_module("survival_example", ROOT / "examples" / "survival.py")
+    run_quietly(out, ["predict", "study/results/1", "reference.csv", "--out", "predicted.csv"])
+
+
+STUDIES = {"demo": demo, "hospitals": hospitals, "regression": regression, "survival": survival}
 
 
 def digests(root: Path) -> dict[str, str]:
-    """A digest of every file that has no words for people in it."""
+    """A digest of every file of arrays and of every table of predictions.
+
+    A study's copies of uploads are left out: their names depend on headers.
+    """
+    paths = [*root.rglob("*.safetensors"), *root.rglob("predicted.csv")]
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(_content(path)).hexdigest()[:16]
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and not path.name.endswith(_PAGES) and not _is_of_the_day(path.name)
+        for path in sorted(paths)
+        if path.parent.name != "uploads"
     }
-
-
-def _is_of_the_day(name: str) -> bool:
-    """Whether a file tells who ran what when."""
-    return name.startswith(".lock") or name == "audit.jsonl"
 
 
 def figures(root: Path) -> dict[str, float]:
@@ -117,33 +114,19 @@ def figures(root: Path) -> dict[str, float]:
 
 
 def _content(path: Path) -> bytes:
-    if path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        # A line of the ledger carries its own digest, which covers digests of pages.
-        entries = [line.get("entry", line) for line in lines]
-        return json.dumps(_bare(entries), sort_keys=True).encode()
-    if path.suffix == ".json":
-        return json.dumps(_bare(json.loads(path.read_bytes()))).encode()
-    return _in_order(path.read_bytes()) if path.suffix == ".safetensors" else path.read_bytes()
-
-
-def _in_order(content: bytes) -> bytes:
-    """A safetensors file with its header's keys in order: several of metadata are in none."""
-    length = 8 + int.from_bytes(content[:8], "little")
-    return json.dumps(json.loads(content[8:length]), sort_keys=True).encode() + content[length:]
-
-
-def _bare(value: Any) -> Any:
-    """JSON without times, versions, digests of pages, and what follows from them."""
-    if isinstance(value, list):
-        return [_bare(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: _bare(item)
-        for name, item in value.items()
-        if name not in _FOLLOWS and not name.endswith(_PAGES)
-    }
+    """The bytes of a table, or the arrays of a safetensors file in the order of their names."""
+    content = path.read_bytes()
+    if path.suffix != ".safetensors":
+        return content
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header.pop("__metadata__", None)
+    parts = []
+    for name, array in sorted(header.items()):
+        first, last = array["data_offsets"]
+        parts.append(f"{name} {array['dtype']} {array['shape']}".encode())
+        parts.append(content[end + first : end + last])
+    return b"".join(parts)
 
 
 def probe() -> str:
