@@ -38,6 +38,7 @@ from predbayes.posterior.cyclical import (
     require_norm,
     warmed_up,
 )
+from predbayes.posterior.eager import eager
 from predbayes.posterior.samples import SampleStack, WeightSamples
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Categorical, Predictive
@@ -481,8 +482,8 @@ class OptimizerSettings:
         groups = _groups(model, free, {"weight_decay": 0.0})
         if self.optimizer != "sgd":
             kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
-            return kind(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
-        return torch.optim.SGD(
+            return eager(kind)(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+        return eager(torch.optim.SGD)(
             groups,
             lr=self.lr,
             momentum=self.momentum,

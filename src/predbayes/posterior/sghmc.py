@@ -25,10 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.errors import TrainingError
+from predbayes.posterior.eager import EagerOptimizer
 from predbayes.seeding import generator_on
 
 
-class SGHMC(torch.optim.Optimizer):
+class SGHMC(EagerOptimizer):
     """SGHMC over all parameters at once, with torch's multi-tensor kernels.
 
     ``step_size`` and ``temperature`` may be changed in ``param_groups`` between steps, as a
