@@ -22,7 +22,6 @@ NAMES = (
     "flower",
     "gate",
     "hospitals",
-    "images",
     "intake",
     "largetable",
     "manysites",

@@ -50,14 +50,6 @@ def test_memory_is_flat_and_folding_fast(tmp_path):
     assert result["throughput_ratio"] >= 0.5
 
 
-def test_images_are_frozen_and_checked_within_three_times_of_reading_them(tmp_path):
-    result = figures("images", tmp_path)
-    for way in ("store", "files"):
-        assert result[f"freeze_{way}"] <= 3
-        assert result[f"check_{way}"] <= 3
-        assert result[f"growth_{way}"] <= 5
-
-
 def test_a_resnet_18_fits_into_two_gigabytes(tmp_path):
     for name, found in figures("resnet", tmp_path).items():
         assert found["parameters"] == 11_181_642

@@ -62,14 +62,12 @@ TABLES = {
     "Batches": "| key of `batches` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
-    "FrozenEncoder": "| key of an encoder |",
     "SiteFile": "| key at the top |",
     "Policy": "| key of `[policy]` |",
     "FileForm": "| key of `[file]` |",
     "MissingCodes": "| key of `[missing]` |",
     "SiteColumn": "| key of a site's column |",
     "Vector": "| key of a vector |",
-    "Image": "| key of an image |",
 }  # where the page has the keys of each section
 
 

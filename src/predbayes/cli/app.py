@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 import predbayes
-from predbayes.cli import data, demo, doctor, embed, experiment, holder, plan, predict, site, study
+from predbayes.cli import data, demo, doctor, experiment, holder, plan, predict, site, study
 from predbayes.cli.show import ask_passphrase, say
 from predbayes.errors import PredbayesError
 from predbayes.exchange.passphrase import asking
@@ -37,7 +37,6 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(study.app, name="study")
 app.add_typer(site.app, name="site")
 app.add_typer(holder.app, name="holder")
-app.command("embed")(embed.embed_command)
 app.command("predict")(predict.predict_command)
 app.add_typer(data.app, name="data")
 app.add_typer(experiment.app, name="experiment")

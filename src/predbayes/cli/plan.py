@@ -63,8 +63,8 @@ def new_plan(
     """Draft a plan from a table; you fill in what no table can tell."""
     from predbayes.study.kit.draft import Unlabelled, draft, study_name
     from predbayes.study.plan.text import dump
-    from predbayes.study.tables.arraycells import guess_arrays
     from predbayes.study.tables.form import read_reference
+    from predbayes.study.tables.vectorcells import guess_vectors
 
     if out.exists():
         raise PlanError(f"{out} exists already; choose another name with --out")
@@ -79,7 +79,7 @@ def new_plan(
         file=_relative(data, out),
         unlabelled=None if unlabelled == Unlabelled() else unlabelled,
         event=event,
-        arrays=guess_arrays(rows, data),
+        vectors=guess_vectors(rows, data),
     )
     out.write_bytes(dump(drafted.plan).encode())
     plan = drafted.plan

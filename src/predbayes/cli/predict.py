@@ -29,9 +29,7 @@ def predict_command(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="The folder of a result, or of its model.")
     ],
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file, or a folder of images.")
-    ],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file.")],
     out: Annotated[Path, typer.Option(help="The CSV or Parquet file to write.")],
     level: Annotated[
         float, typer.Option(help="Probability of the interval from low to high.")
@@ -135,15 +133,13 @@ def _say_whose(folder: Path) -> None:
 
 def _read(plan: Plan, data: Path, own: SiteFile | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table as it is, and in the plan's columns and units."""
-    from predbayes.study.tables.arraycells import images_in, with_arrays
     from predbayes.study.tables.cells import read_frame
     from predbayes.study.tables.mapping import read_raw, read_site_table
+    from predbayes.study.tables.vectorcells import with_vectors
 
-    if data.is_dir():
-        return images_in(plan, data)
     if own is None:
         frame = read_frame(data)
-        return frame, with_arrays(plan, frame, data)
+        return frame, with_vectors(plan, frame, data)
     return read_raw(own.file, data), read_site_table(plan, own, data, target=False)
 
 

@@ -86,7 +86,7 @@ class Node:
         # Only of our own reading it is known that nothing but these files is read.
         signed = () if kit.signed is None else (kit.folder / KIT_SIGNATURE,)
         files = (kit.folder / PLAN_FILE, *signed, outbox.path("site"), own.key_path, data)
-        is_all = read is read_site_table and not kit.plan.wide
+        is_all = read is read_site_table and not kit.plan.vectors
         made_of = files if is_all else None
         return cls(
             outbox,

@@ -11,7 +11,7 @@ def test_every_kind_is_one_line_with_column_lines_and_detail(kind):
     text = str(Problem(kind, "age", (4, 17), "{detail}"))  # braces of names stay as they are
     assert text.startswith("age: 2 values ")
     assert text.endswith(" (lines 4, 17)")
-    assert text.count("{detail}") == (kind in (Kind.MISNAMED, Kind.OUTSIDE, Kind.SHAPE))
+    assert text.count("{detail}") == (kind in (Kind.MISNAMED, Kind.OUTSIDE, Kind.SIZE))
 
 
 def test_a_problem_of_a_whole_column_has_no_lines():

@@ -49,7 +49,7 @@ from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, PARTS, RESUL
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
-from predbayes.study.plan.schema import ARRAYS_FILE, REFERENCE_FILE
+from predbayes.study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes.study.result.accepted import AcceptedSurvey
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
@@ -59,7 +59,7 @@ from predbayes.study.store.files import LOCK, RUN_LOCK
 from predbayes.text import printable
 
 _KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
-_ROWS = (REFERENCE_FILE, ARRAYS_FILE)  # of the kit, which no crate has
+_ROWS = (REFERENCE_FILE, VECTORS_FILE)  # of the kit, which no crate has
 _PASSING = {
     LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE, CHECKPOINT,
 }  # fmt: skip

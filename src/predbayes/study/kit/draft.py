@@ -161,7 +161,7 @@ def draft(
     evaluate: int | None = None,
     unlabelled: Unlabelled | None = None,
     event: str = "",
-    arrays: Mapping[str, Column] | None = None,
+    vectors: Mapping[str, Column] | None = None,
 ) -> Draft:
     """Guess a plan.
 
@@ -176,7 +176,7 @@ def draft(
         unlabelled: What the target is, where no row has a label.
         event: The column that says whether the event came at the time in the target's, or the row
             was last seen then; empty if the target is no such time.
-        arrays: Columns of vectors and images, as `guess_arrays` finds them.
+        vectors: Columns of vectors, as `guess_vectors` finds them.
     """
     if name != study_name(name):
         raise PlanError(f"a study cannot be named {name!r}, but {study_name(name)!r}")
@@ -185,7 +185,7 @@ def draft(
         missing += "" if missing.endswith("?") else "."
         how = "write [target] by hand" if event else "--classes no,yes, or --centre 6 --scale 4"
         raise PlanError(f"{missing} If no row has a label, say what it is: {how}")
-    columns: dict[str, Column] = dict(arrays or {})
+    columns: dict[str, Column] = dict(vectors or {})
     scalars = frame.drop(columns=[name for name in columns if name in frame.columns])
     cells = {column.name: column for column in _columns(scalars)}
     labels = cells.setdefault(target, _Cells(target, ("",) * len(frame), _nothing(len(frame))))
@@ -215,7 +215,7 @@ def draft(
         target=goal,
         columns=columns,
         reference=reference,
-        **new_sections("network" if arrays else ""),  # the others know nothing of pixels
+        **new_sections("network" if vectors else ""),  # the other learners are for single numbers
     )
     return Draft(plan, (*left_out, *notes, *_to_fill_in(plan)))
 

@@ -2,7 +2,7 @@
 
     plan.toml         frozen: centres, scales and digests are in
     reference.csv     the reference inputs, in the plan's units
-    reference.safetensors   their vectors and images, if the plan has any
+    reference.safetensors   their vectors, if the plan has any
     FINGERPRINT.txt   eight words by which people make sure that they hold the same plan
     README.txt        what the folder is
     kit.sig           signed by the coordinator: these files, and the study that they belong to;
@@ -52,17 +52,15 @@ from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
 from predbayes.study.kit.review import ReferenceTable, require_sound
-from predbayes.study.plan.encoders import freeze_encoders
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
-    ARRAYS_FILE,
     MAX_WEIGHT,
     PLAN_FILE,
     REFERENCE_FILE,
+    VECTORS_FILE,
     Category,
     Column,
     Frozen,
-    FrozenEncoder,
     FrozenNetwork,
     Number,
     Plan,
@@ -71,11 +69,11 @@ from predbayes.study.plan.schema import (
 from predbayes.study.plan.software import software_digest
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.arraycells import embedded_by, embedded_file, kit_arrays
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, sound
 from predbayes.study.tables.textfile import from_csv, to_csv
-from predbayes.study.tables.wide import moments
+from predbayes.study.tables.vectorcells import kit_vectors
+from predbayes.study.tables.vectors import moments
 from predbayes.study.wording import six_digits
 
 FINGERPRINT_FILE = "FINGERPRINT.txt"
@@ -92,7 +90,7 @@ class Kit:
 
     folder: Path
     plan: Plan
-    rows: Examined  # the reference inputs as codes and arrays, in the order of the file
+    rows: Examined  # the reference inputs as codes and vectors, in the order of the file
 
     @classmethod
     def load(cls, folder: str | Path) -> Kit:
@@ -107,7 +105,7 @@ class Kit:
             raise PlanError(f"{folder / PLAN_FILE} is a draft: run `predbayes plan freeze`")
         if not plan.reference.num_rows and not plan.sums_alone:
             raise PlanError(f"{folder / PLAN_FILE} has no reference rows")
-        # Vectors and images are as large as their file, and need not be in memory.
+        # Vectors are as large as their file, and need not be in memory.
         num_inputs = sum(column.width for column in plan.scalars.values())
         if plan.reference.num_rows * num_inputs > _MAX_NUMBERS:
             raise PlanError(
@@ -169,7 +167,7 @@ class Kit:
     @property
     def num_bytes(self) -> int:
         """Size of all its files."""
-        paths = [self.folder / name for name in (*FILES, ARRAYS_FILE)]
+        paths = [self.folder / name for name in (*FILES, VECTORS_FILE)]
         return sum(path.stat().st_size for path in paths if path.is_file())
 
 
@@ -251,8 +249,7 @@ def freeze(
         _part(draft, frame, r, roles.kit) for r in (roles.labelled, roles.evaluate)
     )
     contents = _Contents(salt=salt.hex(), labelled=labelled, evaluate=evaluate)
-    encoders = _agreeing_encoders(draft, plan_path.parent / draft.reference.file)
-    plan = _sealed(plan, rows, contents, network, encoders, key)
+    plan = _sealed(plan, rows, contents, network, key)
     inputs = _table(plan, frame.iloc[roles.kit.tolist()], rows.codes)
     return _write(plan, inputs, rows, contents, out, labels_out)
 
@@ -263,7 +260,7 @@ def _reference_codes(plan: Plan, folder: Path) -> Examined:
         return ReferenceTable(plan, folder).examined
     try:
         frame = from_csv(read_frame(folder / REFERENCE_FILE))
-        return sound(plan, kit_arrays(plan, frame, folder / ARRAYS_FILE))
+        return sound(plan, kit_vectors(plan, frame, folder / VECTORS_FILE))
     except DataError as error:
         raise PlanError(f"{REFERENCE_FILE} is not the plan's: {error}") from error
 
@@ -285,27 +282,27 @@ def labels_path(out: Path) -> Path:
 
 def _has_digest(plan: Plan, rows: Examined) -> bool:
     assert plan.frozen is not None
-    return inputs_digest(plan, rows.codes, rows.arrays) == plan.frozen.inputs_digest
+    return inputs_digest(plan, rows.codes, rows.vectors) == plan.frozen.inputs_digest
 
 
 def _equal(one: Examined, other: Examined) -> bool:
     return (
         torch.equal(one.codes.nan_to_num(math.inf), other.codes.nan_to_num(math.inf))
-        and one.arrays.keys() == other.arrays.keys()
-        and all(torch.equal(one.arrays[name], other.arrays[name]) for name in one.arrays)
+        and one.vectors.keys() == other.vectors.keys()
+        and all(torch.equal(one.vectors[name], other.vectors[name]) for name in one.vectors)
     )
 
 
-def inputs_digest(plan: Plan, codes: Tensor, arrays: Mapping[str, Tensor] | None = None) -> str:
+def inputs_digest(plan: Plan, codes: Tensor, vectors: Mapping[str, Tensor] | None = None) -> str:
     """Return the SHA-256 of reference inputs (R, columns): names, then all cells as float64.
 
-    Behind them come the arrays of each column of vectors or images: name, type, shape and bytes.
+    Behind them comes each column of vectors: name, type, shape and bytes.
     """
     content = hashlib.sha256(json.dumps(list(plan.columns)).encode())
     # One NaN and one zero of the several that there are; one byte order.
     canonical = torch.where(codes.isnan(), torch.nan, codes.double()) + 0.0
     content.update(canonical.contiguous().numpy().astype("<f8").tobytes())
-    for name, values in (arrays or {}).items():
+    for name, values in (vectors or {}).items():
         content.update(json.dumps([name, str(values.dtype), list(values.shape)]).encode())
         for part in blocks(len(values), row_bytes(values)):
             numbers = values[part].numpy()
@@ -352,8 +349,8 @@ def _scaled(plan: Plan, rows: Examined, frame: pd.DataFrame, roles: _Roles) -> P
     columns: dict[str, Column] = {}
     for (name, column), values in zip(plan.columns.items(), rows.codes.T, strict=True):
         columns[name] = column
-        if name in plan.wide:
-            found = moments(rows.arrays.get(name)) or (0.0, 1.0)
+        if name in plan.vectors:
+            found = moments(rows.vectors.get(name)) or (0.0, 1.0)
             columns[name] = column.model_copy(update=_rounded(*found))
         elif isinstance(column, Number):
             columns[name] = column.model_copy(update=_centre_and_scale(values))
@@ -400,7 +397,7 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
     for (name, column), values in zip(plan.columns.items(), codes.T.tolist(), strict=True):
         if name not in frame.columns:
             continue  # optional, and nobody knows it here
-        if name in plan.wide:  # rows of the file of arrays
+        if name in plan.vectors:  # rows of the file of vectors
             table[name] = [
                 "" if math.isnan(value) else str(row) for row, value in enumerate(values)
             ]
@@ -417,33 +414,19 @@ def _table(plan: Plan, frame: pd.DataFrame, codes: Tensor) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _agreeing_encoders(plan: Plan, path: Path) -> dict[str, FrozenEncoder]:
-    """The encoders of a draft; refuse reference vectors of others."""
-    encoders = freeze_encoders(plan)
-    for name, stated in encoders.items():
-        if embedded_by(path, name).get("encoder") != stated.mark:
-            raise PlanError(
-                f"{embedded_file(path, name).name} was made by another encoder than is installed; "
-                "run `predbayes embed` again"
-            )
-    return encoders
-
-
 def _sealed(
     plan: Plan,
     rows: Examined,
     contents: _Contents,
     network: FrozenNetwork | None,
-    encoders: dict[str, FrozenEncoder],
     key: CoordinatorPublicKey | None,
 ) -> Plan:
     frozen = Frozen(
-        inputs_digest=inputs_digest(plan, rows.codes, rows.arrays),
+        inputs_digest=inputs_digest(plan, rows.codes, rows.vectors),
         labels_digest=contents.digest(),
         version=predbayes.__version__,
         software=software_digest(),
         network=network,
-        encoders=encoders,
         signing_key="" if key is None else key.signing.hex,
         encryption_key="" if key is None else key.encryption,
     )
@@ -466,9 +449,9 @@ def _write(
         kit_part.mkdir()
         _write_text(kit_part / PLAN_FILE, dump(plan))
         _write_text(kit_part / REFERENCE_FILE, to_csv(inputs))
-        if rows.arrays:
-            save_file(rows.arrays, kit_part / ARRAYS_FILE)
-            shutil.copymode(kit_part / REFERENCE_FILE, kit_part / ARRAYS_FILE)
+        if rows.vectors:
+            save_file(rows.vectors, kit_part / VECTORS_FILE)
+            shutil.copymode(kit_part / REFERENCE_FILE, kit_part / VECTORS_FILE)
         for name in (FINGERPRINT_FILE, README_FILE):
             _write_text(kit_part / name, _told(plan, name))
         kit = Kit._read(kit_part, rows)

@@ -28,7 +28,6 @@ from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
 from predbayes.study.plan.sizes import limit_problems, upload_bytes
 from predbayes.study.plan.synthetic import synthetic_words
-from predbayes.study.tables.arraycells import with_arrays
 from predbayes.study.tables.coding import (
     Examined,
     code_targets,
@@ -38,6 +37,7 @@ from predbayes.study.tables.coding import (
 )
 from predbayes.study.tables.form import read_reference
 from predbayes.study.tables.problem import Finding, error, errors_of, warning
+from predbayes.study.tables.vectorcells import with_vectors
 from predbayes.study.wording import bytes_readable
 
 MIN_INPUTS = 200
@@ -91,11 +91,11 @@ class ReferenceTable:
         if not self.plan.reference.num_rows and self.plan.sums_alone:
             return pd.DataFrame(columns=list(self.plan.columns), dtype=object)
         path = self.folder / self.plan.reference_file
-        return with_arrays(self.plan, read_reference(path), path)
+        return with_vectors(self.plan, read_reference(path), path)
 
     @cached_property
     def examined(self) -> Examined:
-        """Its codes and arrays, and what is wrong with it."""
+        """Its codes and vectors, and what is wrong with it."""
         return examine(self.plan, self.frame)
 
 
@@ -371,7 +371,7 @@ def _table(plan: Plan, table: ReferenceTable) -> Iterator[Finding]:
     except (DataError, MissingPackageError) as refused:
         yield error(f"reference: {refused}")
         return
-    for name, column in plan.wide.items():
+    for name, column in plan.vectors.items():
         if column.optional and name not in frame.columns:
             yield error(f"{name}: no reference row has it, so nothing is learnt from it: delete it")
     examined = table.examined
@@ -400,8 +400,8 @@ def _constants(plan: Plan, codes: Tensor) -> Iterator[Finding]:
         known = values[~values.isnan()]
         if len(known) == 0:
             yield warning(f"{name}: no reference row has a value")
-        elif name in plan.wide:
-            continue  # whose codes say no more than that there is an array
+        elif name in plan.vectors:
+            continue  # whose codes say no more than that there is a vector
         elif len(known) > 1 and bool((known == known[0]).all()):
             yield warning(
                 f"{name}: the same in every reference row, so the model that comes back cannot "
@@ -411,7 +411,7 @@ def _constants(plan: Plan, codes: Tensor) -> Iterator[Finding]:
 
 def _repeated(plan: Plan, frame: pd.DataFrame) -> Iterator[Finding]:
     """Rows that are there twice: half of a gate learns the one, and judges the other."""
-    if plan.wide or not set(plan.columns) <= set(frame.columns):
+    if plan.vectors or not set(plan.columns) <= set(frame.columns):
         return
     columns = [pd.factorize(frame[name], use_na_sentinel=False)[0] for name in plan.columns]
     rows = _Rows(columns)

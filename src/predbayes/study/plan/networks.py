@@ -51,9 +51,9 @@ class Installed:
     digest: str  # of its Python files
 
     @classmethod
-    def find(cls, name: str, group: str = GROUP) -> Installed:
-        """Return the network of a name, or what else a group offers, if it is there whole."""
-        entry = _entry(name, group)
+    def find(cls, name: str) -> Installed:
+        """Return the network of a name, if it is there whole."""
+        entry = _entry(name)
         owner = entry.dist
         assert owner is not None  # `entry_points` always tells
         try:
@@ -76,7 +76,7 @@ class Installed:
 
     @property
     def _called(self) -> str:
-        return f"{_kind(self.entry.group)} {self.entry.name!r}"
+        return f"network {self.entry.name!r}"
 
     def require(self, digest: str, distribution: str, version: str) -> None:
         """Refuse other files than a plan was frozen with."""
@@ -110,14 +110,9 @@ def require_allowed(plan: Plan, allowed: Collection[str], how: str) -> None:
         allowed: Names of networks.
         how: What to do to allow it; the name is put in for {}.
     """
-    if plan.model.module:
-        require_named(f"network {plan.model.module!r}", plan.model.module, allowed, how)
-
-
-def require_named(what: str, name: str, allowed: Collection[str], how: str = HOW_TO_ALLOW) -> None:
-    """Refuse code of a package that nobody here allowed by name; ``how`` as for a network."""
-    if name not in allowed:
-        raise PlanError(f"{what} is code that would run here; {how.format(name)}")
+    name = plan.model.module
+    if name and name not in allowed:
+        raise PlanError(f"network {name!r} is code that would run here; {how.format(name)}")
 
 
 IN_SITE_FILE = 'to allow it write allow_networks = ["{}"] in site.toml, above all sections'
@@ -150,19 +145,14 @@ def is_unchecked(cache: Path) -> bool:
         return file.read(8)[4:] == _UNCHECKED
 
 
-def _kind(group: str) -> str:
-    """What a group of entry points offers: a network, or an encoder."""
-    return group.rpartition(".")[2].removesuffix("s")
-
-
-def _entry(name: str, group: str) -> EntryPoint:
-    offered, kind = importlib.metadata.entry_points(group=group), _kind(group)
+def _entry(name: str) -> EntryPoint:
+    offered = importlib.metadata.entry_points(group=GROUP)
     found = [entry for entry in offered if entry.name == name]
     if not found:
         known = [entry.name for entry in offered]
-        raise PlanError(f"{no_such(f'installed {kind}', name, known)} (entry points of {group})")
+        raise PlanError(f"{no_such('installed network', name, known)} (entry points of {GROUP})")
     if len(found) > 1:
-        raise PlanError(f"{len(found)} installed distributions offer the {kind} {name!r}")
+        raise PlanError(f"{len(found)} installed distributions offer the network {name!r}")
     return found[0]
 
 

@@ -32,7 +32,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
@@ -90,10 +90,10 @@ PLAN_FILE = "plan.toml"
 REFERENCE_FILE = "reference.csv"
 """The reference inputs of a frozen plan, beside it."""
 
-ARRAYS_FILE = "reference.safetensors"
-"""Their vectors and images, if the plan has any."""
+VECTORS_FILE = "reference.safetensors"
+"""Their vectors, if the plan has any."""
 
-_TYPES = ("number", "category", "vector", "image")
+_TYPES = ("number", "category", "vector")
 
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
@@ -160,15 +160,18 @@ class Category(Section):
         return len(self.categories) + self.other + (self.missing == "flag")
 
 
-class ArrayColumn(Section):
-    """A column whose cells are arrays of one shape; a number x in them enters as x in scales.
+class Vector(Section):
+    """A column whose cells are vectors of one size, such as embeddings.
 
-    Centre and scale are of all numbers of all reference rows: a column is one line of the plan,
-    whatever its size.
+    Centre and scale are of all numbers of all reference rows, so a column is one line of the plan,
+    whatever its size. A number x enters the network as (x - centre) / scale.
     """
 
+    type: Literal["vector"]
+    size: Annotated[int, Field(gt=0, le=1_000_000)]
     unit: str = ""
-    missing: Missing = "refuse"  # of a missing array the inputs are zeros
+    range: Range | None = None  # of plausible values
+    missing: Missing = "refuse"  # of a missing vector the inputs are zeros
     optional: bool = False
     centre: Finite | None = None  # None until frozen
     scale: Positive | None = None
@@ -176,65 +179,11 @@ class ArrayColumn(Section):
     @property
     def width(self) -> int:
         """Network inputs that it takes."""
-        return math.prod(self.form) + (self.missing == "flag")
-
-    @property
-    def form(self) -> tuple[int, ...]:
-        """Shape of the array of one row."""
-        raise NotImplementedError
-
-
-_Size = Annotated[int, Field(gt=0, le=1_000_000)]
-_MOST_OF_A_ROW = 100_000_000  # numbers of one array
-
-
-class Vector(ArrayColumn):
-    """A column of numbers that belong together, such as an embedding."""
-
-    type: Literal["vector"]
-    size: _Size
-    range: Range | None = None  # of plausible values
-    # Who makes it, of images of which shape: an encoder by its name among those that installed
-    # distributions offer (`plan.encoders`); empty: everybody has it already.
-    encoder: Annotated[
-        str, AfterValidator(_network_name), Field(exclude_if=lambda told: not told)
-    ] = ""
-    images: Annotated[tuple[_Size, ...], Field(strict=False, exclude_if=lambda told: not told)] = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if bool(self.encoder) != bool(self.images) or len(self.images) not in (0, 2, 3):
-            raise ValueError(
-                "encoder and images go together, such as encoder = 'name', images = [64, 64, 3]"
-            )
-        return self
-
-    @property
-    def form(self) -> tuple[int, ...]:
-        """Shape of the array of one row."""
-        return (self.size,)
-
-
-BYTES = (0.0, 255.0)
-
-
-class Image(ArrayColumn):
-    """A column of images of one size; its inputs are channel by channel, and line by line."""
-
-    type: Literal["image"]
-    shape: Annotated[tuple[_Size, ...], Field(strict=False, min_length=2, max_length=3)]  # height,
-    # width and, if there are several, channels
-    range: Range = BYTES  # of values; with another one they are kept as fractions
-
-    @property
-    def form(self) -> tuple[int, ...]:
-        """Shape of the array of one row: height, width, channels."""
-        return (*self.shape, 1)[:3]
+        return self.size + (self.missing == "flag")
 
 
 Scalar = Number | Category
-Wide = Vector | Image
-Column = Annotated[Number | Category | Vector | Image, Field(discriminator="type")]
+Column = Annotated[Number | Category | Vector, Field(discriminator="type")]
 
 
 def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -639,20 +588,6 @@ class FrozenNetwork(Section):
         return self
 
 
-class FrozenEncoder(Section):
-    """An encoder of images, as `plan freeze` found it installed."""
-
-    distribution: str
-    version: str
-    digest: Digest  # of all Python files of the distribution
-    weights: Digest  # of all numbers that the encoder has
-
-    @property
-    def mark(self) -> str:
-        """What vectors of this encoder are marked with."""
-        return hashlib.sha256(f"{self.digest} {self.weights}".encode()).hexdigest()
-
-
 class Frozen(Section):
     """What `plan freeze` adds."""
 
@@ -664,10 +599,6 @@ class Frozen(Section):
     software: Annotated[str, Field(exclude_if=lambda stated: not stated)] = ""
     # Of `model.module`; left out where there is none, so that older versions read the model.
     network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
-    # Of the columns that have one; left out where there is none.
-    encoders: Annotated[dict[str, FrozenEncoder], Field(exclude_if=lambda stated: not stated)] = (
-        Field(default_factory=dict)
-    )
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
     encryption_key: str = ""  # and his X25519 key
 
@@ -718,7 +649,7 @@ class Plan(Section):
         for name in self.outcomes:
             if name in self.columns:
                 raise ValueError(f"the target {name!r} is also one of the columns")
-        _require_file_names(self.wide)
+        _require_file_names(self.vectors)
         _require_private(self)
         name = self.learner.name
         if name not in (known := ("any", AUTO, *self.learner_names)):
@@ -853,22 +784,17 @@ class Plan(Section):
         return {name: c for name, c in self.columns.items() if isinstance(c, Number | Category)}
 
     def require_scalars(self, doing: str) -> None:
-        """Refuse a plan with vectors or images for what is of numbers and words alone."""
-        if self.wide:
+        """Refuse a plan with vectors for what is of numbers and words alone."""
+        if self.vectors:
             raise PlanError(
-                f"{doing} is of numbers and categories; leave {', '.join(self.wide)} out of the "
+                f"{doing} is of numbers and categories; leave {', '.join(self.vectors)} out of the "
                 "draft, and put them in before the plan is frozen"
             )
 
     @property
-    def wide(self) -> dict[str, Wide]:
-        """The columns with an array in a cell: vectors and images."""
-        return {name: c for name, c in self.columns.items() if isinstance(c, Vector | Image)}
-
-    @property
-    def encoded(self) -> dict[str, Vector]:
-        """The vectors that an encoder makes of images."""
-        return {n: c for n, c in self.wide.items() if isinstance(c, Vector) and c.encoder}
+    def vectors(self) -> dict[str, Vector]:
+        """The columns with a vector in a cell."""
+        return {name: c for name, c in self.columns.items() if isinstance(c, Vector)}
 
     @property
     def blocks(self) -> dict[str, slice]:
@@ -888,7 +814,7 @@ class Plan(Section):
         """The columns that a site's table has: those of the inputs, and the target."""
         return *self.columns, *self.outcomes
 
-    def column(self, name: str) -> Number | Category | Vector | Image:
+    def column(self, name: str) -> Number | Category | Vector:
         """Return the form of a column, or of the target."""
         if self.survival and name == self.target.event:
             return self.target.event_column()
@@ -975,18 +901,13 @@ def refusal(error: ValidationError, kind: type[Section], name: str, whole: str) 
     return PlanError(" ".join(f"{name}: {problems}".split()))
 
 
-def _require_file_names(wide: Mapping[str, Wide]) -> None:
-    """Files of vectors and images have the names of their columns, which others may have chosen."""
-    for name, column in wide.items():
+def _require_file_names(names: Iterable[str]) -> None:
+    """Files of vectors have the names of their columns, which others may have chosen."""
+    for name in names:
         if not re.fullmatch(r"[^\W_][\w ()+.-]{0,63}", name) or name == "codes":
             raise ValueError(
-                f"columns: {name!r} cannot be the name of a vector or image, of which files are "
+                f"columns: {name!r} cannot be the name of a vector, of which files are "
                 "called: use letters, digits, spaces and ()+.-_, and not 'codes'"
-            )
-        if math.prod(column.form) > _MOST_OF_A_ROW:
-            raise ValueError(
-                f"columns.{name}: {math.prod(column.form):,} numbers in a row are more than "
-                f"{_MOST_OF_A_ROW:,}"
             )
 
 
@@ -1161,8 +1082,6 @@ def _require_frozen(plan: Plan) -> None:
         open_ends.append(plan.target.name)
     if bool(plan.model.module) != (plan.frozen is not None and plan.frozen.network is not None):
         raise ValueError("is frozen, but frozen.network is not that of model.module")
-    if plan.frozen is not None and plan.frozen.encoders.keys() != plan.encoded.keys():
-        raise ValueError("is frozen, but frozen.encoders are not those of the columns")
     if open_ends:
         raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
 
@@ -1181,7 +1100,7 @@ def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
     if problem["type"] == "missing":
         return f"{place} is missing"
     if problem["type"].startswith("union_tag"):
-        return f"{place}.type: must be 'number', 'category', 'vector' or 'image'"
+        return f"{place}.type: must be 'number', 'category' or 'vector'"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{place}: {message[0].lower()}{message[1:]}"
 

@@ -30,7 +30,7 @@ _COMMENT_UP_TO = 48
 _WIDTH = 98  # of comments that are made here
 _QUIET = {
     "reference.file", "frozen.module_digest", "frozen.signing_key", "frozen.encryption_key",
-    "frozen.software", "frozen.encoders",
+    "frozen.software",
 }  # fmt: skip
 """Keys that are noise where they are empty."""
 
@@ -121,7 +121,7 @@ def _columns(columns: dict[str, Column], notes: Mapping[str, Sequence[str]]) -> 
 
 def _shown_of(column: Column) -> dict[str, Any]:
     """The keys of a column that are not noise; `missing` and `other` always show."""
-    quiet = {"unit": "", "optional": False, "encoder": "", "images": ()}
+    quiet = {"unit": "", "optional": False}
     shown = {k: v for k, v in column if v is not None and not (k in quiet and v == quiet[k])}
     return {"type": column.type} | shown
 

@@ -56,8 +56,8 @@ from predbayes.study.result.schema import (
     SiteResult,
 )
 from predbayes.study.result.tableone import in_public
-from predbayes.study.tables.arraycells import shape_words
 from predbayes.study.tables.coding import target_units
+from predbayes.study.tables.vectorcells import vector_words
 from predbayes.study.wording import counted, decimals, plain
 
 MOST_SITES = 20  # in one figure
@@ -372,7 +372,7 @@ def _described(column: Column) -> tuple[str, str, str, str]:
         other = "; other words count as “other”" if column.other else ""
         return "category", "", listed(column.categories) + other, missing
     if not isinstance(column, Number):
-        return column.type, column.unit, shape_words(column), missing
+        return column.type, column.unit, vector_words(column), missing
     values = "any" if column.range is None else " to ".join(map(plain, column.range))
     return "number", column.unit, values, missing
 

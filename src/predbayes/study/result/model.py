@@ -61,7 +61,6 @@ from predbayes.study.plan.networks import HOW_TO_ALLOW, require_allowed
 from predbayes.study.plan.schema import Finite, Number, Plan, Positive, Section
 from predbayes.study.result.accepted import WEIGHTS_FILE
 from predbayes.study.tables.coding import Encoder, encode, target_units, untransform
-from predbayes.study.tables.wide import array_dtype
 
 HEADER_FILE = "model.json"
 OWN_FILE = "own.safetensors"
@@ -266,24 +265,23 @@ class CalibratedModel:
         missing. Its outputs are ``probabilities`` (rows, classes), or ``target_mean`` and so on
         for each of `NUMBERS`, (rows,) each, or ``survival`` (rows, intervals) and ``median``
         (rows,), in float32. The columns, categories and classes are in
-        the file's metadata. Vectors and images are inputs of their own, by the names of their
-        columns: (rows, size), or (rows, height, width, channels), float32 or bytes; their code is
-        0, or NaN for none.
+        the file's metadata. Vectors are inputs of their own, by the names of their columns:
+        (rows, size) in float32; their code is 0, or NaN for none.
         """
         require("onnxscript", "onnx")
         module = _Deployed(self, level).eval()
-        wide, rows = self.plan.wide, {0: torch.export.Dim("rows")}
+        vectors, rows = self.plan.vectors, {0: torch.export.Dim("rows")}
         codes = torch.zeros(2, len(self.plan.columns), dtype=torch.float64)
-        arrays = [torch.zeros(2, *c.form, dtype=array_dtype(c)) for c in wide.values()]
+        values = [torch.zeros(2, column.size) for column in vectors.values()]
         with _quiet():
             program = torch.onnx.export(
                 module,
-                (codes, *arrays),
+                (codes, *values),
                 dynamo=True,
                 verbose=False,
-                input_names=["codes", *wide],
+                input_names=["codes", *vectors],
                 output_names=module.outputs,
-                dynamic_shapes=(rows, (rows,) * len(wide)) if wide else (rows,),
+                dynamic_shapes=(rows, (rows,) * len(vectors)) if vectors else (rows,),
             )
         proto = cast("Any", program).model_proto
         _strip(proto)
@@ -415,11 +413,11 @@ class _Deployed(nn.Module):
             return ["survival", "median"]
         return ["probabilities"] if self.plan.classification else [f"target_{n}" for n in NUMBERS]
 
-    def forward(self, codes: Tensor, *arrays: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, codes: Tensor, *vectors: Tensor) -> tuple[Tensor, ...]:
         # Comparisons leave NaN, which is missing, as it is.
         codes = torch.where(codes < self.least, self.least, codes)
         codes = torch.where(codes > self.greatest, self.greatest, codes)
-        inputs = self.encoder(codes, *arrays)
+        inputs = self.encoder(codes, *vectors)
         own = None if self.own is None else self.own(inputs)
         predictive = _adjusted(self.common(inputs), self.adjustment, own)
         return tuple(v.float() for v in describe(self.plan, predictive, self.level).values())

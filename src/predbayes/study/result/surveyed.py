@@ -41,7 +41,7 @@ def table_one(plan: Plan, surveys: Sequence[Survey], num_sites: int) -> TableOne
     if not surveys:
         return None
     told = sorted(surveys, key=lambda survey: survey.site)
-    lines = tuple(_line(plan, name) for name in plan.names if name not in plan.wide)
+    lines = tuple(_line(plan, name) for name in plan.names if name not in plan.vectors)
     sites = tuple(
         Group(
             name=survey.site, rows=survey.rows, cells=tuple(_cell(line, survey) for line in lines)

@@ -109,8 +109,8 @@ def _num(whose: Tensor) -> int:
 
 def _are_listed(plan: Plan, inputs: Tensor, least: int, whose: Tensor) -> bool:
     """Whether kinds of rows can be listed, sums are enough to tell of each, and one has few."""
-    if plan.wide:
-        return False  # of vectors and images nobody can list all
+    if plan.vectors:
+        return False  # nobody can list all vectors
     numbers, kinds = inputs_on_grid(inputs), 1
     for block in plan.blocks.values():
         kinds *= len(torch.unique(numbers[:, block], dim=0))

@@ -19,7 +19,6 @@ import pandas as pd
 from predbayes.errors import DataError
 from predbayes.optional import require
 from predbayes.study.plan.schema import Category, Number
-from predbayes.study.tables.arraycells import Array, array_cells
 from predbayes.study.tables.problem import Kind
 from predbayes.study.tables.textfile import (
     LINE,
@@ -28,6 +27,7 @@ from predbayes.study.tables.textfile import (
     require_distinct,
     require_names,
 )
+from predbayes.study.tables.vectorcells import Array, vector_cells
 from predbayes.study.tables.vocabulary import NUMBER_CODES
 
 Outside = Literal["refuse", "clip", "clip few"]
@@ -91,7 +91,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     frame.columns = frame.columns.str.strip().str.normalize("NFC")
     for name, kind in zip(list(frame.columns), table.schema.types, strict=True):
         if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind):
-            frame[name] = array_cells(frame[name])
+            frame[name] = vector_cells(frame[name])
     # Where they would lie in a CSV file.
     frame.index = pd.RangeIndex(2, len(frame) + 2, name=LINE)
     return frame

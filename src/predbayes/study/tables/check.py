@@ -22,7 +22,6 @@ from predbayes.errors import DataError
 from predbayes.predictive.survival import FEWEST_AT_RISK
 from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.plan.text import assignments
-from predbayes.study.tables.arraycells import with_arrays
 from predbayes.study.tables.coding import (
     Examined,
     code_targets,
@@ -52,7 +51,8 @@ from predbayes.study.tables.problem import (
 )
 from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes.study.tables.suggest import Cells, assign, common_codes, propose
-from predbayes.study.tables.wide import moments
+from predbayes.study.tables.vectorcells import with_vectors
+from predbayes.study.tables.vectors import moments
 from predbayes.study.wording import counted
 
 MIN_TRAIN_ROWS = 50
@@ -88,9 +88,9 @@ _ADVICE = {
 }
 """What to do about a problem where nothing better is known."""
 
-_ARRAY_ADVICE = (
-    "the table must have a column with names of image files, lists, or row numbers of an array file"
-    f"; file = ... in {SITE_FILE} says where that is"
+_VECTOR_ADVICE = (
+    "the table must have a column with lists, or with row numbers of an array file; "
+    f"file = ... in {SITE_FILE} says where that is"
 )
 
 
@@ -191,7 +191,7 @@ def site_problems(
     raw = read_raw(site.file, path)
     told = least_cell(plan) if least is None else least
     frame, ambiguous = translate(plan, site, raw)
-    frame = with_arrays(plan, frame, path, stores_of(plan, site))
+    frame = with_vectors(plan, frame, path, stores_of(plan, site))
     table = _Table(plan, site, raw, frame, ambiguous, told, count_held_out)
     findings = [
         *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
@@ -218,7 +218,7 @@ def _entries(table: _Table) -> Iterator[Finding]:
                 f"{name}: {SITE_FILE} recodes to {counted(len(unknown), 'word')} that "
                 f"{_are(len(unknown))} not in the plan; the plan has {', '.join(words)}"
             )
-        is_text = table.has(name) and name not in table.plan.wide
+        is_text = table.has(name) and name not in table.plan.vectors
         idle = _idle(table, name) if is_text else []
         if idle:
             codes = f"{counted(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))}"
@@ -256,8 +256,8 @@ def _columns(table: _Table) -> Iterator[Finding]:
     for index, (name, column) in enumerate(plan.columns.items()):
         if not table.has(name) and column.optional:
             yield warning(f"{name}: the table does not have it; the plan does not need it")
-        elif name in plan.wide and name not in wrong:
-            yield from _arrays(table, name)
+        elif name in plan.vectors and name not in wrong:
+            yield from _vectors(table, name)
         elif name not in wrong:
             yield from _column(name, examined.codes[:, index])
             yield from _unit(table, name, column, examined.codes[:, index].numpy())
@@ -273,9 +273,9 @@ def _unit(
         yield warning(doubt)
 
 
-def _arrays(table: _Table, name: str) -> Iterator[Finding]:
-    """Whether vectors or images are as bright, and as varied, as the plan's."""
-    column, found = table.plan.wide[name], moments(table.examined.arrays.get(name))
+def _vectors(table: _Table, name: str) -> Iterator[Finding]:
+    """Whether the numbers of vectors have the mean and the spread of the plan's."""
+    column, found = table.plan.vectors[name], moments(table.examined.vectors.get(name))
     if found is None or column.centre is None or column.scale is None:
         return
     mean, std = found
@@ -284,7 +284,7 @@ def _arrays(table: _Table, name: str) -> Iterator[Finding]:
         yield warning(
             f"{name}: its values are unlike those of the plan: their mean is {off:.1f} scales from "
             f"the plan's centre and their spread {ratio:.2g} of its scale. Are they of another "
-            "range, inverted, or made in another way?"
+            "range, or made in another way?"
         )
 
 
@@ -309,7 +309,7 @@ def _problems(
     for problem in problems:
         so = _BECOMES.get(problem.kind, "") if severity is warning else ""
         values: tuple[str, ...] = ()
-        is_text = problem.column not in table.plan.wide
+        is_text = problem.column not in table.plan.vectors
         if problem.lines and problem.kind is not Kind.MISSING and is_text:
             cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
             values = tuple(dict.fromkeys(cells))[:MAX_VALUES]
@@ -321,8 +321,8 @@ def _remedy(table: _Table, problem: Problem) -> str:
     """What to write in `site.toml`, where that may help."""
     name = problem.column
     where = _where(table, name)
-    if name in table.plan.wide:
-        return _ARRAY_ADVICE
+    if name in table.plan.vectors:
+        return _VECTOR_ADVICE
     if not table.has(name):
         likely = table.likely.get(name, "your name for it")
         return f'write column = "{likely}" {where} in {SITE_FILE}'

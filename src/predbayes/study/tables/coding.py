@@ -2,8 +2,8 @@
 
     cells        as they lie in the file, text or numbers, in the plan's units
     codes        (N, columns) float64: a number as it is, a category as its index, `other` as the
-                 index after the last, NaN where nothing is known; 0 where there is an array
-    arrays       of each column of vectors or images, one tensor (`wide`)
+                 index after the last, NaN where nothing is known; 0 where there is a vector
+    vectors      of each column of vectors, one tensor (N, size)
     inputs       (N, plan.num_inputs) float32: what the network sees
 
 The first step checks, and says all that is wrong at once, by column and line and without ever
@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from predbayes.errors import DataError, PlanError
 from predbayes.progress import each_column
 from predbayes.spill import blocks, room, take
-from predbayes.study.plan.schema import Category, Column, Image, Number, Plan, Wide
-from predbayes.study.tables.arraycells import Array, shape_words
+from predbayes.study.plan.schema import Category, Column, Number, Plan, Vector
 from predbayes.study.tables.cells import Coded, Masks, Outside, code_column
 from predbayes.study.tables.problem import Kind, Problem
 from predbayes.study.tables.textfile import LINE
-from predbayes.study.tables.wide import read_arrays
+from predbayes.study.tables.vectorcells import Array, vector_words
+from predbayes.study.tables.vectors import read_vectors
 
 _MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
 
@@ -42,7 +42,7 @@ class Examined:
     codes: Tensor  # (N, columns) float64
     problems: tuple[Problem, ...]
     oddities: tuple[Problem, ...]  # words that became `other`, numbers that were clipped
-    arrays: dict[str, Tensor] = field(default_factory=dict)  # of vectors and images
+    vectors: dict[str, Tensor] = field(default_factory=dict)  # by column
 
     def require_sound(self, least: int = 0) -> None:
         """Refuse a table that does not fit the plan.
@@ -53,8 +53,8 @@ class Examined:
 
     def at(self, rows: Tensor) -> Examined:
         """Return some rows of a table that has no problems."""
-        arrays = {name: take(values, rows) for name, values in self.arrays.items()}
-        return Examined(self.codes[rows], (), (), arrays)
+        vectors = {name: take(values, rows) for name, values in self.vectors.items()}
+        return Examined(self.codes[rows], (), (), vectors)
 
 
 def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Examined:
@@ -65,7 +65,7 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
     codes = np.full((len(frame), len(plan.columns)), np.nan)
     problems: list[Problem] = []
     oddities: list[Problem] = []
-    arrays: dict[str, Tensor] = {}
+    vectors: dict[str, Tensor] = {}
     for index, name in enumerate(each_column(plan.columns, "checking")):
         column = plan.columns[name]
         if column.optional and name not in frame.columns:
@@ -76,20 +76,20 @@ def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Exa
         if isinstance(column, Number | Category):
             coded = code_column(column, frame[name], outside)
         else:
-            arrays[name], coded = _code_arrays(column, frame[name], outside)
+            vectors[name], coded = _code_vectors(column, frame[name], outside)
         codes[:, index] = coded.codes
         problems += _problems(name, column, coded.faults, frame)
         oddities += _problems(name, column, coded.oddities, frame)
-    return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities), arrays)
+    return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities), vectors)
 
 
-def _code_arrays(column: Wide, cells: pd.Series, outside: Outside) -> tuple[Tensor, Coded]:
-    """The arrays of a column, and 0 or NaN for each row."""
-    arrays, faults, oddities = read_arrays(column, list(cells), outside)
+def _code_vectors(column: Vector, cells: pd.Series, outside: Outside) -> tuple[Tensor, Coded]:
+    """The vectors of a column, and 0 or NaN for each row."""
+    vectors, faults, oddities = read_vectors(column, list(cells), outside)
     missing = np.array([isinstance(cell, str) and not cell for cell in cells], bool)
     if column.missing == "refuse" and not (column.optional and missing.all()):
         faults[Kind.MISSING] = missing
-    return arrays, Coded(np.where(missing, np.nan, 0.0), faults, oddities)
+    return vectors, Coded(np.where(missing, np.nan, 0.0), faults, oddities)
 
 
 def sound(
@@ -145,8 +145,8 @@ class Encoder(nn.Module):
     """Codes (N, columns) to network inputs (N, plan.num_inputs) in float32.
 
     A number becomes (x - centre) / scale, a category one 0/1 input for each word; what is missing
-    becomes zeros, with a 1 beside them where the plan asks for a flag. The numbers of vectors and
-    images are at the place of their column, those of an image channel by channel.
+    becomes zeros, with a 1 beside them where the plan asks for a flag. The numbers of a vector are
+    at the place of its column.
     """
 
     source: Tensor  # (I,) column of each input
@@ -166,14 +166,14 @@ class Encoder(nn.Module):
             # The plan has them already.
             self.register_buffer(part.name, torch.from_numpy(values), persistent=False)
 
-    def forward(self, codes: Tensor, *arrays: Tensor) -> Tensor:
-        """Encode codes of any floating type, and the arrays of vectors and images in order."""
+    def forward(self, codes: Tensor, *vectors: Tensor) -> Tensor:
+        """Encode codes of any floating type, and the vectors of each column in order."""
         scalars = self._scalars(codes)
-        if not self.plan.wide:
+        if not self.plan.vectors:
             return scalars
-        blocks, held, parts = _scalar_blocks(self.plan), iter(arrays), []
+        blocks, held, parts = _scalar_blocks(self.plan), iter(vectors), []
         for index, (name, column) in enumerate(self.plan.columns.items()):
-            if not isinstance(column, Number | Category):
+            if isinstance(column, Vector):
                 parts.append(_standard(column, next(held), codes[:, index].isnan()))
             parts.append(scalars[:, blocks[name]])
         filled = [part for part in parts if part.shape[1]]
@@ -192,15 +192,15 @@ class Encoder(nn.Module):
         """Encode some rows at a time: a step needs far more room than its result."""
         codes, width = examined.codes, self.plan.num_inputs
         inputs = room((len(codes), width))
-        none = {name: torch.zeros(1, *c.form) for name, c in self.plan.wide.items()}
+        none = {name: torch.zeros(1, c.size) for name, c in self.plan.vectors.items()}
         for part in blocks(len(codes), width * inputs.itemsize):
-            arrays = [
-                examined.arrays[name][part]
-                if name in examined.arrays
-                else zeros.expand(part.stop - part.start, *zeros.shape[1:])
+            vectors = [
+                examined.vectors[name][part]
+                if name in examined.vectors
+                else zeros.expand(part.stop - part.start, -1)
                 for name, zeros in none.items()
             ]
-            inputs[part] = self(codes[part], *arrays)
+            inputs[part] = self(codes[part], *vectors)
         return inputs
 
 
@@ -275,8 +275,8 @@ def _problems(name: str, column: Column, masks: Masks, frame: pd.DataFrame) -> l
 
 
 def _detail(kind: Kind, column: Column) -> str:
-    if kind is Kind.SHAPE and not isinstance(column, Number | Category):
-        return shape_words(column)
+    if kind is Kind.SIZE and isinstance(column, Vector):
+        return vector_words(column)
     if kind is not Kind.OUTSIDE or isinstance(column, Category) or column.range is None:
         return ""
     return f"{column.range[0]:.12g} to {column.range[1]:.12g}"
@@ -319,20 +319,19 @@ def _inputs(plan: Plan) -> list[_Input]:
 
 
 def _scalar_blocks(plan: Plan) -> dict[str, slice]:
-    """The inputs of each column among those that are no array: of a wide one its flag."""
+    """The inputs of each column among those that are no vector: of a vector its flag."""
     blocks, start = {}, 0
     for name, column in plan.columns.items():
-        is_wide = not isinstance(column, Number | Category)
-        stop = start + ((column.missing == "flag") if is_wide else column.width)
+        is_vector = isinstance(column, Vector)
+        stop = start + ((column.missing == "flag") if is_vector else column.width)
         blocks[name], start = slice(start, stop), stop
     return blocks
 
 
-def _standard(column: Wide, arrays: Tensor, missing: Tensor) -> Tensor:
-    """Arrays as inputs (N, width): in scales, channels first, zeros where they are missing."""
+def _standard(column: Vector, vectors: Tensor, missing: Tensor) -> Tensor:
+    """Vectors as inputs (N, size): in scales, zeros where they are missing."""
     assert column.centre is not None
     assert column.scale is not None
-    numbers = arrays.movedim(-1, 1) if isinstance(column, Image) else arrays
     # In place, because there may be many of them.
-    inputs = numbers.flatten(1).to(torch.float32, copy=True).sub_(column.centre).div_(column.scale)
+    inputs = vectors.to(torch.float32, copy=True).sub_(column.centre).div_(column.scale)
     return inputs.masked_fill_(missing[:, None], 0.0)

@@ -21,12 +21,12 @@ import pandas as pd
 from predbayes.errors import DataError, no_such
 from predbayes.progress import each_column
 from predbayes.study.plan.schema import Column, Number, Plan
-from predbayes.study.tables.arraycells import is_array, with_arrays
 from predbayes.study.tables.binary import BINARY, read_binary
 from predbayes.study.tables.cells import NUMBER, as_texts, read_frame
 from predbayes.study.tables.problem import Kind, Problem, least_cell
 from predbayes.study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
 from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
+from predbayes.study.tables.vectorcells import is_vector, with_vectors
 from predbayes.study.tables.vocabulary import NUMBER_CODES, normal_unit
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -65,7 +65,7 @@ def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = Tr
     wrong = [problem.told(least_cell(plan) if target else 0) for problem in asked]
     if wrong:
         raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
-    return with_arrays(plan, frame, path, stores_of(plan, site))
+    return with_vectors(plan, frame, path, stores_of(plan, site))
 
 
 def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
@@ -106,7 +106,7 @@ def translate(
         if entry.column not in raw.columns:
             continue
         column = plan.column(name)
-        if name in plan.wide:
+        if name in plan.vectors:
             columns[name] = list(raw[entry.column])
             continue
         change = _cell_change(entry, site, column)
@@ -124,8 +124,8 @@ def translate(
 
 
 def stores_of(plan: Plan, site: SiteFile) -> dict[str, str]:
-    """Return the files of vectors and images that a site names, by the plan's column."""
-    return {name: site.entry(plan, name).file for name in plan.wide}
+    """Return the files of vectors that a site names, by the plan's column."""
+    return {name: site.entry(plan, name).file for name in plan.vectors}
 
 
 def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Problem]:
@@ -252,7 +252,7 @@ def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
     columns = {}
     for name in each_column(frame.columns, "reading"):
         # Text, numbers and days are known at once; of lists alone it takes a look at each cell.
-        if pd.api.types.infer_dtype(frame[name]) == "mixed" and frame[name].map(is_array).any():
+        if pd.api.types.infer_dtype(frame[name]) == "mixed" and frame[name].map(is_vector).any():
             columns[str(name)] = list(frame[name])
             continue
         texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])

@@ -38,8 +38,8 @@ class Kind(Enum):
     UNLISTED = "not in the plan's list"
     NOT_POSITIVE = "not positive, so without a logarithm"
     NEGATIVE = "negative, which no time is"
-    NO_ARRAY = "without an array or image that can be read"
-    SHAPE = "other than {detail}"
+    NO_VECTOR = "without a vector that can be read"
+    SIZE = "other than {detail}"
     MISSING = "missing"
 
 

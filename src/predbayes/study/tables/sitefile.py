@@ -18,7 +18,7 @@
     crp = { limit = "half" }       <5 becomes 2.5
     age = { column = "Geburtstag", date = "%d.%m.%Y", until = "Aufnahme" }
     confirmed = true               under [target]: it is the right way round, whatever check says
-    scan = { file = "scans.npy" }  vectors or images; see `wide`
+    scan = { file = "scans.npy" }  vectors; see `vectorcells`
 
 A column without an entry has the plan's name and is taken as it is. This is the form of the file
 alone, so it loads without torch and pandas; `mapping` applies it to a table.
@@ -128,7 +128,7 @@ class SiteColumn(Section):
     limit: Literal["refuse", "value", "half", "missing"] = "refuse"
     date: str = ""  # how days are written, such as "%d.%m.%Y"; the number is the time from there
     until: str = ""  # to the day in this column, or to this day, such as 2024-12-31
-    file: str = ""  # of vectors or images: where they are, relative to the table
+    file: str = ""  # of vectors: where they are, relative to the table
     confirmed: bool = False  # of the target: somebody looked, and it is the right way round
 
     @model_validator(mode="after")

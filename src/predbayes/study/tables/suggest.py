@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 from predbayes.errors import PlanError
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import assignments, toml_value
-from predbayes.study.tables.arraycells import shape_words
 from predbayes.study.tables.form import sniff
 from predbayes.study.tables.mapping import is_limit, key_of, read_raw, to_number
 from predbayes.study.tables.problem import least_cell
 from predbayes.study.tables.sitefile import FileForm, SiteColumn, SiteFile
+from predbayes.study.tables.vectorcells import vector_words
 from predbayes.study.tables.vocabulary import (
     MISSING_WORDS,
     NUMBER_CODES,
@@ -250,7 +250,7 @@ def _require_kept(before: SiteFile, after: SiteFile) -> None:
 
 # Which column is which
 
-_ARRAYS = "names of image files, lists, or row numbers of an array file beside the table"
+_VECTORS = "lists, or row numbers of an array file beside the table"
 
 Pair = tuple[str, str]  # names of the plan's and of the site's column
 
@@ -260,7 +260,7 @@ def assign(
 ) -> dict[str, Proposal]:
     """Return the site's column for each of the plan's, its target included; or for these alone."""
     columns = {column.name: column for column in cells}
-    wanted = [n for n in (plan.names if names is None else names) if n not in plan.wide]
+    wanted = [n for n in (plan.names if names is None else names) if n not in plan.vectors]
 
     @cache
     def offer(pair: Pair) -> Proposal:
@@ -600,8 +600,8 @@ def _comments(plan: Plan, ours: str, pairs: Mapping[str, Proposal]) -> Iterator[
 def _checks(pairs: Mapping[str, Proposal], ours: str, plan: Plan) -> list[str]:
     if ours in pairs:
         return [_one_line(check) for check in pairs[ours].checks]
-    if ours in plan.wide:
-        return [f"{_ARRAYS}; file = ... says where an array file is that has another name"]
+    if ours in plan.vectors:
+        return [f"{_VECTORS}; file = ... says where an array file is that has another name"]
     if ours in plan.columns and plan.columns[ours].optional:
         return ["no column of the file looks like it; the plan does not need it"]
     return ["no column of the file looks like it; write its name"]
@@ -614,7 +614,7 @@ def _plan_words(plan: Plan, ours: str) -> str:
         other = ", or other words" if column.other else ""
         return f"one of {', '.join(map(_one_line, column.categories))}{other}"
     if not isinstance(column, Number):
-        return shape_words(column)
+        return vector_words(column)
     unit = f" in {column.unit}" if column.unit else ""
     between = f", {column.range[0]:g} to {column.range[1]:g}" if column.range else ""
     return f"a number{unit}{between}"

@@ -1,1 +1,0 @@
-"""Images at five sites, and one calibrated network for all of them."""
