@@ -34,7 +34,6 @@ NAMES = (
     "scale",
     "screening",
     "sealed",
-    "sites",
     "streaming",
     "survival",
     "tuning",

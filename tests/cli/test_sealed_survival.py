@@ -16,15 +16,6 @@ times = [200, 500, 1000]
 unit = "days"
 """
 
-SITE_PROMISE = """[privacy.sites]
-epsilon = 4.0
-delta = 1e-5
-adjacency = "zero-out"
-unit = "site"
-honest = 3
-clip = 0.5
-"""
-
 
 def reference_rows():
     rows = patients(300, seed=99).astype(str)
@@ -62,11 +53,3 @@ def test_pages_speak_of_no_classes(finished):
     assert "all of it under masks" in page
     assert "ows of each class" not in page
     assert "ows of each class" not in (finished / RESULT / "report.html").read_text()
-
-
-@pytest.mark.parametrize("more", ["scores = true", SITE_PROMISE])
-def test_neither_scores_nor_a_promise_to_sites(runs, finished, more):
-    text = (finished / "coordinator" / "plan.toml").read_text()
-    (finished / "coordinator" / "other.toml").write_text(f"{text}\n{more}\n")
-    told = runs("coordinator", "plan", "check", "other.toml", code=2)
-    assert "a time to an event has neither" in told

@@ -58,7 +58,6 @@ TABLES = {
     "Survey": "### `[survey]`",
     "Privacy": "### `[privacy]`",
     "People": "| key of `people` |",
-    "Sites": "| key of `[privacy.sites]` |",
     "Batches": "| key of `batches` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",

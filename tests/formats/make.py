@@ -20,13 +20,7 @@ import numpy as np
 import predbayes as pb
 from benchmarks.by_commands import run_quietly
 from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.masking import (
-    opening_of,
-    requests_of,
-    scored_masks,
-    scores_of,
-    summed_masks,
-)
+from predbayes.exchange.masking import opening_of, requests_of, summed_masks
 from predbayes.study.coordinator.study import Study
 from predbayes.study.site.deletion import delete_outputs
 from tests.exchange.test_masking import FORM, PLAN, sent, words_of
@@ -102,8 +96,6 @@ def write_sealed_sums() -> None:
     (FILES / "request-1.json").write_bytes(request.model_dump_json().encode())
     opening = opening_of(request, summed_masks(request, holder, FORM.size), holder.signing)
     (FILES / "opening-1.opening").write_bytes(opening)
-    masks = scored_masks(request, holder, FORM.size, lambda mask: int(mask.sum()))
-    (FILES / "scores-1.scores").write_bytes(scores_of(request, masks, holder.signing))
 
 
 def write_estimator() -> None:

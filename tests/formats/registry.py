@@ -16,7 +16,7 @@ from torch import Tensor
 
 import predbayes as pb
 from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.masking import read_opening, read_request, read_scores
+from predbayes.exchange.masking import read_opening, read_request
 from predbayes.exchange.sealed import unseal
 from predbayes.exchange.statement import Receipt, read_signed
 from predbayes.exchange.upload import Upload
@@ -111,10 +111,6 @@ def _opening(path: Path) -> Headline:
     return [sorted(told.sites), told.size, _digest(mask)]
 
 
-def _scores(path: Path) -> Headline:
-    return sorted(read_scores(path).masks.items())
-
-
 def _estimator(path: Path) -> Headline:
     model = pb.FederatedClassifier.load(path)
     inputs = [[0.5, -0.25], [-1.0, 0.5]]
@@ -145,7 +141,6 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
     "survey-1.survey": ("predbayes.study.tables.surveyfile:Survey", _survey),
     "request-1.json": ("predbayes.exchange.masking:Request", _request),
     "opening-1.opening": ("predbayes.exchange.masking:Opening", _opening),
-    "scores-1.scores": ("predbayes.exchange.masking:ScoredMasks", _scores),
     "deletion-1.deletion": ("predbayes.study.site.deletion:SiteDeletion", _deletion),
     "estimator-1": ("predbayes.api.estimators:EstimatorRecord", _estimator),
 }

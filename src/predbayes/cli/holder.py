@@ -81,30 +81,3 @@ def open_sum(
     write_bytes(path, content)
     say(f"{path}: the summed masks of {counted(len(asked.sites), 'site')}, for the coordinator")
     say(f"opened: {', '.join(sorted(asked.sites))}")
-
-
-@app.command("score")
-def score(
-    kit: KitArgument,
-    labels: Annotated[Path, typer.Argument(help="The labels of the kit, from the coordinator.")],
-    request: Annotated[Path, typer.Argument(help="What `study request` wrote for you.")],
-    key: KeyOption = Path("holder.key"),
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Default: REQUEST with .scores.")
-    ] = None,
-    holder: Folder = _DEFAULT,
-) -> None:
-    """Give one number of each site, for screening, if the plan has it so."""
-    from predbayes.exchange.coordinator import CoordinatorKey
-    from predbayes.exchange.masking import SCORES, read_request
-    from predbayes.files import write_bytes
-    from predbayes.study.kit.kit import Labels
-    from predbayes.study.site.holder import Holder
-
-    opened, asked = predbayes.study.Kit.load(kit), read_request(request)
-    frozen = Labels.load(labels, opened)
-    content = Holder(holder).score(opened, frozen, asked, CoordinatorKey.load(key))
-    path = request.with_suffix(SCORES) if out is None else out
-    write_bytes(path, content)
-    say(f"{path}: one number of each of {counted(len(asked.sites), 'site')}, for the coordinator")
-    say("labels are the coordinator's secret: delete them here when you are done")

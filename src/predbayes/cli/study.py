@@ -266,28 +266,17 @@ def status(
         _show(found)
 
 
-ScoreOption = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="What `holder score` wrote; one of each key holder."),
-]
-
-
 @app.command("request")
 def request(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the requests.")] = Path(),
-    score: ScoreOption = None,
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
-    """Ask the key holders for a sum, or for one number of each site."""
+    """Ask the key holders for a sum."""
     from predbayes.exchange.masking import REQUEST
     from predbayes.files import write_bytes
 
     opened = predbayes.study.Study(study)
-    asked, scored = opened.request(score or ())
-    for site, agreement in scored.agreements.items():
-        said = f": {scored.findings[site].text}" if site in scored.findings else ""
-        out_of_it = " (left out)" if site in scored.left_out else ""
-        say(f"{site}{out_of_it}: agrees by {agreement:+.2f} nats per labelled row{said}")
+    asked = opened.request()
     sealing = opened.plan.sealing
     assert sealing is not None  # or it would have been refused
     out.mkdir(parents=True, exist_ok=True)
@@ -296,10 +285,7 @@ def request(
         write_bytes(path, one.model_dump_json().encode())
         say(f"{path}: {counted(len(one.sites), 'site')}, for the key holder {key.fingerprint}")
     say("once it is opened, sites that come or go later must be at least the plan's minimum")
-    if sealing.scores and not scored.agreements:
-        say("next, to score sites: holder score; then predbayes study request --score FILE")
-    more = " --score FILE" if scored.agreements else ""
-    say(f"next: each holder runs predbayes holder open; then study finish{more} --opening FILE")
+    say("next: each holder runs predbayes holder open; then study finish --opening FILE")
 
 
 @app.command("finish")
@@ -324,7 +310,6 @@ def finish(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Of a sealed plan: a key holder's file; one of each."),
     ] = None,
-    score: ScoreOption = None,
 ) -> None:
     """Pool, distil, score; write model, model card and report."""
     from predbayes.study.report.unlabelled import in_short
@@ -340,7 +325,6 @@ def finish(
             onnx=onnx,
             device=device,
             openings=opening or (),
-            scores=score or (),
         )
     folder = opened.result_folder(recorded.number)
     say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")

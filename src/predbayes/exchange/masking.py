@@ -20,11 +20,6 @@ sum, each with its seal. An *opening* is the sum of their masks, signed by the h
     line 2    the holder's signature of line 1
     the rest  the summed mask, words of 64 bits, lowest byte first
 
-Where the plan opens one number of each site, a weighted sum of its words
-(`predbayes.predictive.agreement`), a holder answers the same request with the same weighted sum of
-each site's mask, and the coordinator takes it from that of the masked words. That is in a third
-kind of file, *scores*: line 1 and line 2 as above, with a number for each site.
-
 A seal is signed by its site, with plan, site, holder and the digest of the masked words: it cannot
 be used under another name, in another study, or for other words.
 
@@ -37,9 +32,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, ValidationError
@@ -57,7 +52,7 @@ from predbayes.optional import require
 WORDS = "words"
 """Name of the array of an upload of kind `masked`."""
 
-REQUEST, OPENING, SCORES = ".request", ".opening", ".scores"
+REQUEST, OPENING = ".request", ".opening"
 _SEED_BYTES, _WORD_BYTES = 32, 8
 _MAX_REQUEST = 100_000_000  # bytes: a hundred thousand sites
 _MAX_STATEMENT = 50_000_000
@@ -90,19 +85,6 @@ class Opening(Strict):
     sites: dict[SiteName, Digest]  # digests of their masked words
     size: Annotated[int, Field(gt=0)]  # words
     mask: Digest  # of the bytes
-
-
-class ScoredMasks(Strict):
-    """What a holder says of the masks of single sites: of each one number."""
-
-    format: Literal[1] = 1
-    plan: Digest
-    holder: Digest  # its Ed25519 key
-    sites: dict[SiteName, Digest]  # digests of their masked words
-    masks: dict[SiteName, int]  # weighted sums, modulo 2^64
-
-
-S = TypeVar("S", Opening, ScoredMasks)
 
 
 def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKey) -> Upload:
@@ -165,16 +147,6 @@ def summed_masks(request: Request, key: CoordinatorKey, size: int) -> Tensor:
     return sum_of_masks((_seed(request, site, key) for site in request.sites), size)
 
 
-def scored_masks(
-    request: Request, key: CoordinatorKey, size: int, score: Callable[[Tensor], int]
-) -> dict[str, int]:
-    """Open the seals of a request, and return one number of each site's mask."""
-    return {
-        site: score(sum_of_masks([_seed(request, site, key)], size))
-        for site in sorted(request.sites)
-    }
-
-
 def _seed(request: Request, site: str, key: CoordinatorKey) -> bytes:
     told, holder = request.sites[site], key.public.encryption
     if told.seal.holder != holder:
@@ -201,60 +173,29 @@ def opening_of(request: Request, mask: Tensor, key: SigningKey) -> bytes:
     told = Opening(
         plan=request.plan,
         holder=key.public.hex,
-        sites=_digests(request),
+        sites={site: told.words for site, told in sorted(request.sites.items())},
         size=len(mask),
         mask=hashlib.sha256(content).hexdigest(),
     )
-    return _stated(told, "opening", key) + content
-
-
-def scores_of(request: Request, masks: Mapping[str, int], key: SigningKey) -> bytes:
-    """Return the file of scores that goes to the coordinator."""
-    told = ScoredMasks(
-        plan=request.plan, holder=key.public.hex, sites=_digests(request), masks=dict(masks)
-    )
-    return _stated(told, "scores", key)
-
-
-def _digests(request: Request) -> dict[str, str]:
-    return {site: told.words for site, told in sorted(request.sites.items())}
-
-
-def _stated(told: Strict, kind: Literal["opening", "scores"], key: SigningKey) -> bytes:
-    """A statement in one line, and its signature in the next."""
     line = told.model_dump_json().encode()
-    return line + f"\n{key.sign(kind, line)}\n".encode()
+    return line + f"\n{key.sign('opening', line)}\n".encode() + content
 
 
 def read_opening(path: Path, size: int) -> tuple[Opening, Tensor]:
     """Read an opening of so many words, signed with the key that it names."""
-    told, content = _read_stated(path, Opening, "opening", _MAX_STATEMENT + size * _WORD_BYTES)
+    line, _, rest = _read(path, _MAX_STATEMENT + size * _WORD_BYTES).partition(b"\n")
+    signature, _, content = rest.partition(b"\n")
+    try:
+        told = Opening.model_validate_json(line)
+    except ValidationError as error:
+        raise StudyError(f"{path.name} is no file of predbayes holder open") from error
+    shown = signature.decode("ascii", errors="replace")
+    if not PublicKey(told.holder).verifies("opening", line, shown):
+        raise StudyError(f"{path.name} is not signed by its holder, or was altered")
     sound = hashlib.sha256(content).hexdigest() == told.mask
     if not sound or told.size != size or len(content) != size * _WORD_BYTES:
         raise StudyError(f"{path.name} does not hold the {size:,} words of this plan, or was cut")
     return told, torch.frombuffer(bytearray(content), dtype=torch.int64)
-
-
-def read_scores(path: Path) -> ScoredMasks:
-    """Read a file of scores, signed with the key that it names."""
-    return _read_stated(path, ScoredMasks, "scores", _MAX_STATEMENT)[0]
-
-
-def _read_stated(
-    path: Path, form: type[S], kind: Literal["opening", "scores"], most: int
-) -> tuple[S, bytes]:
-    """What a holder states and signed, and what comes after it."""
-    line, _, rest = _read(path, most).partition(b"\n")
-    signature, _, content = rest.partition(b"\n")
-    command = {"opening": "open", "scores": "score"}[kind]
-    try:
-        told = form.model_validate_json(line)
-    except ValidationError as error:
-        raise StudyError(f"{path.name} is no file of predbayes holder {command}") from error
-    shown = signature.decode("ascii", errors="replace")
-    if not PublicKey(told.holder).verifies(kind, line, shown):
-        raise StudyError(f"{path.name} is not signed by its holder, or was altered")
-    return told, content
 
 
 def unmasked(
@@ -273,70 +214,26 @@ def unmasked(
         plan: The digest of the plan.
         holders: The plan's.
     """
-    found, left = total.clone(), _Holders(plan, holders)
+    found, left = total.clone(), {holder.signing.hex: holder for holder in holders}
     for path in openings:
         told, mask = read_opening(path, len(total))
-        left.take(path, told, sites)
-        found -= mask
-    left.require_all(
-        "the sum is sealed: give --opening with the file of the key holder {}, who makes it of "
-        "what `predbayes study request` wrote"
-    )
-    return found
-
-
-def unmasked_scores(
-    totals: Mapping[str, tuple[str, int]],
-    files: Sequence[Path],
-    plan: str,
-    holders: Sequence[CoordinatorPublicKey],
-) -> dict[str, int]:
-    """Take every holder's number of a site's mask away from that of its masked words.
-
-    Args:
-        totals: Digest of the masked words and their weighted sum, by site.
-        files: One of each holder, in any order.
-        plan: The digest of the plan.
-        holders: The plan's.
-    """
-    left = _Holders(plan, holders)
-    sites = {site: digest for site, (digest, _) in totals.items()}
-    found = {site: total for site, (_, total) in totals.items()}
-    for path in files:
-        told = read_scores(path)
-        left.take(path, told, sites)
-        if told.masks.keys() != sites.keys():
-            raise StudyError(f"{path.name} does not have one number of each site")
-        found = {site: total - told.masks[site] for site, total in found.items()}
-    left.require_all(
-        "sites are not scored yet: give --score with the file of the key holder {}, who makes it "
-        "with predbayes holder score"
-    )
-    return {site: total % 2**64 for site, total in found.items()}
-
-
-class _Holders:
-    """Whose files are still to come."""
-
-    def __init__(self, plan: str, holders: Sequence[CoordinatorPublicKey]) -> None:
-        self.plan, self.left = plan, {holder.signing.hex: holder for holder in holders}
-
-    def take(self, path: Path, told: Opening | ScoredMasks, sites: Mapping[str, str]) -> None:
-        """One more file, which must be of the plan, of a holder and of these uploads."""
-        if told.plan != self.plan:
+        if told.plan != plan:
             raise StudyError(f"{path.name} is of another plan")
-        if self.left.pop(told.holder, None) is None:
+        if left.pop(told.holder, None) is None:
             raise StudyError(f"{path.name} is of no key holder of the plan, or of one given before")
         if told.sites != dict(sites):
             raise StudyError(
                 f"{path.name} is of other uploads than are in the study now: run `predbayes study "
                 "request` again"
             )
-
-    def require_all(self, why: str) -> None:
-        """Refuse to go on without the file of each holder."""
-        if self.left:
-            raise StudyError(why.format(next(iter(self.left.values())).fingerprint))
+        found -= mask
+    if left:
+        holder = next(iter(left.values())).fingerprint
+        raise StudyError(
+            f"the sum is sealed: give --opening with the file of the key holder {holder}, who "
+            "makes it of what `predbayes study request` wrote"
+        )
+    return found
 
 
 def sum_of_masks(seeds: Iterable[bytes], size: int) -> Tensor:

@@ -43,7 +43,6 @@ Signed = Literal[
     "checkpoint",
     "seal",
     "opening",
-    "scores",
 ]
 """The kinds of things that are signed."""
 

@@ -31,9 +31,7 @@ from predbayes.predictive.folds import NUM_REPEATS
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import (
     HEAD,
-    MARGINAL,
     MIN_LABELS,
-    OWN,
     TERMS,
     candidates,
     lacking,
@@ -71,7 +69,6 @@ class AutoPool(SumsUnderAPrior):
             folds fits.
         min_labels: With fewer labels, or where all are the same, the pool is the gated mixture, or
             the plain one if there are no gates or they cannot be trusted.
-        mixture_alone: Whether sites are known as a mixture only: products of them do not exist.
         head: A model of all sites' rows on the reference rows, in which no label has a part; see
             `predbayes.methods.with_head`.
     """
@@ -84,7 +81,6 @@ class AutoPool(SumsUnderAPrior):
     num_repeats: int = NUM_REPEATS
     min_labels: int = MIN_LABELS
     head: Predictive | None = None
-    mixture_alone: bool = False
 
     def __post_init__(self) -> None:
         SumsUnderAPrior.__post_init__(self)
@@ -137,9 +133,6 @@ class AutoPool(SumsUnderAPrior):
             pooled = pooled.with_component(site_component(site.name), site.predictive)
         labelled = pooled[reference.labelled]
         tried = candidates(labelled, [site_component(site.name) for site in sites])
-        if self.mixture_alone:
-            known = {"mixture", OWN, MARGINAL}
-            tried = [s for s in tried if s.components <= known and not s.interpolates]
         choice = select(
             labelled,
             reference.targets,

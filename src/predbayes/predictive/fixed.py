@@ -9,9 +9,7 @@ The plan bounds every term: |x| <= m at one site, and at most n sites. The unit 
     n m / 2^e <= 2^62
 
 so that sums of words are below 2^63 in size and are the sums of the numbers, rounded once at each
-site. Where sites are scored by N labelled rows (`predbayes.predictive.agreement`), the log p also
-have N^2 m / 2^e <= 2^62. A unit above 2^-24 would show in a pool: such a plan is refused by the
-name of the term.
+site. A unit above 2^-24 would show in a pool: such a plan is refused by the name of the term.
 
 The terms of classes, with B reference rows, C classes, R rows that a site counts for at most and F
 the size of the least log p, are 5 B C + B + 2 C + 1 numbers. `corrected` is the log pool less the
@@ -20,9 +18,6 @@ last but one of them, and what else the pools need are the rows and the number o
 A time to an event in J intervals has no classes. Log odds of its hazards are within F of 0, and its
 moments are J + 1 probabilities, so its terms are 4 B J + 2 B + 1 numbers: natural, log pool and
 entropy of each interval, moments, what a site knows at each row, and its rows.
-
-Where sites add noise (`predbayes.predictive.sitenoise`) there is one term, `mixture`: p - 1/C, with
-the noise of each site in it.
 
 This module needs no torch: a plan is checked by it.
 """
@@ -36,7 +31,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from predbayes.errors import PoolError
-from predbayes.predictive.sitenoise import EXPONENT
 
 _SUM_BITS = 62
 _FINEST = -50  # exponent of a unit, which every exact sum can hold
@@ -44,11 +38,6 @@ _FINEST_WEIGHT = -30  # likewise of a weight
 _COARSEST = -24
 _SLACK = 0.01  # of a logarithm: what rounding may leave above zero
 
-MIN_SCORED = 30
-"""Labelled rows by which a single site may be scored."""
-
-MIXTURE = "mixture"
-_FAR = 40.0  # standard deviations, beyond which no noise is
 CLASS_ROWS, BASE_RATES, INFORMATION, ROWS = "class rows", "base rates", "information", "rows"
 
 
@@ -76,10 +65,6 @@ class FixedPoint:
         floor: Least log p with which a site enters.
         max_rows: Rows that a site counts for at most.
         max_sites: Sites of a sum at most.
-        num_scored: Labelled rows by which single sites are scored; none are if it is 0.
-        noise: Standard deviation of the noise that each site adds to each number.
-        clip: Root mean square, over rows, of the largest distance to 1/C with which a site enters,
-            where there is noise.
         survival: Whether it is a time to an event.
 
     Examples:
@@ -94,9 +79,6 @@ class FixedPoint:
     floor: float
     max_rows: int
     max_sites: int
-    num_scored: int = 0
-    noise: float = 0.0
-    clip: float = 1.0
     survival: bool = False
 
     @cached_property
@@ -115,13 +97,10 @@ class FixedPoint:
         known = math.log(classes) + _SLACK
         sure = 1.0 + _SLACK
         each = (rows, classes)
-        if self.noise:
-            yield self._part(MIXTURE, each, 1.0 + _FAR * self.noise, EXPONENT)
-            return
         if self.survival:
             yield from self._of_times()
             return
-        yield self._part("natural", each, least, terms=max(self.max_sites, self.num_scored**2))
+        yield self._part("natural", each, least)
         yield self._part("moments", each, most * sure)
         yield self._part("log_pool", each, most * least)
         yield self._part("entropy", each, known * least)
@@ -148,10 +127,8 @@ class FixedPoint:
         shape: tuple[int, ...],
         largest: float,
         finest: int = _FINEST,
-        terms: int = 0,
     ) -> Part:
-        summed = (terms or self.max_sites) * largest
-        exponent = max(finest, math.ceil(math.log2(summed)) - _SUM_BITS)
+        exponent = max(finest, math.ceil(math.log2(self.max_sites * largest)) - _SUM_BITS)
         if exponent > _COARSEST:
             needed = exponent - _COARSEST + 64
             raise PoolError(

@@ -3,9 +3,6 @@
     to_words      lift the site into its terms, round each number to whole units: (W,) int64
     from_words    the words of n sites, added modulo 2^64, as a `PredictiveSum` like any other
 
-Where the plan has noise for the privacy of sites (`predbayes.predictive.sitenoise`), a site sends
-its part of the mixture alone, with noise (`to_noisy_words`), and `from_words` is that mixture.
-
 Where the words lie and why they cannot wrap is in `predbayes.predictive.fixed`. Rounding and adding
 are those of `predbayes.exact`: a word is the digits of an exact sum of one site, read as one whole
 number, and a sum of words goes back into exact sums without a further rounding. So the
@@ -14,7 +11,6 @@ coordinator's own model is added to it as to any sum.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +19,11 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.exact import WEIGHTS, ExactSum, Grid
-from predbayes.predictive.discrete import discrete_gaussian
 from predbayes.predictive.families import Categorical, Survival
 from predbayes.predictive.fixed import (
     BASE_RATES,
     CLASS_ROWS,
     INFORMATION,
-    MIXTURE,
     ROWS,
     FixedPoint,
     Part,
@@ -108,26 +102,6 @@ def _require_rows(form: FixedPoint, predictive: Categorical | Survival) -> None:
         raise PoolError(f"these are not predictions of the plan's {outputs} on all reference rows")
 
 
-def to_noisy_words(form: FixedPoint, predictive: Categorical) -> Tensor:
-    """Return one site's part of the mixture, clipped and with its share of noise, as words (W,).
-
-    Numbers are rounded towards zero: none of it gets longer.
-    """
-    (part,) = form.parts
-    _require_rows(form, predictive)
-    clipped = centred(predictive, form.clip) / 2.0**part.exponent
-    noise = discrete_gaussian(part.size, form.noise / 2.0**part.exponent)
-    return clipped.trunc().long().reshape(-1) + torch.from_numpy(noise)
-
-
-def centred(predictive: Categorical, clip: float) -> Tensor:
-    """Return p - 1/C, (B, C), shrunk to a norm of at most clip sqrt(B)."""
-    probs = predictive.moments().double()
-    values = probs / probs.sum(1, keepdim=True) - 1 / probs.shape[1]
-    longest = clip * math.sqrt(len(values))
-    return values * min(1.0, longest / max(float(values.norm()), 1e-300))
-
-
 def _rounded(part: Part, values: Tensor) -> Tensor:
     if values.shape != part.shape or not float(values.abs().max()) <= part.largest:
         raise PoolError(f"the term {part.name!r} is beyond what the plan allows")
@@ -151,26 +125,7 @@ def from_words(form: FixedPoint, words: Tensor, num_sites: int) -> PredictiveSum
     }
     for part, some in found.values():
         _require_possible(part, some, num_sites)
-    if form.noise:
-        return _noisy_mixture(form, *found[MIXTURE], num_sites)
     return _total(form, found, num_sites)
-
-
-def _noisy_mixture(
-    form: FixedPoint, part: Part, words: Tensor, num_sites: int
-) -> PredictiveSum[Categorical]:
-    """The mixture of the sites as if it were one site: nothing else of them is known.
-
-    What noise made less than half its own deviation counts as that, so that it has a logarithm.
-    It weighs as many rows as sites may have at most: the coordinator's own model, which has a
-    weight of its own, is no part of it to speak of.
-    """
-    mean = words.double() * (2.0**part.exponent / num_sites) + 1 / form.num_classes
-    least = max(math.exp(form.floor), 0.5 * form.noise / math.sqrt(num_sites))
-    bounded = mean.clamp_min(least)
-    mixture = Categorical.from_moments(bounded / bounded.sum(1, keepdim=True))
-    rows = float(num_sites * form.max_rows)
-    return PredictiveSum.of(mixture, rows, terms=CATEGORICAL_TERMS, floor=form.floor)
 
 
 def _require_possible(part: Part, words: Tensor, num_sites: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
 from predbayes.exchange.header import UploadInfo
-from predbayes.exchange.masking import OPENING, SCORES, Request, requests_of
+from predbayes.exchange.masking import OPENING, Request, requests_of
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.predictive.families import Predictive
@@ -34,14 +34,7 @@ from predbayes.study.result.accepted import RESULT_FILE
 from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.opened import (
-    NOBODY_SCORED,
-    NOTHING_RETURNED,
-    FromHolders,
-    Scored,
-    conclude_opened,
-    score_sites,
-)
+from predbayes.study.result.opened import conclude_opened
 from predbayes.study.result.promises import pooled_scores, promises
 from predbayes.study.result.schema import Result
 from predbayes.study.result.summed import conclude_sums
@@ -63,11 +56,11 @@ def finish(
     warm: bool,
     onnx: bool,
     device: str = "cpu",
-    returned: FromHolders = NOTHING_RETURNED,
+    openings: Sequence[Path] = (),
 ) -> tuple[FinishedResult, Result]:
     """Make a numbered result of what is in; the last one, if nothing changed since."""
     state, study = step.state, step.study
-    _require_whole(study.plan, leave_out, returned)
+    _require_whole(study.plan, leave_out, openings)
     for site in sorted(leave_out - state.uploads.keys()):
         raise StudyError(no_such("site with an upload", site, state.uploads))
     current = state.current
@@ -75,15 +68,14 @@ def finish(
         return current, study.result(current.number)
     _require_ready(study.plan, state, leave_out)
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
-    returned = returned if any(returned) else kept_from_holders(study, state.of_these_uploads)
-    found, start = _found(step, heading, leave_out, returned, warm=warm, device=device)
+    openings = openings or kept_openings(study, state.of_these_uploads)
+    found, start = _found(step, heading, leave_out, openings, warm=warm, device=device)
     # Whom screening leaves out is known from here on.
     require_apart(study.plan, state, found.result.out)
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
         _write(found, scratch, onnx=onnx)
-        for suffix, paths in zip((OPENING, SCORES), returned, strict=True):
-            for number, path in enumerate(paths, 1):
-                shutil.copyfile(path, scratch / f"holder-{number}{suffix}")
+        for number, path in enumerate(openings, 1):
+            shutil.copyfile(path, scratch / f"holder-{number}{OPENING}")
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
@@ -121,10 +113,10 @@ def _made_of(state: State, found: Conclusion) -> dict[str, object]:
     return data
 
 
-def _require_whole(plan: Plan, leave_out: frozenset[str], returned: FromHolders) -> None:
+def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Path]) -> None:
     """Refuse to take a site out of a sealed sum, and files of holders where nothing is sealed."""
-    if plan.sealing is None and any(returned):
-        raise StudyError("the plan's sums are not sealed: leave --opening and --score out")
+    if plan.sealing is None and openings:
+        raise StudyError("the plan's sums are not sealed: leave --opening out")
     if plan.sealing is not None and leave_out:
         raise StudyError(
             "the plan's sums are sealed, so that no site can be left out of one; withdraw it "
@@ -132,11 +124,8 @@ def _require_whole(plan: Plan, leave_out: frozenset[str], returned: FromHolders)
         )
 
 
-def requests(step: Step, scores: Sequence[Path] = ()) -> tuple[list[Request], Scored]:
-    """Return what each key holder is asked for, and how sites were scored.
-
-    That is the summed masks of the uploads that are in, but for those left out by their scores.
-    """
+def requests(step: Step) -> list[Request]:
+    """Return what each key holder is asked for: the summed masks of the uploads that are in."""
     study, state, plan = step.study, step.state, step.study.plan
     if plan.sealing is None:
         raise StudyError("the plan's sums are not sealed, so there is nobody to ask")
@@ -144,31 +133,22 @@ def requests(step: Step, scores: Sequence[Path] = ()) -> tuple[list[Request], Sc
         raise StudyError(
             f"sites that are in: {len(state.uploads)}; the plan's quorum is {plan.rules.quorum}"
         )
-    scored = NOBODY_SCORED
-    if scores:
-        labels = Labels.load(study.folder / LABELS, study.kit)
-        scored = score_sites(study.kit, labels, state.in_order, study.read, scores)
-    sent = (
-        (study.read(accepted), accepted.key)
-        for accepted in state.in_order
-        if accepted.site not in scored.left_out
-    )
-    return requests_of(plan.digest(), sent, plan.sealing.recipients), scored
+    sent = ((study.read(accepted), accepted.key) for accepted in state.in_order)
+    return requests_of(plan.digest(), sent, plan.sealing.recipients)
 
 
-def kept_from_holders(study: StudyFolder, result: FinishedResult | None) -> FromHolders:
-    """Return what key holders returned for a result: it is in its folder."""
+def kept_openings(study: StudyFolder, result: FinishedResult | None) -> list[Path]:
+    """Return what key holders opened for a result: it is in its folder."""
     if result is None:
-        return NOTHING_RETURNED
-    folder = study.result_folder(result.number)
-    return FromHolders(*(sorted(folder.glob(f"*{suffix}")) for suffix in (OPENING, SCORES)))
+        return []
+    return sorted(study.result_folder(result.number).glob(f"*{OPENING}"))
 
 
 def _found(
     step: Step,
     heading: Heading,
     leave_out: frozenset[str],
-    returned: FromHolders,
+    openings: Sequence[Path],
     *,
     warm: bool,
     device: str,
@@ -187,7 +167,7 @@ def _found(
             f"{gone[0]} to go on without it"
         )
     start = _warm_start(step) if warm else None
-    found = conclude_study(study, state, heading, leave_out, start, device, returned)
+    found = conclude_study(study, state, heading, leave_out, start, device, openings)
     return evaluated(study, state, found), None if start is None else start.number
 
 
@@ -219,7 +199,7 @@ def conclude_study(
     leave_out: frozenset[str],
     start: Start | None,
     device: str = "cpu",
-    returned: FromHolders = NOTHING_RETURNED,
+    openings: Sequence[Path] = (),
 ) -> Conclusion:
     """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
     kit, uploads = study.kit, state.in_order
@@ -229,7 +209,7 @@ def conclude_study(
             return conclude_sums(kit, labels, uploads, study.read, heading, leave_out, device)
         if kit.plan.sealing is not None:
             return conclude_opened(
-                kit, labels, uploads, study.read, heading, returned, start=start, device=device
+                kit, labels, uploads, study.read, heading, openings, start=start, device=device
             )
         return conclude(
             kit,

@@ -37,7 +37,6 @@ from predbayes.study.coordinator.step import Step, begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted, AcceptedSum
-from predbayes.study.result.opened import FromHolders, Scored
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
@@ -235,7 +234,6 @@ class Study(StudyFolder):
         onnx: bool = False,
         device: str = "cpu",
         openings: Sequence[str | Path] = (),
-        scores: Sequence[str | Path] = (),
     ) -> tuple[FinishedResult, Result]:
         """Make a numbered result of what is in; the last one, if nothing changed since.
 
@@ -246,7 +244,6 @@ class Study(StudyFolder):
             device: Where networks are run and trained: ``cpu``, ``cuda``, ``auto``. Another device
                 than the CPU gives other last digits, so `verify` cannot make the result again.
             openings: Where sums are sealed: what each key holder opened.
-            scores: Likewise, the numbers of single sites, where the plan has `privacy.scores`.
         """
         if onnx:
             require("onnxscript", "onnx")
@@ -257,7 +254,7 @@ class Study(StudyFolder):
                 warm=warm,
                 onnx=onnx,
                 device=device,
-                returned=FromHolders([*map(Path, openings)], [*map(Path, scores)]),
+                openings=[*map(Path, openings)],
             )
             what |= {"result": made[0].number, "outcome": made[0].outcome}
             return made
@@ -269,16 +266,15 @@ class Study(StudyFolder):
         """
         return [] if is_forbidden(self.plan) else told_apart(self.state(), leave_out)
 
-    def request(self, scores: Sequence[str | Path] = ()) -> tuple[list[Request], Scored]:
+    def request(self) -> list[Request]:
         """Return what each key holder is asked for, in the order of the plan: the summed masks.
 
-        They are of all uploads that are in, but for sites that the plan leaves out by their scores,
-        if what each holder returned of `holder score` is given. Once a holder has opened a sum, it
-        opens no other that would tell, together with it, of fewer sites than the plan's minimum.
+        They are of all uploads that are in. Once a holder has opened a sum, it opens no other that
+        would tell, together with it, of fewer sites than the plan's minimum.
         """
         with self.audit.during("request") as what, begin_step(self) as step:
             what["uploads"] = len(step.state.uploads)
-            return requests(step, [*map(Path, scores)])
+            return requests(step)
 
     def verify(
         self,

@@ -40,7 +40,7 @@ from predbayes.study.coordinator.crate import (
 from predbayes.study.coordinator.finish import (
     conclude_study,
     evaluated,
-    kept_from_holders,
+    kept_openings,
     outcome,
     start_of,
 )
@@ -261,8 +261,8 @@ def _rebuilt(study: StudyFolder, state: State) -> list[str]:
     before = study.result(last.number)
     start = None if last.start is None else start_of(study, last.start)
     heading = Heading(last.number, last.at, last.ledger, before.withdrawn)
-    left_out, returned = frozenset(last.left_out), kept_from_holders(study, last)
-    found = conclude_study(study, state, heading, left_out, start, returned=returned)
+    left_out, openings = frozenset(last.left_out), kept_openings(study, last)
+    found = conclude_study(study, state, heading, left_out, start, openings=openings)
     if outcome(found) != last.outcome:
         why = _other_versions(before, found.result)
         return [f"rebuilding gives another result than number {last.number}{why}"]

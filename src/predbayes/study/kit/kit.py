@@ -47,7 +47,6 @@ from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.statement import KIT_SIGNATURE, FilesStatement, read_signed
 from predbayes.files import put, remove, scratch_beside, sync_tree
-from predbayes.predictive.agreement import Weighing
 from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
@@ -210,11 +209,6 @@ class Labels:
         targets = _targets(kit.plan, contents.labelled.labels)
         reference = ReferenceRows(take(kit.inputs, order), targets, len(evaluate))
         return cls(reference, order, _targets(kit.plan, contents.evaluate.labels))
-
-    def weighing(self, num_classes: int) -> Weighing:
-        """How a site that sends words of so many classes is scored by the labelled rows."""
-        rows = self.order[self.reference.labelled]
-        return Weighing.of(rows, self.reference.targets, num_classes)
 
 
 def freeze(

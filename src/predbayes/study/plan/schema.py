@@ -43,7 +43,7 @@ from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
 from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
-from predbayes.learning.accounting import Adjacency, Guarantee, Unit, mu_of
+from predbayes.learning.accounting import Adjacency, Guarantee, Unit
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import (
     AUTO,
@@ -54,9 +54,7 @@ from predbayes.learning.named import (
     PRIVATES,
     tried_by_auto,
 )
-from predbayes.predictive.fixed import MIN_SCORED, FixedPoint
-from predbayes.predictive.sitenoise import Adjacency as SiteAdjacency
-from predbayes.predictive.sitenoise import is_fine, sensitivity, slack
+from predbayes.predictive.fixed import FixedPoint
 from predbayes.study.plan.grouping import Grouping
 
 
@@ -467,41 +465,6 @@ class People(Section):
         return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
 
 
-class Sites(Section):
-    """Differential privacy of whole sites: epsilon never without the other three."""
-
-    epsilon: Annotated[Positive, Field(le=100)]
-    delta: Annotated[Finite, Field(gt=0, le=1e-3)]
-    adjacency: SiteAdjacency
-    unit: Literal["site"]
-    # Sites of any opened sum that keep their noise to themselves, at least.
-    honest: Annotated[int, Field(ge=2)]
-    # Root mean square, over reference rows, of the largest distance to 1/C of a site's p.
-    clip: Annotated[Positive, Field(le=1)] = 1.0
-
-    @property
-    def text(self) -> str:
-        """The promise in words: epsilon never without the rest."""
-        return (
-            f"epsilon {self.epsilon:.4g} at delta {self.delta:.2g} for each site, "
-            f"{self.adjacency}, as long as {self.honest:,} sites of a sum are honest"
-        )
-
-    def share(self, num_rows: int, num_classes: int, max_sites: int) -> float:
-        """Return the standard deviation of the noise that each site adds to each number."""
-        lost = slack(num_rows * num_classes, max_sites)
-        if not lost < self.epsilon / 10:
-            raise ValueError(
-                f"privacy.sites: rounding so many numbers of {max_sites:,} sites takes an epsilon "
-                f"of {lost:.2g}, against epsilon = {self.epsilon:g}; lower max_sites"
-            )
-        moved = sensitivity(self.adjacency, num_rows, num_classes, self.clip)
-        share = moved / mu_of(self.epsilon - lost, self.delta) / math.sqrt(self.honest)
-        if not is_fine(share):
-            raise ValueError("privacy.sites: so little noise is not resolved; lower epsilon")
-        return share
-
-
 class Privacy(Section):
     """Who sees what a site sent: the coordinator, or nobody but in a sum of many sites."""
 
@@ -512,10 +475,6 @@ class Privacy(Section):
     minimum: Annotated[int, Field(ge=2)] = 3  # sites of a sum that is opened
     max_rows: Annotated[int, Field(gt=0)] = 100_000  # that a site counts for at most
     max_sites: Annotated[int, Field(gt=0)] = 100
-    # Whether key holders open one number of each site: how far it agrees with the labels.
-    scores: Annotated[bool, Field(exclude_if=lambda scores: not scores)] = False
-    # Differential privacy of each site in the sum; left out where nothing is promised.
-    sites: Annotated[Sites | None, Field(exclude_if=lambda stated: stated is None)] = None
     # What happens before a result that differs from an earlier one by a single site.
     differences: Literal["say", "forbid"] = "say"
     # What each upload promises to the people it is of; left out where nothing is.
@@ -525,17 +484,6 @@ class Privacy(Section):
     def _check(self) -> Self:
         if self.mode == "sealed" and not self.holders:
             raise ValueError("a sealed sum needs holders, the keys that `holder keys` prints")
-        if self.mode == "open" and self.scores:
-            raise ValueError("scores are of mode = 'sealed': in the open every site is screened")
-        if self.sites is not None and (self.mode == "open" or self.scores):
-            raise ValueError(
-                "sites: it is of mode = 'sealed', without scores, which tell of single sites"
-            )
-        if self.sites is not None and self.sites.honest > self.minimum:
-            raise ValueError(
-                f"sites.honest = {self.sites.honest} is above minimum = {self.minimum}: a sum of "
-                "so few sites would have too little noise"
-            )
         if self.minimum > self.max_sites:
             raise ValueError("minimum is above max_sites")
         return self
@@ -553,13 +501,13 @@ class Privacy(Section):
 
     def form(self, plan: Plan) -> FixedPoint:
         """Return where the terms of a plan lie in words."""
-        classes, floor = plan.num_outputs, plan.pool.floor
-        scored = plan.reference.labelled if self.scores else 0
-        rows, noise, clip = plan.reference.num_rows, 0.0, 1.0
-        if self.sites is not None:
-            noise, clip = self.sites.share(rows, classes, self.max_sites), self.sites.clip
         return FixedPoint(
-            rows, classes, floor, self.max_rows, self.max_sites, scored, noise, clip, plan.survival
+            plan.reference.num_rows,
+            plan.num_outputs,
+            plan.pool.floor,
+            self.max_rows,
+            self.max_sites,
+            plan.survival,
         )
 
 
@@ -719,11 +667,6 @@ class Plan(Section):
         """What differential privacy each upload has, if any: then nothing else may leave a site."""
         stated = None if self.privacy is None else self.privacy.people
         return None if stated is None else stated.guarantee
-
-    @property
-    def site_privacy(self) -> Sites | None:
-        """The differential privacy of sites, if any: then nothing else may leave one."""
-        return None if self.sealing is None else self.sealing.sites
 
     @property
     def sent(self) -> str:
@@ -967,23 +910,14 @@ def _require_sealable(plan: Plan) -> None:
         )
     if plan.upload.kind != "predictions":
         raise ValueError("privacy.mode: sealed sums are of upload.kind = 'predictions'")
-    if plan.survival and (plan.sealing.scores or plan.sealing.sites is not None):
-        raise ValueError(
-            "privacy: scores and sites are of a classification; a time to an event has neither"
-        )
     unused = {
         "gate": plan.gate is not None,
         "rules.max_weight": plan.rules.max_weight is not None,
-        "rules.screening": plan.rules.screening != "report" and not plan.sealing.scores,
+        "rules.screening": plan.rules.screening != "report",
     }
     if stated := [name for name, is_stated in unused.items() if is_stated]:
         raise ValueError(
             f"with privacy.mode = 'sealed' leave {', '.join(stated)} out: it needs single uploads"
-        )
-    if plan.sealing.scores and plan.reference.labelled < MIN_SCORED:
-        raise ValueError(
-            f"privacy.scores: reference.labelled = {plan.reference.labelled} is too few; it takes "
-            f"{MIN_SCORED}, so that a score tells of no single row"
         )
     if plan.rules.quorum < plan.sealing.minimum:
         raise ValueError(
@@ -992,7 +926,6 @@ def _require_sealable(plan: Plan) -> None:
         )
     if plan.coordinator is not None and plan.coordinator in plan.sealing.public_keys:
         raise ValueError("privacy.holders: the coordinator cannot be a key holder as well")
-    _require_private_sites(plan)
     try:
         plan.sealing.form(plan).parts  # noqa: B018  # fit, or are refused
     except PoolError as error:
@@ -1049,19 +982,6 @@ def _require_batches(plan: Plan) -> None:
         )
     if plan.learner.name != PRIVATE_NETWORK and stated:
         raise ValueError(f"learner.batches is of the learner {PRIVATE_NETWORK!r}; leave it out")
-
-
-def _require_private_sites(plan: Plan) -> None:
-    """Under a promise to sites their part of the mixture leaves them, with noise, and no more."""
-    if plan.site_privacy is None:
-        return
-    if plan.pool.method not in ("auto", "mixture"):
-        raise ValueError(
-            f"with privacy.sites pool.method = {plan.pool.method!r} does not exist: the mixture "
-            "alone has noise; take 'auto' or 'mixture'"
-        )
-    if plan.survey is not None:
-        raise ValueError("with privacy.sites leave survey out: what it tells has no noise")
 
 
 def _require_apart(groupings: Sequence[Grouping]) -> None:

@@ -211,8 +211,7 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
         raise StudyError("the upload does not say which site it is from")
     # A count with noise is of people, and is not that of the rows.
     exact = data.num_trained - data.num_trained % data.unit
-    told = exact if plan.site_privacy is None else 1
-    if plan.promise is None and info.num_rows != told:
+    if plan.promise is None and info.num_rows != exact:
         raise StudyError(
             f"the upload counts {info.num_rows} rows, and {data.num_trained} were trained on"
         )

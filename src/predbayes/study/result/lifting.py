@@ -29,8 +29,7 @@ def pool_of(
     floor = plan.pool.floor
     match plan.pool.method:
         case "auto":
-            alone = plan.site_privacy is not None
-            return AutoPool(own, prior=prior, floor=floor, mixture_alone=alone, head=head)
+            return AutoPool(own, prior=prior, floor=floor, head=head)
         case "beta":
             return BetaPool(prior=prior, floor=floor)
         case "mixture":

@@ -68,8 +68,6 @@ class SiteResult(Section):
     class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
     alone: Scores | None  # its own predictions on the scored rows; None without labels
     influence: Estimate | None  # NLL without the site minus NLL with it: positive if it helps
-    # With the labels, in nats per labelled row; of a sealed upload whose score was opened.
-    agreement: Annotated[Finite | None, Field(exclude_if=lambda value: value is None)] = None
     findings: tuple[Finding, ...]
     left_out: bool  # by the plan's screening rule, or by hand
 

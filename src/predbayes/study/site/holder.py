@@ -20,14 +20,6 @@ combination of sums treats the sites of one sort alike, so if each sort has the 
 combination tells of at least as many or of nobody. To compare sums two by two would not be enough:
 of A + B, B + C and A + C no two differ by one site, and half of their sum less B + C is A.
 
-Where the plan has `privacy.scores`, a holder also answers with one number of each site's mask: that
-by which the site's agreement with the labels is found (`predbayes.predictive.agreement`). The
-coordinator has no choice in it. Which words it sums, and with what weights, follows from the labels
-whose digest the plan was frozen with; others are refused. It is one number of an upload for good.
-
-Where the plan has `privacy.sites`, the noise of a site counts once: another upload of a site that
-is in an opened sum is refused. Sites of one sort have the noise of at least the minimum of sites.
-
 What it opens is in its ledger before the file is written: a crash cannot make it forget.
 """
 
@@ -36,18 +28,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from predbayes.errors import PoolError, StudyError, no_such
+from predbayes.errors import StudyError, no_such
 from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.masking import Request, opening_of, scored_masks, scores_of, summed_masks
+from predbayes.exchange.masking import Request, opening_of, summed_masks
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import SiteName, Strict, require_site_name
-from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Plan, Privacy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
@@ -67,11 +57,6 @@ class _Admitted(Strict):
 class _Opened(Strict):
     plan: Digest
     sites: dict[SiteName, Digest]  # digests of their masked words
-
-
-class _Scored(Strict):
-    plan: Digest
-    sites: dict[SiteName, Digest]  # of each of which it gave a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,38 +100,12 @@ class Holder:
                     f"is {minimum}"
                 )
             before = self.opened(digest)
-            if sealing.sites is not None:
-                _require_spent_once(asked, before)
             require_apart(asked, before, minimum)
             mask = summed_masks(request, key, sealing.form(plan).size)
             content = opening_of(request, mask, key.signing)
             if asked not in before:
                 self._ledger.append("open", {"plan": digest, "sites": asked})
         return content
-
-    def score(self, kit: Kit, labels: Labels, request: Request, key: CoordinatorKey) -> bytes:
-        """Return one number of each site's mask, by the labels that the plan was frozen with."""
-        sealing = _sealing(kit.plan, request, key)
-        if not sealing.scores:
-            raise StudyError("the plan opens nothing of single sites: it has no privacy.scores")
-        try:
-            weighing = labels.weighing(kit.plan.num_outputs)
-        except PoolError as error:
-            raise StudyError(str(error)) from error
-        form = sealing.form(kit.plan)
-        with self._alone():
-            self._require_admitted(request)
-            masks = scored_masks(request, key, form.size, partial(weighing.total, form))
-            content = scores_of(request, masks, key.signing)
-            asked = {site: told.words for site, told in request.sites.items()}
-            if asked not in self.scored(request.plan):
-                self._ledger.append("score", {"plan": request.plan, "sites": asked})
-        return content
-
-    def scored(self, plan: str) -> list[dict[str, str]]:
-        """The sets of sites that it scored for a plan, with digests of their words."""
-        told = (word for word in self._words() if isinstance(word, _Scored))
-        return [dict(word.sites) for word in told if word.plan == plan]
 
     def _require_admitted(self, request: Request) -> None:
         keys = self.keys()
@@ -159,12 +118,10 @@ class Holder:
                     "is right"
                 )
 
-    def _words(self) -> Iterator[_Admitted | _Opened | _Scored]:
-        forms: Mapping[str, type[Strict]] = {
-            "admit": _Admitted, "open": _Opened, "score": _Scored
-        }  # fmt: skip
+    def _words(self) -> Iterator[_Admitted | _Opened]:
+        forms: Mapping[str, type[Strict]] = {"admit": _Admitted, "open": _Opened}
         for _, word in self._ledger.records(forms):
-            assert isinstance(word, _Admitted | _Opened | _Scored)
+            assert isinstance(word, _Admitted | _Opened)
             yield word
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -183,17 +140,6 @@ def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Privacy:
     if plan.sealing is None or key.public not in plan.sealing.public_keys:
         raise StudyError("the plan does not name this holder's key")
     return plan.sealing
-
-
-def _require_spent_once(asked: Mapping[str, str], opened: list[dict[str, str]]) -> None:
-    """Refuse another upload of a site that is in a sum: its noise would be drawn a second time."""
-    for told in opened:
-        for site, words in asked.items():
-            if told.get(site, words) != words:
-                raise StudyError(
-                    f"another upload of {site} was opened in a sum: what privacy.sites promises is "
-                    "of one upload of a site"
-                )
 
 
 def require_apart(asked: Mapping[str, str], opened: list[dict[str, str]], minimum: int) -> None:

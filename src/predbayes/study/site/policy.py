@@ -313,8 +313,7 @@ def _unbounded(policy: Policy, where: str, plan: Plan) -> Iterator[str]:
             "upload.kind = 'weights' of the plan cannot be bounded by max_sureness and min_std of "
             f"{where}; predictions can"
         )
-    sealed = plan.sealing is not None and plan.site_privacy is None
-    if sealed and plan.classification and policy.round_rows > 1:
+    if plan.sealing is not None and plan.classification and policy.round_rows > 1:
         yield (
             "privacy.mode = 'sealed' of the plan needs rows of each class in the sum, against "
             f"round_rows = {policy.round_rows:,} of {where}"

@@ -162,11 +162,6 @@ class Approvals:
     def require_evaluation(self, plan: Plan) -> None:
         """Refuse to tell how a model does if the site would not train for its plan."""
         require_no_promise(plan, "an evaluation")
-        if plan.site_privacy is not None:
-            raise StudyError(
-                f"the plan promises {plan.site_privacy.text}: an evaluation has no noise, and may "
-                "not leave"
-            )
         self.policy.require(plan)
         self.policy.require_kinds("evaluation")
         if not self._allows(plan):

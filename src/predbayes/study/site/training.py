@@ -48,7 +48,7 @@ from predbayes.learning.local import (
 from predbayes.learning.named import AUTO
 from predbayes.learning.private_network import PrivateLearner
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
-from predbayes.predictive.words import to_noisy_words, to_words
+from predbayes.predictive.words import to_words
 from predbayes.progress import Callback, Event, listening
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import make_learner
@@ -392,12 +392,6 @@ def _hidden(plan: Plan, upload: Upload, key: SigningKey) -> Upload:
     predictive, counts = upload.predictive(), upload.info.class_rows
     assert isinstance(predictive, Categorical | Survival)  # as a sealed plan has it
     form, bounded = plan.sealing.form(plan), predictive.bounded(LOG_PROB_FLOOR)
-    if plan.site_privacy is not None:
-        assert isinstance(bounded, Categorical)
-        # Neither rows nor what the site chose to learn with may leave: they have no noise.
-        told = upload.info.model_copy(update={"num_rows": 1, "learner": ""})
-        words = to_noisy_words(form, bounded)
-        return masked(Upload(told, {}), words, plan.sealing.recipients, key)
     class_rows = None if counts is None else torch.tensor(counts, dtype=torch.float64)
     words = to_words(form, bounded, upload.info.num_rows, class_rows)
     return masked(upload, words, plan.sealing.recipients, key)
