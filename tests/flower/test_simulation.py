@@ -140,7 +140,7 @@ def test_the_result_is_made_on_the_device_of_the_run(monkeypatch, tmp_path):
     monkeypatch.setattr(study_server, "run_study", lambda *_, **options: told.update(options))
     context = SimpleNamespace(run_config={"study": str(tmp_path), "device": "auto"})
     study_server.make_server_app()(None, context)
-    assert told == {"finish": True, "device": "auto", "storage": ""}
+    assert told == {"finish": True, "device": "auto"}
 
 
 def test_a_layout_is_new_and_absolute(world, root, tmp_path, monkeypatch):

@@ -8,14 +8,13 @@ from predbayes.cli import (
     site_audit,
     site_check,
     site_model,
-    site_send,
     site_survey,
     site_train,
     site_verify,
 )
 
 app = typer.Typer(
-    help="Take part: survey, check, approve, train, send, verify, adopt.",
+    help="Take part: survey, check, approve, train, verify, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )
@@ -26,7 +25,6 @@ app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)
 app.command("audit")(site_audit.audit_command)
 app.command("train")(site_train.train_command)
-app.command("send")(site_send.send_command)
 app.command("delete")(site_train.delete_command)
 app.command("verify")(site_verify.verify_command)
 app.command("evaluate")(site_model.evaluate_command)

@@ -141,8 +141,7 @@ def add(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Uploads, evaluations, surveys; folders of them; or addresses such as "
-            "s3://bucket/folder."
+            help="Uploads, evaluations, surveys; folders of them; or addresses that fsspec knows."
         ),
     ],
     study: StudyOption = DEFAULT_STUDY,
@@ -153,8 +152,7 @@ def add(
 
 def _answers(study: predbayes.study.Study, given: list[str]) -> Iterator[Answer]:
     """Take in files, folders and what is at addresses; yield what became of each file."""
-    from predbayes.exchange.storage import is_address
-    from predbayes.study.coordinator.stored import add_stored
+    from predbayes.study.coordinator.stored import add_stored, is_address
 
     local = [Path(text) for text in given if not is_address(text)]
     files = [file for path in local for file in _files_in(path, _KINDS)]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from predbayes.flower import ACK, HELLO, UPLOAD
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.simulation import node_config
-from predbayes.flower.transit import told_of
 from predbayes.flower.wire import read_words, replying, upload_record, words
 from predbayes.optional import require
 from predbayes.text import printable
@@ -39,18 +38,15 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
     @replying
     def hello(message: Any, context: Any) -> Any:
         outbox = Outbox(node_config(context.node_config, context.run_config))
-        return greeting(outbox, _plan(message), may_bring=node_of is None, to=_address(message))
+        return greeting(outbox, _plan(message), may_bring=node_of is None)
 
     @app.train(UPLOAD.partition(".")[2])  # type: ignore[untyped-decorator]
     @replying
     def upload(message: Any, context: Any) -> Any:
         from predbayes.flower.node import Node
 
-        address = _address(message)
-        answer = (node_of or Node.of_context)(context).answer(_plan(message), address)
-        if isinstance(answer, Path):
-            return words(**told_of(answer)) if address else upload_record(answer)
-        return words(status=answer)
+        answer = (node_of or Node.of_context)(context).answer(_plan(message))
+        return upload_record(answer) if isinstance(answer, Path) else words(status=answer)
 
     @app.query(ACK.partition(".")[2])  # type: ignore[untyped-decorator]
     @replying
@@ -60,11 +56,6 @@ def make_client_app(node_of: Callable[[Any], Node] | None = None) -> Any:
         return words(state="noted")
 
     return app
-
-
-def _address(message: Any) -> str:
-    """Return where the upload is to be written; empty if it is to come with the answer."""
-    return str(read_words(message.content).get("address", ""))
 
 
 def _plan(message: Any) -> str:

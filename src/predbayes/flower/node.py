@@ -2,7 +2,7 @@
 
 Everything that is the site's comes from the site: data, key, `site.toml`, kit and folder are named
 in the node's own configuration, never in a message. A message names the plan that is asked for, by
-its digest, and perhaps where to write the upload, which the site's policy must name as well.
+its digest, and nothing else.
 Training leaves the finished upload on the node's disk, so that being asked again only sends again
 (`predbayes.flower.outbox`).
 """
@@ -19,11 +19,9 @@ import pandas as pd
 
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.statement import KIT_SIGNATURE
-from predbayes.exchange.storage import shown
 from predbayes.files import file_digest
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.simulation import node_config
-from predbayes.flower.transit import deliver
 from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.site.release import Approvals
@@ -96,20 +94,12 @@ class Node:
             AuditLog.at(own.folder, own.audit),
         )
 
-    def answer(self, plan_digest: str, to: str = "") -> Path | str:
-        """Return the signed file that answers a plan, or why there is none.
-
-        Args:
-            plan_digest: The plan.
-            to: An address to which the file is written first, if the site's policy names it.
-        """
+    def answer(self, plan_digest: str) -> Path | str:
+        """Return the signed file that answers a plan, or why there is none."""
         with self.log.during("send", plan=plan_digest, asked_by="message") as what:
             answer = self._answer(plan_digest)
             if isinstance(answer, Path):
                 what["file"] = file_digest(answer)
-                if to:
-                    what["to"] = shown(to)
-                    deliver(answer, to, self.training.approvals.policy)
             else:
                 what["nothing sent"] = answer
             return answer

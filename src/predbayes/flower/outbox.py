@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import predbayes
-from predbayes.errors import PlanError, StudyError
-from predbayes.exchange.storage import shown
+from predbayes.errors import PlanError
 from predbayes.exchange.strict import Strict
 from predbayes.files import file_digest, write_bytes
 from predbayes.flower.bounds import SMALL_BYTES
-from predbayes.flower.transit import deliver, told_of
 from predbayes.flower.wire import upload_record, words
 from predbayes.study.site.release import Approvals
 from predbayes.study.store.audit import AuditLog
@@ -110,7 +107,7 @@ class Outbox:
         return self.path("out") / "home" / "ready.json"
 
 
-def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool, to: str = "") -> Any:
+def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool) -> Any:
     """Return who a node is and whether it approved a plan, with its upload if ready and small.
 
     Of the other plans that the site approved nothing is told.
@@ -119,25 +116,17 @@ def greeting(outbox: Outbox, plan_digest: str, *, may_bring: bool, to: str = "")
         outbox: The site's folder.
         plan_digest: The plan.
         may_bring: Whether the upload may come with the answer.
-        to: An address to which it is written instead. If that cannot be, it is not brought, and
-            the question for it will be answered with the reason.
     """
     own = SiteFile.load(outbox.path("site"))
     approvals = Approvals.of(own)
     approved = approvals.given("plan", plan_digest)
     may_bring &= approved
     path = outbox.ready(plan_digest, approvals, SMALL_BYTES) if may_bring else None
-    log = AuditLog.at(own.folder, own.audit)
     told: dict[str, str | int] = {"site": own.name, "version": predbayes.__version__}
     told["approved"] = approved
-    if path is not None and to:
-        sending = log.during(
-            "send", plan=plan_digest, asked_by="message", to=shown(to), file=file_digest(path)
-        )
-        with suppress(PlanError, StudyError), sending:
-            deliver(path, to, approvals.policy)
-            told |= told_of(path)
+    if path is None:
         return words(**told)
-    if path is not None:
-        log.note("send", plan=plan_digest, asked_by="message", file=file_digest(path))
-    return words(**told) if path is None else upload_record(path, **told)
+    AuditLog.at(own.folder, own.audit).note(
+        "send", plan=plan_digest, asked_by="message", file=file_digest(path)
+    )
+    return upload_record(path, **told)

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.exchange.header import Header, Signature, from_metadata
-from predbayes.exchange.sealed import is_sealed, read_envelope
+from predbayes.exchange.header import Signature, from_metadata
+from predbayes.exchange.sealed import read_envelope
 from predbayes.exchange.upload import Upload
 from predbayes.flower import events
 from predbayes.flower.driver import Decision, Driver
 from predbayes.flower.round import RoundSettings, RoundState
-from predbayes.flower.transit import STORED, Parcel, Transit
-from predbayes.flower.wire import read_upload, read_words, sealed_content, to_tensor, words
+from predbayes.flower.wire import read_upload, sealed_content, to_tensor, words
 from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
@@ -44,13 +43,10 @@ class StudyDesk:
     Args:
         study: The study.
         scratch: A folder for uploads that are not in it yet.
-        transit: Where nodes write uploads; None if they come with the answers.
     """
 
     study: Study
     scratch: Path
-    transit: Transit | None = None
-    parcels: dict[events.Take, Parcel] = field(default_factory=dict)  # not fetched yet
     files: dict[Path, events.Take] = field(default_factory=dict)  # not in the study yet
     most_bytes: int = field(init=False)
     _plan_digest: str = field(init=False)
@@ -59,21 +55,12 @@ class StudyDesk:
         self.most_bytes = Intake.of(self.study.plan).max_bytes
         self._plan_digest = self.study.plan.digest()
 
-    def question(self, send: events.Send, /) -> Any:
-        """Return the digest of the plan, whatever is asked, and where an upload is to be written.
-
-        Nothing else is ever told a node.
-        """
-        if self.transit is None:
-            return words(plan=self._plan_digest)
-        return words(plan=self._plan_digest, address=self.transit.address(send.node))
+    def question(self, _send: events.Send, /) -> Any:
+        """Return the digest of the plan, whatever is asked; a node is told nothing else."""
+        return words(plan=self._plan_digest)
 
     def keep(self, take: events.Take, content: Any) -> None:
-        """Write an upload as a file, for the study to check; or note where it is to be fetched."""
-        told = read_words(content)
-        if self.transit is not None and STORED in told:
-            self.parcels[take] = self.transit.parcel(take.node, told, self.most_bytes)
-            return
+        """Write an upload as a file, for the study to check."""
         path = self.scratch / f"{len(self.files)}.safetensors"
         site = _write_upload(content, self.most_bytes, path)
         if site != take.site:
@@ -83,48 +70,20 @@ class StudyDesk:
     def settle(self, wait: bool, /) -> Iterator[Decision]:
         """Take files into the study, from where nothing can lose them."""
         end = time.monotonic() + (_PATIENCE_SECONDS if wait else 0)
-        while self.files or self.parcels:
-            yield from self._fetch()
-            yield from self._add() or ()
+        while self.files:
+            yield from self._add()
             if time.monotonic() >= end:
                 return
-            if self.files or self.parcels:
+            if self.files:
                 time.sleep(1)
 
-    def _fetch(self) -> list[Decision]:
-        """Fetch what nodes wrote to the storage; return what is refused of it."""
-        if self.transit is None or not self.parcels:
-            return []
-        try:
-            fetched = self.transit.fetch(list(self.parcels.values()), self.scratch)
-        except StudyError as error:
-            _log.warning("%s; it is tried again", error)
-            return []
-        refused: list[Decision] = []
-        for take, path in zip(self.parcels, fetched, strict=True):
-            try:
-                self._keep_fetched(take, path)
-            except UploadError as error:
-                refused.append((take, error))
-        self.parcels.clear()
-        return refused
-
-    def _keep_fetched(self, take: events.Take, path: Path | UploadError) -> None:
-        if isinstance(path, UploadError):
-            raise UploadError(path.reason)
-        if _site_of(path) != take.site:
-            raise UploadError("its upload is in the name of another site")
-        self.files[path] = take
-
-    def _add(self) -> list[Decision] | None:
-        """Add files; None if the study is in use."""
-        if not self.files:
-            return []
+    def _add(self) -> list[Decision]:
+        """Add files; none if the study is in use."""
         try:
             answers = list(self.study.add_all(list(self.files), uploads_only=True))
         except StudyError as error:
             _log.debug("%s", error)  # a person's command; it is over in a moment
-            return None
+            return []
         decided: list[Decision] = []
         for (path, take), answer in zip(self.files.items(), answers, strict=True):
             decided.append((take, answer if isinstance(answer, UploadError) else None))
@@ -152,26 +111,18 @@ class Round:
     grid: Any
     study: Study
     settings: RoundSettings = field(default_factory=RoundSettings)
-    storage: str = ""  # the address where nodes write uploads; empty: they come with the answers
 
     def run(self) -> dict[str, events.SiteState]:
         """Ask, take, ask again; return the state of every site."""
-        transit = None
-        if self.storage:
-            transit = Transit.at(self.storage, self.settings.deadline_seconds)
-        try:
-            with tempfile.TemporaryDirectory() as scratch:
-                return dict(self.driver(Path(scratch), transit).run().sites)
-        finally:
-            if transit is not None:
-                transit.end()
+        with tempfile.TemporaryDirectory() as scratch:
+            return dict(self.driver(Path(scratch)).run().sites)
 
-    def driver(self, scratch: Path, transit: Transit | None = None) -> Driver:
+    def driver(self, scratch: Path) -> Driver:
         """Return what carries the round out, with a folder for uploads on their way."""
         admitted = frozenset(self.study.state().keys)
         quorum = self.study.plan.rules.quorum
         state = RoundState(admitted, self.settings, time.monotonic(), quorum=quorum)
-        return Driver(self.grid, StudyDesk(self.study, scratch, transit), state)
+        return Driver(self.grid, StudyDesk(self.study, scratch), state)
 
 
 def run_study(
@@ -181,7 +132,6 @@ def run_study(
     *,
     finish: bool = True,
     device: str = "cpu",
-    storage: str = "",
 ) -> dict[str, events.SiteState]:
     """Run a round over a study's folder, and make the result if the quorum is there.
 
@@ -193,7 +143,7 @@ def run_study(
         raise StudyError(f"{folder} is relative; a run needs the absolute path of its study")
     study = Study(folder)
     with one_run(folder):
-        sites = Round(grid, study, settings, storage).run()
+        sites = Round(grid, study, settings).run()
         num_in = study.state().num_in
         quorum = study.plan.rules.quorum
         if num_in < quorum:
@@ -223,11 +173,6 @@ def _write_upload(content: Any, most_bytes: int, path: Path) -> str:
         raise UploadError("its answer is an evaluation and no upload")
     upload.save(path, signature)
     return upload.info.site
-
-
-def _site_of(path: Path) -> str:
-    """Return whose a file says that it is."""
-    return read_envelope(path).site if is_sealed(path) else Header.read(path).info.site
 
 
 def unpack_upload(content: Any, most_bytes: int) -> tuple[Upload, Signature | None]:

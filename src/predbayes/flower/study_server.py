@@ -9,8 +9,6 @@ Run configuration:
     poll-seconds, retry-seconds, report-seconds, ack-seconds
     finish            whether the round makes the result when it ends; true
     device            where networks are run and trained for the result: cpu, cuda, auto; cpu
-    storage           where nodes write uploads, such as s3://bucket/folder; empty: they come with
-                      the answers
     json-logs         whether log lines are JSON
 """
 
@@ -46,9 +44,7 @@ def make_server_app(prepare: Callable[[Mapping[str, Any]], None] | None = None) 
             )
             finish = bool(config.get("finish", True))
             device = str(config.get("device", "cpu"))
-            storage = str(config.get("storage", ""))
-            folder = study_of(config)
-            run_study(grid, folder, settings, finish=finish, device=device, storage=storage)
+            run_study(grid, study_of(config), settings, finish=finish, device=device)
 
     return app
 

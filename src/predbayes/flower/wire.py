@@ -8,8 +8,7 @@
 An upload is the same named arrays and the same metadata as on disk, an `ArrayRecord` and a
 `ConfigRecord`, with the site's own signature: what a study takes in does not depend on how it came.
 Flower's key says which node spoke, the site's key what the site said. If the plan says that uploads
-are encrypted, the sealed file travels as it is, as one array of bytes. If the question has an
-address, the file goes there, and the answer has its digest and size (`flower.transit`).
+are encrypted, the sealed file travels as it is, as one array of bytes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ plan may ask of the site's computer and change nothing else.
     site evaluate, if it is to leave                       the same, and `require_rows`
     site survey                                            `require_survey`, `survey_step`
     approvals                                              are asked for, whatever the plan says
-    site send, a Flower node                               `require_storage`
 
 Each line of a refusal names the plan's setting, the policy's, and the policy's file.
 """
@@ -28,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from predbayes.errors import DataError, PlanError, StudyError
-from predbayes.exchange.storage import is_within, require_private, shown
 from predbayes.learning.named import AUTO
 from predbayes.study.plan.schema import Plan, decode, read_text
 from predbayes.study.plan.software import software_problem
@@ -135,23 +133,6 @@ class SitePolicy:
         for where, policy in self.holding:
             if not policy.surveys:
                 raise PlanError(f"the site's policy forbids it: surveys = false of {where}")
-
-    def require_storage(self, address: str, *, by_message: bool) -> None:
-        """Refuse to send a file to an address that a policy does not name.
-
-        Args:
-            address: Where the file would go.
-            by_message: Whether a message names it. Then a policy must name it, too; a person may
-                choose where no policy says anything.
-        """
-        require_private(address)
-        for where, policy in self.holding:
-            named = policy.storage
-            if (named or by_message) and not any(is_within(address, one) for one in named):
-                raise PlanError(
-                    f"the site's policy forbids it: {shown(address)} is not within storage = "
-                    f"{list(named)} of {where}"
-                )
 
     @property
     def moments(self) -> bool:

@@ -43,8 +43,7 @@ from pydantic import (
     model_validator,
 )
 
-from predbayes.errors import PlanError, StudyError
-from predbayes.exchange.storage import require_private
+from predbayes.errors import PlanError
 from predbayes.exchange.strict import SiteName
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.study.plan.schema import Finite, Limits, Names, Plan, Section, decode, read_text
@@ -84,17 +83,6 @@ def _not_zero(value: float) -> float:
     if not value:
         raise ValueError("must not be 0: every value would be the same")
     return value
-
-
-def _addresses(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        try:
-            require_private(value)
-        except StudyError as error:
-            raise ValueError(str(error)) from error
-        if "?" in value:
-            raise ValueError("an address without what follows a question mark")
-    return values
 
 
 Codes = Annotated[tuple[str, ...], BeforeValidator(_codes)]
@@ -189,11 +177,6 @@ class Policy(Limits):
     ] = None
     max_delta: Annotated[Finite, Field(gt=0, le=1e-3, exclude_if=lambda most: most == 1e-5)] = 1e-5
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
-    # Storages to which files may be sent, each with all below it; where none is stated a person may
-    # choose, and a message may not. Left out of digests where none is.
-    storage: Annotated[
-        Names, AfterValidator(_addresses), Field(exclude_if=lambda named: not named)
-    ] = ()
 
     def allows(self, kind: str) -> bool:
         """Return whether a kind of file may leave; what is masked tells less than predictions."""
