@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+import scipy  # whose parts load when they are used
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +51,7 @@ def inverse_temperature(
 
     def loss(log_a: float) -> float:
         a = math.exp(log_a)
-        return float((special.logsumexp(a * logs, axis=1) - a * right).sum() + 0.5 * log_a**2)
+        return float((scipy.special.logsumexp(a * logs, axis=1) - a * right).sum() + 0.5 * log_a**2)
 
     ends = (math.log(_LEAST), math.log(_MOST))
-    return math.exp(optimize.minimize_scalar(loss, bounds=ends, method="bounded").x)
+    return math.exp(scipy.optimize.minimize_scalar(loss, bounds=ends, method="bounded").x)

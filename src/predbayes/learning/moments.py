@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+import scipy  # whose parts load when they are used
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from predbayes.errors import TrainingError, UploadError
@@ -461,6 +461,9 @@ def _most_evidence(
         return 0.5 * (num * math.log(2 * math.pi * noise_var) + volume + fit)
 
     bounds = ((-12.0, 12.0), (-20.0, 6.0))
-    found = [minimize(lack, start, method="Nelder-Mead", bounds=bounds) for start in _STARTS]
+    found = [
+        scipy.optimize.minimize(lack, start, method="Nelder-Mead", bounds=bounds)
+        for start in _STARTS
+    ]
     best = min(found, key=lambda one: float(one.fun))
     return -float(best.fun), math.exp(float(best.x[0])), math.exp(float(best.x[1]))

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # whose parts load when they are used
 import torch
-from scipy import optimize
 from torch import Tensor
 
 from predbayes.optional import require
@@ -117,4 +117,6 @@ def _belief(squares: Array, scores: Array) -> float:
 
     if loss(1e-3) >= loss(0.0):
         return 0.0
-    return float(optimize.minimize_scalar(loss, bounds=(0.0, _MOST_BELIEF), method="bounded").x)
+    return float(
+        scipy.optimize.minimize_scalar(loss, bounds=(0.0, _MOST_BELIEF), method="bounded").x
+    )

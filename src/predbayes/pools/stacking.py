@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy  # whose parts load when they are used
 import torch
-from scipy import optimize
 from torch import Tensor
 
 from predbayes.errors import ImproperPoolError
@@ -124,7 +124,7 @@ def ridge_weights(features: Tensor, targets: Tensor, num_classes: int, penalty: 
         value = -(wanted * log_probs).sum() + 0.5 * penalty * weights.square().sum()
         return float(value), gradient.reshape(-1).numpy()
 
-    found = optimize.minimize(
+    found = scipy.optimize.minimize(
         loss, np.zeros(math.prod(shape)), jac=True, method="L-BFGS-B", options={"maxiter": 1000}
     )
     return torch.from_numpy(found.x).view(shape)

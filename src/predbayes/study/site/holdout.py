@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy  # whose parts load when they are used
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 
@@ -31,8 +30,8 @@ def connected(keys: Sequence[Tensor]) -> Tensor:
         values.append(offset + numbers.numpy())
         offset += int(numbers.max()) + 1
     ends = (np.concatenate(rows), np.concatenate(values))
-    graph = coo_array((np.ones(len(ends[0])), ends), shape=(offset, offset))
-    labels = connected_components(graph, directed=False)[1][:num_rows]
+    graph = scipy.sparse.coo_array((np.ones(len(ends[0])), ends), shape=(offset, offset))
+    labels = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][:num_rows]
     return torch.from_numpy(np.unique(labels, return_inverse=True)[1])
 
 
