@@ -42,7 +42,7 @@ from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner, teller_of
 from predbayes.learning.membership import Array, Members, attack, shadow_halves
-from predbayes.learning.named import CALIBRATED, CLASSIFIERS, PRIVATE, PRIVATE_NETWORK, PRIVATES
+from predbayes.learning.named import CALIBRATED, CLASSIFIERS, PRIVATE
 from predbayes.learning.private import PrivateLogistic
 from predbayes.learning.shadows import GateOf, fit_shadows, statistic
 from predbayes.posterior.cyclical import PRESETS
@@ -195,19 +195,17 @@ own = "none"
 name = "{learner}"
 holdout = 0.0
 holdout_reason = "all rows are attacked"
-{more}
 [columns]
 """
 _PROMISE = (
     '[privacy]\npeople = { epsilon = 4, delta = 1e-5, adjacency = "replace-one", unit = "row" }\n'
 )
-_BATCHES = "batches = { clip = 2, size = 100, least = 2000, steps = 300 }"
 
 
 def _audits(num: int) -> dict[str, Any]:
     """CPU seconds of an audit, by learner."""
     found: dict[str, dict[str, Any]] = {}
-    for name in (*CLASSIFIERS, "small-network", "network", *PRIVATES):
+    for name in (*CLASSIFIERS, "small-network", "network", PRIVATE):
         with TemporaryDirectory() as folder:
             kit = _kit(Path(folder), name)
             rows = SiteRows.of(kit.plan, _frame(num, 0), secret=bytes(32))
@@ -227,11 +225,10 @@ def _kit(folder: Path, learner: str) -> Kit:
     rows.to_csv(folder / "reference.csv", index=False)
     text = _PLAN.format(
         unlabelled=NUM_REFERENCE - 100,
-        learner=learner if learner in PRIVATES else "any",
-        more=_BATCHES if learner == PRIVATE_NETWORK else "",
+        learner=learner if learner == PRIVATE else "any",
     )
     text += "".join(f'x{k} = {{ type = "number", unit = "1" }}\n' for k in range(NUM_COLUMNS))
-    text += _PROMISE if learner in PRIVATES else ""
+    text += _PROMISE if learner == PRIVATE else ""
     (folder / "plan.toml").write_text(text, encoding="utf-8")
     freeze(folder / "plan.toml", folder / "kit")
     return Kit.load(folder / "kit")

@@ -58,7 +58,6 @@ TABLES = {
     "Survey": "### `[survey]`",
     "Privacy": "### `[privacy]`",
     "People": "| key of `people` |",
-    "Batches": "| key of `batches` |",
     "Frozen": "### `[frozen]`",
     "FrozenNetwork": "| key of `[frozen.network]` |",
     "SiteFile": "| key at the top |",
@@ -105,7 +104,7 @@ def sections() -> list[type[Section]]:
     modules = (plan_module, sitefile)
     kinds = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
     found = [kind for kind in kinds if issubclass(kind, Section)]
-    found = [k for k in found if k not in (Section, Limits, plan_module.ArrayColumn)]  # parts
+    found = [k for k in found if k not in (Section, Limits)]  # parts
     return sorted(found, key=lambda kind: kind.__name__)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from predbayes.exchange.header import Header
 from predbayes.flower.server import run_study
 from predbayes.flower.study_client import app
@@ -14,17 +12,17 @@ from predbayes.study.site.budget import FILE
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import QUICK, make_node, write_rows
 from tests.study.site.test_private import PRIVATE, PROMISE
-from tests.study.site.test_private_network import NETWORK, NUM_ROWS
 from tests.study.world import SITES, make_world
 
+NUM_ROWS = 800
 
-@pytest.mark.parametrize(("name", "learner"), [("dp-logistic", PRIVATE), ("dp-network", NETWORK)])
-def test_a_round_brings_noisy_uploads_and_spends_each_budget_once(tmp_path, name, learner):
-    text = learner.format(unit="row", holdout=0.25)
+
+def test_a_round_brings_noisy_uploads_and_spends_each_budget_once(tmp_path):
+    text = PRIVATE.format(unit="row", holdout=0.25)
     world = make_world(tmp_path / "world", learner=text)
     study = world.begin()
     nodes = {
-        number: make_node(world, tmp_path / "nodes", site, learner=name)
+        number: make_node(world, tmp_path / "nodes", site, learner="dp-logistic")
         for number, site in enumerate(SITES, 11)
     }
     for number, config in nodes.items():

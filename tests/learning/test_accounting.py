@@ -13,8 +13,8 @@ from predbayes.learning.accounting import (
     delta_of,
     epsilon_of,
     mu_of,
+    total,
 )
-from predbayes.learning.composition import total
 
 DELTA = 1e-5
 

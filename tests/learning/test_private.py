@@ -1,6 +1,7 @@
 """Learning under differential privacy: proofs, as far as tests are any."""
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -63,7 +64,7 @@ class TestSensitivity:
             inputs = torch.tensor([x for x, _ in others + rows], dtype=torch.float64)
             targets = np.array([y for _, y in others + rows])
             groups = torch.tensor([0, 1, 1] + [2] * len(rows))
-            return People.of(inputs, targets, 3, groups).clipped_sum(logistic, weights, CLIP)
+            return People.of(inputs, targets, 3, groups).clipped_sum(weights, CLIP)
 
         most = "replace-one" if instead else "add-or-remove"
         assert apart(told(mine), told(instead)) <= sensitivity(CLIP, most)
@@ -79,10 +80,29 @@ class TestSensitivity:
         inputs = torch.randn(40, 3, generator=generator(0))
         targets = np.arange(40) % 2
         people = People.of(inputs, targets, 2, torch.arange(40) // 3)
-        whole = people.clipped_sum(logistic, np.ones(8), CLIP)
+        whole = people.clipped_sum(np.ones(8), CLIP)
         monkeypatch.setattr("predbayes.learning.private._BLOCK", 16)
-        again = people.clipped_sum(logistic, np.ones(8), CLIP)
+        again = people.clipped_sum(np.ones(8), CLIP)
         assert np.abs(again - whole).max() <= people.num
+
+
+class TestGradients:
+    def test_of_somebody_are_the_mean_of_her_rows(self):
+        weights = np.random.default_rng(0).normal(size=9)
+        people = People.of(torch.randn(6, 2), np.arange(6) % 3, 3, torch.tensor([0, 0, 0, 1, 1, 2]))
+        (found,) = people.means(weights)
+        of_rows = logistic(weights, people.features, people.wanted)
+        assert found[0] == pytest.approx(of_rows[:3].mean(0), abs=1e-12)
+        assert len(found) == 3
+
+    def test_are_in_memory_a_block_at_a_time(self, monkeypatch):
+        monkeypatch.setattr("predbayes.learning.private._BLOCK", 2**14)
+        people = People.of(torch.randn(5000, 20), np.arange(5000) % 10, 10, None)
+        tracemalloc.start()
+        people.clipped_sum(np.zeros(210), CLIP)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 0.1 * 8 * 5000 * 210  # of all gradients at once
 
 
 class TestNoise:
@@ -168,12 +188,12 @@ class TestModel:
     @pytest.mark.parametrize("classes", [2, 3, 10, 50])
     def test_noise_moves_no_weight_further_than_agreed(self, people, classes):
         """Steps are as long as classes ask for, or as noise of so many people allows."""
-        descent = PrivateLogistic(classes, FOUR).descent
-        added = descent.scale(people) * descent.deviation * math.sqrt(descent.steps)
-        assert added <= descent.most_noise * (1 + 1e-12)
+        learner = PrivateLogistic(classes, FOUR)
+        added = learner.scale(people) * learner.step_deviation * math.sqrt(learner.steps)
+        assert added <= learner.most_noise * (1 + 1e-12)
         whole = classes / 2 / people
-        assert descent.scale(people) == whole or added == pytest.approx(descent.most_noise)
-        assert PrivateLogistic(classes, None).descent.scale(people) == whole
+        assert learner.scale(people) == whole or added == pytest.approx(learner.most_noise)
+        assert PrivateLogistic(classes, None).scale(people) == whole
 
     def test_more_classes_have_more_and_longer_steps(self):
         two, ten = (PrivateLogistic(classes, FOUR) for classes in (2, 10))

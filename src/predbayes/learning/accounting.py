@@ -18,7 +18,9 @@ four of its parts, and its `text` never tells epsilon without the others:
                 moves by 2 C. add-or-remove: one person more or less; it moves by C
     unit        person: all rows of somebody; row: one row, and somebody with five rows is five
 
-Guarantees of one table add up (`learning.composition.total`).
+**All releases of a table** (`total`). If they are of one kind, so is what they promise together.
+Otherwise it is told of rows that are replaced, which each kind implies: to replace somebody is to
+remove and to add, which doubles mu; and who replaces a row of somebody replaces somebody.
 """
 
 from __future__ import annotations
@@ -108,6 +110,14 @@ def mu_of(epsilon: float, delta: float) -> float:
 def composed(mus: Sequence[float]) -> float:
     """Return the mu of several answers together."""
     return math.hypot(*mus)
+
+
+def total(kept: Sequence[Guarantee], delta: float) -> Guarantee:
+    """Return what all guarantees that were given of one table promise together, at a delta."""
+    kinds = {(one.adjacency, one.unit) for one in kept}
+    adjacency, unit = kinds.pop() if len(kinds) == 1 else ("replace-one", "row")
+    mu = composed([one.mu * (1 + (one.adjacency != adjacency)) for one in kept])
+    return Guarantee(epsilon_of(mu, delta), delta, adjacency, unit)
 
 
 def _boundary(holds: Callable[[float], bool], no: float, yes: float) -> float:

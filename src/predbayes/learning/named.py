@@ -98,12 +98,7 @@ BY_TASK = {"classification": CLASSIFIERS, "regression": REGRESSORS, "survival": 
 """What a plan's task can be learnt by."""
 
 PRIVATE = "dp-logistic"
-"""The linear learner of plans that promise differential privacy (`predbayes.learning.private`)."""
-
-PRIVATE_NETWORK = "dp-network"
-"""The network of such plans, for thousands of rows (`predbayes.learning.private_network`)."""
-
-PRIVATES = (PRIVATE, PRIVATE_NETWORK)
+"""The learner of plans that promise differential privacy (`predbayes.learning.private`)."""
 
 AUTO = "auto"
 """The name under which a site chooses a learner by cross-validation."""

@@ -1,19 +1,15 @@
-r"""Gradient descent under differential privacy of people, and a multinomial logistic model by it.
+r"""A multinomial logistic model by gradient descent, under differential privacy of people.
 
 For T steps people's gradients are clipped, summed, and told with normal noise; nothing else of the
 rows is used:
 
-    g_i       = mean over the rows (x, y) of person i of the gradient at W
-    S_t       = sum_{i in B_t} g_i min(1, C / |g_i|) + N(0, sigma^2 I)
-    W_t+1     = (1 - shrinkage) W_t - rate S_t / (C q n),     n = people + N(0, sigma_n^2)
+    g_i       = mean over the rows (x, y) of person i of (softmax(W x) - y) x'
+    S_t       = sum_i g_i min(1, C / |g_i|) + N(0, sigma^2 I)
+    W_t+1     = (1 - shrinkage) W_t - rate S_t / (C n),     n = people + N(0, sigma_n^2)
 
-The model is the mean of the later half of the W_t. Each person is in a batch B_t with probability
-q, whoever else is. `descend` is this, for any model; `learning.private_network` has a network, with
-q below 1.
-
-**The logistic model** has the gradient (softmax(W x) - y) x' and q = 1. S_t moves by at most
-Delta = 2 C if one person is replaced by another, and by C if one is added or removed; n by at most
-1. So all that is told is mu-Gaussian private (`learning.accounting`), with
+The model is the mean of the later half of the W_t. S_t moves by at most Delta = 2 C if one person
+is replaced by another, and by C if one is added or removed; n by at most 1. So all that is told is
+mu-Gaussian private (`learning.accounting`), with
 
     mu^2      = T Delta^2 / sigma^2 + 1 / sigma_n^2
 
@@ -22,13 +18,13 @@ predictions at any number of inputs, weights, the noisy count. n has its noise, 
 where somebody is replaced and the number of people does not change.
 
 Nothing is fitted to the rows beside this. Inputs are as the plan scales them and are bounded by
-`INPUT_BOUND`, a constant; T, C, rate and shrinkage are constants, or agreed in the plan, or follow
-from the number of classes K of the logistic model:
+`INPUT_BOUND`, a constant; C is a constant, and T, rate and shrinkage follow from the number of
+classes K:
 
     T = 20 sqrt(K / 2),    rate = K / 2,    shrinkage = 1 / (2 T)
 
 With more classes each has fewer people, so that a mean gradient is shorter and the way to go
-longer. What noise adds to a weight in all steps is of deviation rate sigma sqrt(T) / (C q n), which
+longer. What noise adds to a weight in all steps is of deviation rate sigma sqrt(T) / (C n), which
 is proportional to the length of the way, rate T, and not to T alone: so steps are made shorter, by
 the noisy n, where this would be above `most_noise`. It is computed of what was told, and costs
 nothing.
@@ -54,7 +50,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -143,79 +139,6 @@ def noisy(total: Integers, deviation: float, normals: Array) -> Array:
     return told
 
 
-class Gradients(Protocol):
-    """The gradients of a model's loss, row by row."""
-
-    def __call__(self, weights: Array, features: Array, wanted: Array, /) -> Array:
-        """Return them (N, D) for weights (D,), features (N, width) and classes (N, classes)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Descent:
-    """What is agreed of the steps before any row is seen; letters are the docstring's."""
-
-    steps: int  # T
-    clip: float  # C
-    rate: float
-    shrinkage: float
-    deviation: float  # sigma
-    count_deviation: float  # sigma_n
-    probability: float = 1.0  # q
-    most_noise: float = math.inf  # deviation of what noise adds to a weight in all steps
-
-    def descend(
-        self, people: People, start: Array, gradients: Gradients, noise: Noise
-    ) -> tuple[Array, float]:
-        """Return the mean of the later weights, and the noisy number of people."""
-        number = np.array([people.num * round(1 / GRID)])
-        counted = float(noisy(number, self.count_deviation, noise.normals(1, "people"))[0])
-        scale = self.scale(max(counted, _LEAST_PEOPLE))
-        weights, later = start, np.zeros_like(start)
-        for step in range(self.steps):
-            total = self.batch(people, noise, step).clipped_sum(gradients, weights, self.clip)
-            normals = noise.normals(weights.size, "step", step)
-            told = noisy(total, self.deviation / self.clip, normals)
-            weights = (1 - self.shrinkage) * weights - scale * told
-            if step >= self.steps // 2:
-                later += weights / (self.steps - self.steps // 2)
-        return later, counted
-
-    def scale(self, people: float) -> float:
-        """Return by what noisy sums are multiplied: smaller than `rate` has it where noise is."""
-        scale = self.rate / (self.probability * people)
-        noise = self.deviation / self.clip * math.sqrt(self.steps)
-        return min(scale, self.most_noise / noise) if noise > 0 else scale
-
-    def batch(self, people: People, noise: Noise, step: int) -> People:
-        """Return who is in a step: each by a coin of her own, which is as secret as the noise."""
-        if self.probability == 1:
-            return people
-        return people.only(noise.uniforms(people.num, "batch", step) < self.probability)
-
-
-def count_deviation(guarantee: Guarantee | None) -> float:
-    """Return the deviation of the noise of the number of people, sigma_n."""
-    return 0.0 if guarantee is None else 1 / (math.sqrt(COUNT_SHARE) * guarantee.mu)
-
-
-def people_and_noise(
-    rows: Rows,
-    num_classes: int,
-    guarantee: Guarantee | None,
-    *,
-    secret: bytes,
-    groups: Tensor | None,
-    rng: torch.Generator,
-) -> tuple[People, Noise]:
-    """Return whose the rows are, and the noise; without a secret its key is drawn from `rng`."""
-    inputs, targets = gather(rows, rng=rng)
-    Softmax(num_classes).check(targets)
-    if guarantee is not None and guarantee.unit == "row":
-        groups = None
-    drawn = torch.randint(256, (32,), generator=rng, dtype=torch.uint8).numpy().tobytes()
-    return People.of(inputs, targets.numpy(), num_classes, groups), Noise(secret or drawn)
-
-
 @dataclass(frozen=True, slots=True)
 class PrivateLogistic:
     """The logistic model of the module's docstring, as a local learner.
@@ -263,10 +186,6 @@ class PrivateLogistic:
         return repr(("dp-logistic 2", *parts, INPUT_BOUND, COUNT_SHARE, GRID))
 
     @property
-    def sampled(self) -> None:
-        """How batches were drawn: there are none, everybody is in every step."""
-
-    @property
     def step_deviation(self) -> float:
         """Sigma."""
         if self.guarantee is None:
@@ -277,26 +196,38 @@ class PrivateLogistic:
     @property
     def count_deviation(self) -> float:
         """sigma_n."""
-        return count_deviation(self.guarantee)
+        return 0.0 if self.guarantee is None else 1 / (math.sqrt(COUNT_SHARE) * self.guarantee.mu)
 
-    @property
-    def descent(self) -> Descent:
-        """All that is agreed of the steps."""
-        return Descent(
-            self.steps, self.clip, self.rate, self.shrinkage, self.step_deviation,
-            self.count_deviation, most_noise=self.most_noise,
-        )  # fmt: skip
+    def scale(self, people: float) -> float:
+        """Return by what noisy sums are multiplied: smaller than `rate` has it where noise is."""
+        noise = self.step_deviation / self.clip * math.sqrt(self.steps)
+        scale = self.rate / people
+        return min(scale, self.most_noise / noise) if noise > 0 else scale
 
     def fit(
         self, rows: Rows, *, rng: torch.Generator, groups: Tensor | None = None
     ) -> PrivateModel:
         """Descend; rows of a group are one person's, if the promise is of people."""
-        people, noise = people_and_noise(
-            rows, self.num_classes, self.guarantee, secret=self.secret, groups=groups, rng=rng
-        )
-        form = (people.width, self.num_classes)
-        weights, counted = self.descent.descend(people, np.zeros(math.prod(form)), logistic, noise)
-        return PrivateModel(torch.from_numpy(weights.reshape(form)), told_people(counted))
+        inputs, targets = gather(rows, rng=rng)
+        Softmax(self.num_classes).check(targets)
+        if self.guarantee is not None and self.guarantee.unit == "row":
+            groups = None
+        drawn = torch.randint(256, (32,), generator=rng, dtype=torch.uint8).numpy().tobytes()
+        people = People.of(inputs, targets.numpy(), self.num_classes, groups)
+        noise = Noise(self.secret or drawn)
+        number = np.array([people.num * round(1 / GRID)])
+        counted = float(noisy(number, self.count_deviation, noise.normals(1, "people"))[0])
+        scale, deviation = self.scale(max(counted, _LEAST_PEOPLE)), self.step_deviation
+        shape = (people.width, self.num_classes)
+        weights, later = np.zeros(math.prod(shape)), np.zeros(math.prod(shape))
+        for step in range(self.steps):
+            total = people.clipped_sum(weights, self.clip)
+            normals = noise.normals(weights.size, "step", step)
+            told = noisy(total, deviation / self.clip, normals)
+            weights = (1 - self.shrinkage) * weights - scale * told
+            if step >= self.steps // 2:
+                later += weights / (self.steps - self.steps // 2)
+        return PrivateModel(torch.from_numpy(later.reshape(shape)), max(1, round(counted)))
 
 
 def logistic(weights: Array, features: Array, wanted: Array) -> Array:
@@ -305,11 +236,6 @@ def logistic(weights: Array, features: Array, wanted: Array) -> Array:
     errors = scipy.special.softmax(logits, axis=1) - wanted
     gradients: Array = (features[:, :, None] * errors[:, None, :]).reshape(len(features), -1)
     return gradients
-
-
-def told_people(counted: float) -> int:
-    """Return a noisy number of people as a count, which is 1 at the least."""
-    return max(1, round(counted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,21 +278,14 @@ class People:
         """Numbers of a row, the constant among them."""
         return int(self.features.shape[1])
 
-    def only(self, chosen: npt.NDArray[np.bool_]) -> People:
-        """Return some of them, with all of their rows."""
-        sizes = np.diff(self.starts)
-        rows = np.repeat(chosen, sizes)
-        starts = np.append(0, np.cumsum(sizes[chosen])).astype(np.int64)
-        return People(self.features[rows], self.wanted[rows], starts)
-
-    def clipped_sum(self, gradients: Gradients, weights: Array, clip: float) -> Integers:
+    def clipped_sum(self, weights: Array, clip: float) -> Integers:
         """Return the sum of all people's clipped gradients: what noise is added to."""
         total = np.zeros(weights.size, dtype=np.int64)
-        for some in self.means(gradients, weights):
+        for some in self.means(weights):
             total += clipped_sum(some, clip)
         return total
 
-    def means(self, gradients: Gradients, weights: Array) -> Iterator[Array]:
+    def means(self, weights: Array) -> Iterator[Array]:
         """Each person's mean gradient, some people at a time."""
         num_rows = max(1, _BLOCK // weights.size)
         start = 0
@@ -375,7 +294,7 @@ class People:
             fit = int(np.searchsorted(self.starts, self.starts[start] + num_rows, "right")) - 1
             stop = max(start + 1, min(fit, self.num))
             rows = slice(self.starts[start], self.starts[stop])
-            of_rows = gradients(weights, self.features[rows], self.wanted[rows])
+            of_rows = logistic(weights, self.features[rows], self.wanted[rows])
             firsts = self.starts[start:stop] - self.starts[start]
             sizes = np.diff(self.starts[start : stop + 1])
             yield np.add.reduceat(of_rows, firsts, axis=0) / sizes[:, None]

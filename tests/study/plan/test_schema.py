@@ -187,7 +187,6 @@ class TestToml:
         for section in ("model", "learner", "upload", "pool", "rules"):
             kind = Plan.model_fields[section].annotation
             assert set(kind.model_fields) - set(tables[section]) <= {
-                "batches",  # of the private network alone
                 "deadline",
                 "encrypt",
                 "max_weight",

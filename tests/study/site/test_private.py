@@ -243,8 +243,8 @@ class TestPlan:
                 "leave reference.synthetic out",
             ),
             ({"learner__split": "stratified"}, "leave learner.split out"),
-            ({"learner__name": "any"}, "learner.name must be 'dp-logistic' or 'dp-network'"),
-            ({"learner__name": "auto"}, "learner.name must be 'dp-logistic' or 'dp-network'"),
+            ({"learner__name": "any"}, "learner.name must be 'dp-logistic'"),
+            ({"learner__name": "auto"}, "learner.name must be 'dp-logistic'"),
             ({"upload__kind": "weights"}, "upload.kind must be 'predictions'"),
             ({"privacy": {}}, "'dp-logistic' needs privacy.people"),
             ({"privacy__people": {"epsilon": 4.0}}, "Field required"),
@@ -253,6 +253,15 @@ class TestPlan:
     def test_what_has_no_noise_is_refused_by_name(self, world, changed, why):
         with pytest.raises(ValueError, match=why):
             Plan.model_validate(self.text(world, **changed))
+
+    @pytest.mark.parametrize("task", ["regression", "survival"])
+    def test_tasks_that_it_cannot_do_are_refused_by_name(self, world, task):
+        target = {"name": "kind", "task": task}
+        if task == "survival":
+            target |= {"event": "died", "times": [1.0, 2.0]}
+        content = self.text(world) | {"target": target}
+        with pytest.raises(ValueError, match=f"'dp-logistic' is for a classification.*{task}"):
+            Plan.model_validate(content)
 
     def test_its_text_says_it_in_one_line_and_reads_back(self, world):
         text = dump(world.kit.plan)

@@ -11,7 +11,6 @@
     package.module:Name   any estimator in the manner of scikit-learn, or a learner, of an installed
                           package; built without arguments
     dp-logistic           linear, under the differential privacy that the plan promises
-    dp-network            one hidden layer, under it, for thousands of rows
     auto                  a linear model, boosting or the small network: which, cross-validation
                           says (`choose_learner`)
 
@@ -41,10 +40,9 @@ from predbayes.learning.likelihood import Hazards, LearnedNoise, Likelihood, Sof
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
 from predbayes.learning.moments import RandomFeatures
 from predbayes.learning.moments_network import head_network
-from predbayes.learning.named import BY_TASK, CALIBRATED, PRIVATE, PRIVATE_NETWORK
+from predbayes.learning.named import BY_TASK, CALIBRATED, PRIVATE
 from predbayes.learning.nets import mlp
 from predbayes.learning.private import PrivateLogistic
-from predbayes.learning.private_network import PrivateNetwork
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.predictive.families import Gaussian, Predictive
 from predbayes.study.plan.networks import Build, Installed, require_agreed
@@ -152,15 +150,6 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
         return SGHMCLearner(small, sampler_settings(plan), device)
     if name == PRIVATE and plan.promise is not None:
         return PrivateLogistic(plan.num_outputs, plan.promise)
-    if name == PRIVATE_NETWORK and plan.learner.batches is not None:
-        agreed = plan.learner.batches
-        return PrivateNetwork(
-            plan.num_outputs,
-            plan.promise,
-            probability=agreed.probability,
-            steps=agreed.steps,
-            clip=agreed.clip,
-        )
     known = BY_TASK[plan.target.task]
     if ":" in name:
         estimator = _load(name)()

@@ -50,8 +50,6 @@ from predbayes.learning.named import (
     BY_TASK,
     HAZARDS,
     PRIVATE,
-    PRIVATE_NETWORK,
-    PRIVATES,
     tried_by_auto,
 )
 from predbayes.predictive.fixed import FixedPoint
@@ -295,44 +293,6 @@ class Model(Section):
     # its name among the networks that installed distributions offer; see `plan.networks`.
 
 
-LEAST_SAMPLED = 500
-"""Least people of a site for which a private network can be agreed: of fewer it is noise."""
-
-
-class Batches(Section):
-    """Steps of the private network; see `predbayes.learning.private_network`."""
-
-    clip: Annotated[Positive, Field(le=1000)]  # norm that each person's gradient has at most
-    size: Annotated[int, Field(ge=1)]  # expected people of a batch at a site of `least` people
-    least: int  # people to train on; with fewer a site does not take part
-    steps: Annotated[int, Field(ge=1, le=10_000)]
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.least < LEAST_SAMPLED:
-            raise ValueError(
-                f"least = {self.least} is below {LEAST_SAMPLED}: for sites of so few people take "
-                f"learner.name = {PRIVATE!r}"
-            )
-        if self.size > self.least:
-            raise ValueError(f"size = {self.size} is above least = {self.least}, all people")
-        return self
-
-    @property
-    def probability(self) -> float:
-        """With which each person is in a batch, at sites of any size."""
-        return self.size / self.least
-
-    @property
-    def too_few(self) -> str:
-        """What a site is told that has fewer people than that."""
-        return (
-            f"with fewer than least = {self.least:,} people to train on, of learner.batches of the "
-            f"plan, a site does not take part: {PRIVATE_NETWORK!r} would learn noise; ask the "
-            f"coordinator for a plan with {PRIVATE!r}"
-        )
-
-
 class Learner(Section):
     """What a site fits: the plan's network, another model by its name, or one of its choice."""
 
@@ -349,8 +309,6 @@ class Learner(Section):
     split: Annotated[Literal["any", "stratified"], Field(exclude_if=lambda how: how == "any")] = (
         "any"
     )
-    # Of the private network alone; left out of other plans.
-    batches: Annotated[Batches | None, Field(exclude_if=lambda stated: stated is None)] = None
 
 
 class UploadRules(Section):
@@ -687,7 +645,7 @@ class Plan(Section):
     def learner_names(self) -> tuple[str, ...]:
         """The models of the plan's task that can be named: in it, or by a site that may choose."""
         if self.promise is not None:
-            return (self.learner.name,)  # one of `PRIVATES`
+            return (self.learner.name,)  # `PRIVATE`, as no other has noise
         return ("network", "small-network", *BY_TASK[self.target.task])
 
     @property
@@ -934,24 +892,22 @@ def _require_sealable(plan: Plan) -> None:
 
 def _require_private(plan: Plan) -> None:
     """Under a promise of differential privacy sites send what has noise, and nothing else."""
-    _require_batches(plan)
-    name = plan.learner.name
-    if name in PRIVATES and not plan.classification:
+    private = plan.learner.name == PRIVATE
+    if private and not plan.classification:
         raise ValueError(
-            f"learner.name: {name!r} is for a classification, not for a {plan.target.task}"
+            f"learner.name: {PRIVATE!r} is for a classification, not for a {plan.target.task}"
         )
     if plan.promise is None:
-        if name in PRIVATES:
+        if private:
             raise ValueError(
-                f"learner.name: {name!r} needs privacy.people: epsilon, delta, adjacency, unit"
+                f"learner.name: {PRIVATE!r} needs privacy.people: epsilon, delta, adjacency, unit"
             )
         return
-    if not plan.classification:
-        raise ValueError("privacy.people: the private learners are of a classification")
-    if name not in PRIVATES:
+    if not private:
         raise ValueError(
-            f"with privacy.people learner.name must be {PRIVATE!r} or {PRIVATE_NETWORK!r}: no "
-            "other learner has noise, and to choose one by the rows tells of them"
+            f"with privacy.people learner.name must be {PRIVATE!r}, which is for a "
+            "classification: no other learner has noise, and to choose one by the rows reveals "
+            "something of them"
         )
     if plan.upload.kind != "predictions":
         raise ValueError("with privacy.people upload.kind must be 'predictions'")
@@ -970,18 +926,6 @@ def _require_private(plan: Plan) -> None:
         raise ValueError(
             f"with privacy.people leave {', '.join(stated)} out: it tells of rows without noise"
         )
-
-
-def _require_batches(plan: Plan) -> None:
-    """The private network has batches, which are agreed, and no other learner has."""
-    stated = plan.learner.batches is not None
-    if plan.learner.name == PRIVATE_NETWORK and not stated:
-        raise ValueError(
-            f"learner.name: {PRIVATE_NETWORK!r} needs learner.batches, such as "
-            "{ clip = 2, size = 100, least = 2000, steps = 300 }"
-        )
-    if plan.learner.name != PRIVATE_NETWORK and stated:
-        raise ValueError(f"learner.batches is of the learner {PRIVATE_NETWORK!r}; leave it out")
 
 
 def _require_apart(groupings: Sequence[Grouping]) -> None:

@@ -41,7 +41,6 @@ from predbayes.learning.hazards import HazardLearner
 from predbayes.learning.local import LocalLearner, SGHMCLearner
 from predbayes.learning.membership import attack
 from predbayes.learning.named import AUTO
-from predbayes.learning.private_network import PrivateNetwork
 from predbayes.learning.shadows import GateOf, Shadows, fit_shadows
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
@@ -65,7 +64,6 @@ NUM_EXPOSED = 5
 _SECONDS = 5.0  # that a half may take, for two minutes in all
 _GATE_SHARE = 0.4  # of them that are the model's, where there is a gate as well
 _STEP_SECONDS = 1.2e-3  # of a network, roughly
-_GRADIENT_SECONDS = 6e-5  # of a row by itself, clipped, likewise
 _KERNEL_ROWS = 1000  # of a Gaussian process
 _PROCESS_SECONDS = 1.1e-9  # of a half, times the third power of its rows
 
@@ -192,8 +190,6 @@ def in_short(
         return replace(learner, learner=within), told
     if isinstance(learner, SGHMCLearner):
         return _fewer_cycles(learner, len(rows[1]), seconds)
-    if isinstance(learner, PrivateNetwork):
-        return _fewer_steps(learner, len(rows[1]), seconds)
     if not isinstance(learner, SklearnClassifier | SklearnRegressor):
         return learner, ""
     if _is_process(learner):
@@ -216,17 +212,6 @@ def _fewer_cycles(learner: SGHMCLearner, num_rows: int, seconds: float) -> tuple
         num_cycles=most,
     )
     return replace(learner, settings=fewer), f"{most} of {settings.num_cycles} cycles"
-
-
-def _fewer_steps(
-    learner: PrivateNetwork, num_rows: int, seconds: float
-) -> tuple[PrivateNetwork, str]:
-    """The same promise, kept by fewer steps with less noise each."""
-    of_step = _GRADIENT_SECONDS * learner.probability * num_rows / 2
-    most = max(1, int(seconds / of_step))
-    if most >= learner.steps:
-        return learner, ""
-    return replace(learner, steps=most), f"{most} of {learner.steps} steps"
 
 
 def fewer_people(

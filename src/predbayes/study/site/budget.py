@@ -12,7 +12,7 @@ the safe side. People who are in two tables of different names have both budgets
 book cannot know.
 
 `max_epsilon` of the site's policy, with `max_delta`, bounds the total of a table, counted as
-`learning.composition.total` does. A spending that would exceed it is refused before anything is
+`learning.accounting.total` does. A spending that would exceed it is refused before anything is
 trained. What was spent stays spent: also if training failed, or the upload was never sent.
 """
 
@@ -21,14 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import Strict
-from predbayes.learning.accounting import Adjacency, Guarantee, Unit
-from predbayes.learning.composition import Sampled, total
+from predbayes.learning.accounting import Adjacency, Guarantee, Unit, total
 from predbayes.study.site.policy import SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
@@ -36,27 +32,6 @@ from predbayes.study.store.ledger import Ledger
 FILE = "budget.jsonl"
 _LOCK = ".lock-budget"
 _SPEND = "spend"
-
-
-class SpentBatches(Strict):
-    """How a release was kept that adds noise to sampled batches."""
-
-    probability: float
-    noise: float
-    steps: int
-    count_mu: float
-
-    @classmethod
-    def of(cls, sampled: Sampled | None) -> SpentBatches | None:
-        """Return what is written down of it; nothing of a release without batches."""
-        if sampled is None:
-            return None
-        return cls(
-            probability=sampled.probability,
-            noise=sampled.noise,
-            steps=sampled.steps,
-            count_mu=sampled.count_mu,
-        )
 
 
 class Spent(Strict):
@@ -71,20 +46,11 @@ class Spent(Strict):
     delta: float
     adjacency: Adjacency
     unit: Unit
-    # Left out where there are none, so that older versions read the book.
-    batches: Annotated[SpentBatches | None, Field(exclude_if=lambda kept: kept is None)] = None
 
     @property
     def guarantee(self) -> Guarantee:
         """What was promised."""
         return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
-
-    @property
-    def kept(self) -> Guarantee | Sampled:
-        """What was promised, and how it was kept, if not by noise on everybody's sum."""
-        if self.batches is None:
-            return self.guarantee
-        return Sampled(self.guarantee, **self.batches.model_dump())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +71,7 @@ class Book:
             before = self.of_table(spent.table)
             if any(spent.release == one.release for one in before):
                 return False
-            require_budget(policy, spent, [one.kept for one in before])
+            require_budget(policy, spent, [one.guarantee for one in before])
             self._ledger.append(_SPEND, spent.model_dump())
         return True
 
@@ -118,12 +84,12 @@ class Book:
         return Ledger(self.folder / FILE)
 
 
-def require_budget(policy: SitePolicy, spent: Spent, before: list[Guarantee | Sampled]) -> None:
+def require_budget(policy: SitePolicy, spent: Spent, before: list[Guarantee]) -> None:
     """Refuse a spending with which a table would have more than a policy allows."""
     for where, own in policy.holding:
         if own.max_epsilon is None:
             continue
-        after = total([*before, spent.kept], own.max_delta)
+        after = total([*before, spent.guarantee], own.max_delta)
         if after.epsilon > own.max_epsilon:
             named = f"table {spent.table!r}" if spent.table else "tables of this folder"
             raise StudyError(

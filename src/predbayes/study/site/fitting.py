@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbayes.errors import DataError, TrainingError
+from predbayes.errors import TrainingError
 from predbayes.exchange.upload import Upload
 from predbayes.learning.checkpoint import Checkpoint
 from predbayes.learning.choice import Choice
@@ -46,7 +46,7 @@ from predbayes.learning.local import (
     teller_of,
 )
 from predbayes.learning.named import AUTO
-from predbayes.learning.private_network import PrivateLearner
+from predbayes.learning.private import PrivateLogistic
 from predbayes.methods.pooled import upload_of
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
@@ -130,7 +130,7 @@ def fit_site(
     if plan.sums_alone:
         require_many(plan, *rows[kept], plan.rules.min_cell, rows.patients_of(kept))
     fitted = make_learner(plan, learner, device) if isinstance(learner, str) else learner
-    if isinstance(fitted, PrivateLearner):
+    if isinstance(fitted, PrivateLogistic):
         return _private(kit, site, rows, fitted)
     if plan.promise is not None:
         raise TrainingError(f"the plan promises {plan.promise.text}, and this learner has no noise")
@@ -164,11 +164,10 @@ def fit_site(
 
 
 def _private(
-    kit: Kit, site: str, rows: SiteRows, learner: PrivateLearner
+    kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic
 ) -> tuple[Upload, Predictor]:
     """What leaves under a promise of differential privacy: all of it is of one noisy model."""
     assert learner.guarantee is not None  # as `make_learner` makes it
-    require_enough(kit, site, rows)
     kept, _held_out = rows.split_for(kit, site)
     keyed = replace(learner, secret=release_key(kit, site, rows, learner))
     with threads(kit.plan.learner.threads):
@@ -183,18 +182,7 @@ def _private(
     return told.having_seen(kit.head), own
 
 
-def require_enough(kit: Kit, site: str, rows: SiteRows) -> None:
-    """Refuse to fit a private network to fewer people than the plan has agreed."""
-    agreed, promise = kit.plan.learner.batches, kit.plan.promise
-    if agreed is None or promise is None:
-        return
-    kept = rows.split_for(kit, site)[0]
-    whose = rows.patients_of(kept) if promise.unit == "person" else None
-    if (len(kept) if whose is None else len({*whose.tolist()})) < agreed.least:
-        raise DataError(agreed.too_few)
-
-
-def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLearner) -> bytes:
+def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic) -> bytes:
     """Return the key of the noise of an upload: another one if anything of it is another."""
     rows.require_secret()
     return derived(rows.secret, "release", kit.digest, site, rows.digest(), learner.settings)

@@ -46,7 +46,7 @@ from predbayes.learning.local import (
     Predictor,
 )
 from predbayes.learning.named import AUTO
-from predbayes.learning.private_network import PrivateLearner
+from predbayes.learning.private import PrivateLogistic
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.predictive.words import to_words
 from predbayes.progress import Callback, Event, listening
@@ -56,12 +56,11 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.leakage import FILE as AUDIT_FILE
 from predbayes.study.report.leakage import Outcome
-from predbayes.study.site.budget import Book, Spent, SpentBatches
+from predbayes.study.site.budget import Book, Spent
 from predbayes.study.site.fitting import (
     choose_at_site,
     fit_site,
     release_key,
-    require_enough,
     require_learner,
 )
 from predbayes.study.site.overlap import near_findings
@@ -168,15 +167,13 @@ class Training:
         if plan.promise is None:
             return
         learner = make_learner(plan, self.learner)
-        assert isinstance(learner, PrivateLearner)  # as the plan has it
-        require_enough(self.kit, self.site, rows)
+        assert isinstance(learner, PrivateLogistic)  # as the plan has it
         spent = Spent(
             table=self.table,
             release=release_id(release_key(self.kit, self.site, rows, learner)),
             plan=self.kit.digest,
             study=plan.name,
             site=self.site,
-            batches=SpentBatches.of(learner.sampled),
             **dataclasses.asdict(plan.promise),
         )
         Book(self.approvals.folder).spend(spent, self.approvals.policy)

@@ -392,9 +392,6 @@ def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
 
 def _sizes(table: _Table, num_rows: int) -> Iterator[Finding]:
     plan, least, num_held_out = table.plan, table.least, table.num_held_out(num_rows)
-    batches = plan.learner.batches
-    if batches is not None and num_rows - num_held_out < batches.least:
-        yield error(batches.too_few)
     if num_rows - num_held_out < plan.rules.min_rows:
         yield error(
             f"{plan.target.name}: known in {stepped(num_rows, 'row', least)}; with fewer than "
