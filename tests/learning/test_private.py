@@ -97,12 +97,12 @@ class TestGradients:
 
     def test_are_in_memory_a_block_at_a_time(self, monkeypatch):
         monkeypatch.setattr("predbayes.learning.private._BLOCK", 2**14)
-        people = People.of(torch.randn(5000, 20), np.arange(5000) % 10, 10, None)
+        people = People.of(torch.randn(20_000, 20), np.arange(20_000) % 10, 10, None)
         tracemalloc.start()
         people.clipped_sum(np.zeros(210), CLIP)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert most < 0.1 * 8 * 5000 * 210  # of all gradients at once
+        assert most < 0.1 * 8 * 20_000 * 210  # of all gradients at once
 
 
 class TestNoise:

@@ -289,7 +289,7 @@ class TestErrors:
         ("old", "new", "said"),
         [
             ('type = "number"', 'type = "nmber"', "columns.age.type: must be 'number',"),
-            ('type = "number", ', "", "columns.age.type: must be 'number', 'category', 'vector'"),
+            ('type = "number", ', "", "columns.age.type: must be 'number', 'category' or 'vector'"),
             ('["f", "m"]', '["f", "f"]', "columns.sex.categories: must be distinct"),
             ('["f", "m"]', '["f", " "]', "columns.sex.categories: must be distinct and not empty"),
             ("age = {", "disease = {", "the target 'disease' is also one of the columns"),
