@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,37 +14,53 @@ import predbayes
 ROOT = Path(__file__).parents[1]
 
 
+def script(name):
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / name)))
+
+
+OFFLINE, REGENERATE, TESTS_OF = map(script, ("offline", "regenerate", "tests-of"))
+
+
 @pytest.mark.parametrize(
-    ("changed", "among"),
+    ("changed", "found"),
     [
-        ("src/predbayes/exact.py", "tests/test_exact.py"),
-        ("src/predbayes/cli/doctor.py", "tests/cli/test_doctor.py"),
-        ("src/predbayes/predictive/pooling.py", "tests/predictive/test_pooling.py"),
-        ("src/predbayes/study/coordinator/signer.py", "tests/study/coordinator/test_intake.py"),
-        ("tests/test_exact.py", "tests/test_exact.py"),
-        ("docs/flower.md", "tests/examples/test_links.py"),
+        ("src/predbayes/exact.py", ["tests/test_exact.py"]),
+        ("src/predbayes/cli/doctor.py", ["tests/cli/test_doctor.py"]),
+        ("tests/test_exact.py", ["tests/test_exact.py"]),
+        ("docs/flower.md", ["tests/examples/test_links.py"]),
+        ("scripts/offline", ["tests/test_scripts.py"]),
+        ("constraints.txt", ["tests/supply/test_locks.py"]),
+        ("LICENSE", []),
     ],
 )
-def test_tests_of(changed, among):
-    command = [sys.executable, ROOT / "scripts" / "tests-of"]
-    done = subprocess.run(
-        command,
-        input=f"{changed}\nLICENSE\n",
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
-    found = done.stdout.split()
-    assert among in found
+def test_the_tests_of_a_change_are_its_own(changed, found):
+    assert [path.as_posix() for path in TESTS_OF.tests_of(Path(changed))] == found
     assert all((ROOT / name).is_file() for name in found)
 
 
+def test_a_module_without_a_test_file_has_those_that_import_it(tmp_path):
+    folder = tmp_path / "tests" / "pools"
+    folder.mkdir(parents=True)
+    (tmp_path / "src/predbayes/pools").mkdir(parents=True)
+    for name in ("alone", "used"):
+        (tmp_path / f"src/predbayes/pools/{name}.py").touch()
+    (folder / "test_a.py").write_text("from predbayes.pools.used import f\n")
+    (folder / "test_b.py").write_text("from predbayes.pools import used\n")
+    (folder / "test_c.py").write_text("from predbayes.pools.useful import f\n")
+
+    def found(name):
+        changed = Path(f"src/predbayes/pools/{name}.py")
+        return [path.name for path in TESTS_OF.tests_of(changed, tmp_path)]
+
+    assert found("used") == ["test_a.py", "test_b.py"]
+    assert found("alone") == ["test_a.py", "test_b.py", "test_c.py"]
+    assert found("deleted") == []
+
+
 def test_the_page_of_names_has_every_public_name_with_a_line():
-    command = [sys.executable, ROOT / "scripts" / "names", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    page = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+    ((path, made),) = REGENERATE.names()
+    page = made.decode()
+    assert path.read_text(encoding="utf-8") == page, "run scripts/regenerate names"
     lines = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| `predbayes", page, re.M))
     assert sorted(lines) == sorted({*predbayes.__all__, "__version__"})
     assert [name for name, line in lines.items() if not line] == []
@@ -64,14 +80,11 @@ def test_the_page_of_names_has_every_public_name_with_a_line():
         ("a.css", "p { background: url(b.png) }", False),
     ],
 )
-def test_what_a_site_loads_from_elsewhere_is_told(name, text, found, tmp_path):
+def test_what_a_site_loads_from_elsewhere_is_told(name, text, found, tmp_path, capsys):
     (tmp_path / name).write_text(text)
-    command = [sys.executable, ROOT / "scripts" / "offline", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == found
-    assert ("example.org" in done.stdout) == found
+    assert OFFLINE.main(tmp_path) == found
+    assert ("example.org" in capsys.readouterr().out) == found
 
 
 def test_a_site_without_pages_is_no_site(tmp_path):
-    command = [sys.executable, ROOT / "scripts" / "offline", tmp_path]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    assert OFFLINE.main(tmp_path) == 1

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GALLERY = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gallery")))
+SCRIPT = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "regenerate")))
 
 
 def blocks(path: str) -> list[str]:
@@ -85,13 +85,13 @@ def test_the_quickstart_runs_as_printed(tmp_path, monkeypatch):
 
 
 def test_pages_show_code_and_tables_as_their_files_have_them():
-    """`scripts/inclusions` mends a page that does not."""
-    script = runpy.run_path(str(ROOT / "scripts" / "inclusions"))
-    pages = {path: path.read_text() for path in script["pages"]()}
-    assert sum(page.count("<!-- from ") for page in pages.values()) >= 20
-    assert [path.name for path, page in pages.items() if script["refreshed"](page) != page] == []
-    changed = pages[ROOT / "docs" / "flower.md"].replace("[tool.flwr.app]", "[tool]")
-    assert script["refreshed"](changed) == pages[ROOT / "docs" / "flower.md"] != changed
+    """`scripts/regenerate inclusions` corrects a page that does not."""
+    made = {path: page.decode() for path, page in SCRIPT.inclusions()}
+    assert sum(page.count("<!-- from ") for page in made.values()) >= 20
+    assert [path.name for path, page in made.items() if path.read_text("utf-8") != page] == []
+    page = made[ROOT / "docs" / "flower.md"]
+    changed = page.replace("[tool.flwr.app]", "[tool]")
+    assert SCRIPT.with_inclusions(changed) == page != changed
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
@@ -100,8 +100,8 @@ def test_examples_run(path, capsys, tmp_path, monkeypatch):
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
     assert "NLL" in printed
-    if (example := f"examples/{path.name}") in GALLERY.examples():
-        assert list(GALLERY.differences(GALLERY.shown(example), printed)) == []
+    if (example := f"examples/{path.name}") in SCRIPT.examples():
+        assert list(SCRIPT.differences(SCRIPT.shown(example), printed)) == []
 
 
 @pytest.mark.data

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GALLERY = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gallery")))
+SCRIPT = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "regenerate")))
 
 
 def test_every_output_is_compared_by_some_test():
     scripts = {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
-    elsewhere = GALLERY.examples() - scripts
-    assert len(GALLERY.examples()) >= 8
+    elsewhere = SCRIPT.examples() - scripts
+    assert len(SCRIPT.examples()) >= 8
     assert elsewhere == {"examples/mixed-federation/in_python.py", "examples/flower-any-method"}
     for example in elsewhere:
         folder = "flower/test_mixed.py" if "mixed" in example else "flower/test_any_method.py"
@@ -26,17 +26,17 @@ def test_every_output_is_compared_by_some_test():
 
 
 def test_every_page_has_its_code_and_what_comes_out():
-    for page in sorted(GALLERY.PAGES.glob("*.md")):
+    for page in sorted(SCRIPT.GALLERY.glob("*.md")):
         text = page.read_text()
         assert page.stem == "index" or "```python\n" in text, page.name
         assert "-->\n<!-- end -->" not in text, (
-            f"{page.name}: run scripts/gallery, scripts/inclusions"
+            f"{page.name}: run scripts/regenerate gallery inclusions"
         )
 
 
 def test_the_index_leads_to_every_page_and_so_does_the_menu():
-    names = {page.name for page in GALLERY.PAGES.glob("*.md")}
-    index = (GALLERY.PAGES / "index.md").read_text()
+    names = {page.name for page in SCRIPT.GALLERY.glob("*.md")}
+    index = (SCRIPT.GALLERY / "index.md").read_text()
     menu = (ROOT / "mkdocs.yml").read_text()
     assert {name for name in names - {"index.md"} if f"]({name})" not in index} == set()
     assert {name for name in names if f" gallery/{name}" not in menu} == set()
@@ -55,4 +55,4 @@ def test_the_index_leads_to_every_page_and_so_does_the_menu():
     ],
 )
 def test_numbers_may_differ_a_little_and_words_not_at_all(other, found):
-    assert len(list(GALLERY.differences("beta 0.225 of 1,000 rows", other))) == found
+    assert len(list(SCRIPT.differences("beta 0.225 of 1,000 rows", other))) == found

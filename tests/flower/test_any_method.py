@@ -50,7 +50,7 @@ def test_methods_in_simulation_have_the_bits_of_one_process(tmp_path):
             told = {"method": method, "num-rounds": rounds, "out": tmp_path / method}
             assert simulation.run_app(EXAMPLE, NUM_SITES, **told).wait(ENDED) == 0
             assert_same(tmp_path / method, in_process(nodes, method, rounds=rounds))
-    gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gallery")))
+    gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "regenerate")))
     page, loaded = gallery.shown("examples/flower-any-method"), pb.load(tmp_path / "distilled")
     assert list(gallery.differences(page, str(loaded))) == []
 

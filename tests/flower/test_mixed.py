@@ -40,7 +40,7 @@ def test_five_kinds_of_models_give_one(script, result):
     assert pb.metrics.accuracy(result.predict(inputs), targets) > 0.9
     nll = pb.metrics.nll(result.predict(inputs), targets)
     printed = f"{result}\nNLL {nll:.3f} on {len(targets)} new rows\n"
-    gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gallery")))
+    gallery = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "regenerate")))
     page = gallery.shown("examples/mixed-federation/in_python.py")
     assert list(gallery.differences(page, printed)) == []
 

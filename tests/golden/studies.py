@@ -1,6 +1,6 @@
 """Whole studies with known keys and salts, and a digest of every array and prediction they leave.
 
-    python -m tests.golden.studies NAME...    prints {study: {file: digest}} and figures as JSON
+    python -m tests.golden.studies [NAME...]    prints {study: {file: digest}} and figures as JSON
 
 The digests cover the arrays of uploads and models, and tables of predictions. They don't cover
 headers, ledgers and pages: a file format may change while every number stays.
@@ -171,4 +171,4 @@ if __name__ == "__main__":
     if not PINNED.items() <= os.environ.items():  # libraries read it when they are loaded
         command = [sys.executable, "-m", "tests.golden.studies", *sys.argv[1:]]
         os.execve(sys.executable, command, os.environ | PINNED)
-    main(sys.argv[1:])
+    main(sys.argv[1:] or [*STUDIES])

@@ -1,8 +1,7 @@
 """Studies give bit-identical uploads, models and predictions.
 
-A change that is meant to change them makes `digests.json` anew, with the reason in the changelog:
-
-    python -m tests.golden.studies demo hospitals regression survival > tests/golden/digests.json
+`scripts/regenerate golden` makes `digests.json` anew after a change that is meant to change them.
+The changelog has the reason.
 """
 
 from __future__ import annotations
