@@ -22,7 +22,6 @@ NAMES = (
     "flower",
     "gate",
     "hospitals",
-    "intake",
     "largetable",
     "manysites",
     "membership",

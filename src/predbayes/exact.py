@@ -46,14 +46,6 @@ _CARRY_AFTER = 2**9  # additions of 53 bits each
 _MOST_DIGIT = 2**61  # that stays below 2^63 until it is looked at again
 
 
-class Written(NamedTuple):
-    """A grid as a file tells of it, so that nothing is added on unlike ones."""
-
-    bits: int  # of a digit
-    exponent: int  # of the first digit's unit
-    digits: int
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The places that a sum has: from the first, which is the largest, to the last."""
@@ -83,11 +75,6 @@ class Grid:
             if found[0] < self.first:
                 raise PoolError(f"a number of {largest:.3g} is too large to be added, or none")
         return found
-
-    @property
-    def written(self) -> Written:
-        """The same for a file."""
-        return Written(_BITS, self.zeroth - _BITS * self.first, len(self))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -171,18 +158,6 @@ class ExactSum:
                 value.add_(self.digits[index], alpha=self.grid.unit(self.grid.first + index))
             self._value = value
         return self._value
-
-    def read(self, digits: Tensor, grid: Written) -> ExactSum:
-        """Return the sum of such digits, if they are canonical and as those of this sum are."""
-        if grid != self.grid.written:
-            raise PoolError("it was added up on another grid than this version of predbayes has")
-        if digits.dtype != torch.int64 or digits.shape != self._digits.shape:
-            raise PoolError("its digits do not have the type and shape of the plan")
-        for lot, most in ((digits[:1], _MOST_DIGIT), (digits[1:], 2 ** (_BITS - 1) + 1)):
-            # Numerics: not abs, of which the least integer is negative.
-            if lot.numel() and not -most < int(lot.min()) <= int(lot.max()) < most:
-                raise PoolError("its digits are not carried over, as those of a sum are")
-        return ExactSum(self.grid, digits.clone())
 
     def _combine(self, other: ExactSum, sign: int) -> Self:
         if (self.grid, self.shape) != (other.grid, other.shape):

@@ -18,10 +18,8 @@ import typer
 from typer.testing import CliRunner
 
 from predbayes.cli.app import app
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.signing import PublicKey
-from predbayes.study.coordinator.study import Study
 from predbayes.study.plan import schema as plan_module
 from predbayes.study.plan.schema import Limits, Plan, Section
 from predbayes.study.result.evaluation import evaluation_upload
@@ -150,14 +148,6 @@ def study(tmp_path_factory):
         begun.add(world.file(site))
     begun.withdraw("Gamma")
     begun.add(survey(world, "Alpha"))
-    key = CoordinatorKey.generate()
-    key.save(world.root / "north.key")
-    north = Study.shard(world.root / "north", "north", world.kit.folder, world.root / "north.key")
-    north.admit("Delta", world.key("Delta").public)
-    north.add(world.file("Delta"))
-    north.sum(world.root / "north.sum")
-    begun.admit("north", key.public.signing)
-    begun.merge(world.root / "north.sum")
     begun.finish()
     model = CalibratedModel.load(begun.result_folder(1) / "model")
     plan, inputs = world.kit.plan, world.kit.inputs[:40]

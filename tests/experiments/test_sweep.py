@@ -21,8 +21,8 @@ from predbayes.experiments.records import LOSSES_FOLDER, RECORDS_FILE, read_reco
 from predbayes.experiments.rendering import to_markdown
 from predbayes.experiments.sweep import sweep
 from predbayes.experiments.tables import build_table
+from predbayes.experiments.workers import import_ray
 from predbayes.learning.local import SGDLearner, SGHMCLearner
-from predbayes.workers import import_ray
 
 LABELS = {"mixture", "beta", "beta student", "fedavg"}
 
@@ -224,7 +224,7 @@ def test_ray_is_silent_unless_the_user_wants_it_otherwise(monkeypatch):
         monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL", raising=False)
         if given is not None:
             monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", given)
-        import_ray("experiments")
+        import_ray()
         assert os.environ["RAY_BACKEND_LOG_LEVEL"] == level
 
 

@@ -21,7 +21,6 @@ import predbayes as pb
 from benchmarks.by_commands import run_quietly
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.masking import opening_of, requests_of, summed_masks
-from predbayes.study.coordinator.study import Study
 from predbayes.study.site.deletion import delete_outputs
 from tests.exchange.test_masking import FORM, PLAN, sent, words_of
 from tests.formats.registry import FILES, FORMATS, LIKEWISE
@@ -55,26 +54,6 @@ def write_study(folder: Path) -> None:
     (folder / "out" / "Alpha.safetensors").write_bytes(b"handed over")
     path, _ = delete_outputs(folder / "out", "Alpha", world.key("Alpha"))
     shutil.copyfile(path, FILES / "deletion-1.deletion")
-
-
-def write_sum(folder: Path) -> None:
-    """The signed sum of a shard of two sites."""
-    world = make_world(
-        folder / "shards",
-        coordinator=CoordinatorKey.generate(),
-        upload="encrypt = false",
-        labelled=30,
-        evaluate=10,
-        unlabelled=10,
-    )
-    study = world.begin(sites=())
-    CoordinatorKey.generate().save(folder / "north.key")
-    shard = Study.shard(folder / "north", "north", study.folder / "kit", folder / "north.key")
-    for site in SITES[:2]:
-        shard.admit(site, world.key(site).public)
-        shard.add(world.file(site))
-    shard.sum(FILES / "sum-1.sum")
-    shutil.copyfile(study.folder / "kit" / "plan.toml", FILES / "sum-1.plan.toml")
 
 
 def write_survey(folder: Path) -> None:
@@ -116,7 +95,6 @@ def main() -> None:
             shutil.rmtree(FILES)
         FILES.mkdir()
         write_study(Path(temporary))
-        write_sum(Path(temporary))
         survey = Path(temporary, "survey")
         survey.mkdir()
         write_survey(survey)

@@ -22,10 +22,8 @@ from predbayes.exchange.statement import Receipt, read_signed
 from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
-from predbayes.study.result.shardsum import ShardSum
 from predbayes.study.site.deletion import SiteDeletion
 from predbayes.study.store.ledger import Ledger
 from predbayes.study.tables.sitefile import SiteFile
@@ -86,12 +84,6 @@ def _receipt(path: Path) -> Headline:
     return [told.kind, told.site, told.number, told.head]
 
 
-def _sum(path: Path) -> Headline:
-    plan = Plan.load(path.with_suffix(".plan.toml"))
-    found = ShardSum.from_upload(plan, Upload.load(path))
-    return [[member.site, member.rows] for member in found.members]
-
-
 def _site(path: Path) -> Headline:
     return SiteFile.load(path).name
 
@@ -133,7 +125,6 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
     "ledger-1.jsonl": ("", _ledger),
     "upload-1.safetensors": ("predbayes.exchange.header:UploadInfo", _upload),
     "sealed-1.sealed": ("predbayes.exchange.sealed:MAGIC", _sealed),
-    "sum-1.sum": ("predbayes.exchange.header:UploadInfo", _sum),
     "receipt-1.receipt": ("predbayes.exchange.statement:Statement", _receipt),
     "result-4.json": ("predbayes.study.result.schema:Result", _result),
     "model-1": ("predbayes.study.result.model:ModelHeader", _model),

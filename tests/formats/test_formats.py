@@ -67,7 +67,7 @@ def test_every_format_in_the_code_has_a_file_of_its_newest_number():
 def test_the_files_are_small_and_each_has_a_reader():
     files = [path for path in FILES.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
-    beside = {"said.json", "coordinator.key", "sum-1.plan.toml"}
+    beside = {"said.json", "coordinator.key"}
     assert {path.name for path in FILES.iterdir()} == FORMATS.keys() | beside
 
 

@@ -9,11 +9,7 @@ from predbayes.errors import PoolError
 from predbayes.predictive.families import Categorical, Survival
 from predbayes.predictive.fixed import FixedPoint
 from predbayes.predictive.pooling import (
-    CLASS_MIXTURE,
-    ENTROPY,
-    LOG_POOL,
     PredictiveSum,
-    WrittenSum,
 )
 from predbayes.predictive.selection import CATEGORICAL_TERMS, SURVIVAL_TERMS
 from predbayes.predictive.words import from_words, to_words
@@ -117,39 +113,3 @@ class TestTimes:
             to_words(FixedPoint(20, 3, -12.0, 1000, 10, survival=True), predictive, 9.0, counts)
         with pytest.raises(PoolError, match="not predictions of the plan's classes"):
             to_words(FixedPoint(20, 4, -12.0, 1000, 10), *self.site(0))
-
-
-class TestWritten:
-    """A sum as a shard writes it, of a plan without gates."""
-
-    TERMS = (LOG_POOL, ENTROPY, CLASS_MIXTURE)
-
-    def summand(self, seed):
-        return summand(seed, self.TERMS)
-
-    def form(self):
-        return self.summand(9)
-
-    def test_what_is_read_again_adds_to_the_same_bits(self):
-        part = fold(self.summand(seed) for seed in range(3))
-        again = self.form().read(part.written())
-        both = [self.summand(7).add_(one) for one in (part, again)]
-        for name in both[0].components:
-            assert torch.equal(both[0].component(name), both[1].component(name))
-        assert both[1].num_clients == 4
-
-    def test_a_term_that_some_lack_comes_back_without_them(self):
-        predictive, _ = site(5)
-        lacking = PredictiveSum.of(predictive, 9.0, terms=self.TERMS, floor=-12.0)
-        total = self.form().read((self.summand(1) + lacking).written())
-        assert "class_mixture" not in total.components
-        assert "class_mixture" in total.take_away_(lacking).components
-
-    def test_other_terms_and_counts_are_refused(self):
-        told = fold(self.summand(seed) for seed in range(2)).written()
-        arrays = dict(told.arrays)
-        del arrays["value/entropy"]
-        with pytest.raises(PoolError, match="its terms are not those of the plan's pool"):
-            self.form().read(WrittenSum(arrays, told.grids, told.lacking, 2))
-        with pytest.raises(PoolError, match="counts clients for terms that it does not have"):
-            self.form().read(WrittenSum(told.arrays, told.grids, {"other": 1}, 2))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from predbayes.errors import PlanError, StudyError, UploadError
+from predbayes.errors import PlanError, UploadError
 from predbayes.exchange.header import SUMS
 from predbayes.learning.moments import Moments
 from predbayes.study.kit.review import check
@@ -20,7 +20,6 @@ from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.head import summed
 from predbayes.study.result.headscreen import SummedSite, against_sums
-from predbayes.study.result.shardsum import require_addable
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.rows import SiteRows
@@ -117,10 +116,6 @@ class TestPlan:
     def test_sums_count_in_the_size(self, world):
         bare = world.kit.plan.model_copy(update={"moments": None})
         assert upload_bytes(world.kit.plan) - upload_bytes(bare) == 8 * 2 * (27 * 28 // 2)
-
-    def test_shards_do_not_add_them(self, world):
-        with pytest.raises(StudyError, match="the plan asks for moments"):
-            require_addable(world.kit.plan)
 
 
 class TestSite:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import predbayes.study
-from predbayes.cli import study_shard
 from predbayes.cli.show import (
     DEFAULT_STUDY,
     PassphraseOption,
@@ -49,22 +48,12 @@ def make_key(
         Path, typer.Option(metavar="NAME", help="Where the two files go: NAME.key, NAME.pub.")
     ] = Path("coordinator"),
     passphrase: PassphraseOption = False,
-    opens: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For a shard: your key, whose uploads it opens, too."),
-    ] = None,
 ) -> None:
     """Make your key, which stays here, and its public half for plans."""
     from predbayes.exchange.coordinator import CoordinatorKey
 
     key = CoordinatorKey.generate()
-    if opens is not None:
-        key = CoordinatorKey(key.signing, CoordinatorKey.load(opens).encryption)
     private, public = save_key_pair(key, out, passphrase=passphrase)
-    if opens is not None:
-        say(f"{private}: for a shard; it opens what sites send, and cannot sign as the coordinator")
-        say(f"{public}: for predbayes study admit, where the shard's sum goes")
-        return
     say(f"{private}: keep it here; whoever has it can sign as the coordinator")
     say(f"{public}: for predbayes plan freeze --key")
     say(f"read out with the plan's fingerprint: {key.public.fingerprint}")
@@ -92,7 +81,7 @@ def init(
 @app.command("admit")
 def admit(
     name: Annotated[str, typer.Argument(help="The site's name.")],
-    key: Annotated[Path, typer.Argument(help="Its public key, NAME.pub; or a shard's.")],
+    key: Annotated[Path, typer.Argument(help="Its public key, NAME.pub.")],
     rows: Annotated[
         int | None,
         typer.Option(help="Rows that it trains on, as agreed; others in its upload are refused."),
@@ -100,10 +89,10 @@ def admit(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Record a site's key and agreed rows; again replaces them."""
-    from predbayes.exchange.coordinator import signing_key
     from predbayes.exchange.keyfiles import owner_of
+    from predbayes.exchange.signing import PublicKey
 
-    public, owner = signing_key(key), owner_of(key)
+    public, owner = PublicKey.load(key), owner_of(key)
     new = predbayes.study.Study(study).admit(name, public, rows)
     agreed = "" if rows is None else f", {rows:,} rows agreed"
     known = "is admitted" if new else "was admitted with this key before"
@@ -161,11 +150,6 @@ def _answers(study: predbayes.study.Study, given: list[str]) -> Iterator[Answer]
         yield from add_stored(study, address, _KINDS)
 
 
-app.command("shard")(study_shard.shard_command)
-app.command("sum")(study_shard.sum_command)
-app.command("merge")(study_shard.merge_command)
-
-
 def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:
     """Return the files of a folder that have one of these endings, by name; or the one file."""
     if not path.is_dir():
@@ -209,7 +193,7 @@ def delete(
     if (name is None) != everything:
         raise StudyError("name the site whose files are deleted, or give --all")
     state = opened.state()
-    for site in sorted({*state.uploads, *state.sums}) if name is None else [name]:
+    for site in sorted(state.uploads) if name is None else [name]:
         receipt = opened.delete(site)
         count = counted(len(opened.state().removed(site)), "file")
         say(f"{site}: the bytes of {count} are deleted; digests and results stay")
@@ -325,7 +309,7 @@ def finish(
             openings=opening or (),
         )
     folder = opened.result_folder(recorded.number)
-    say(f"result {recorded.number} of {result.num_sites} sites, outcome {recorded.outcome[:12]}")
+    say(f"result {recorded.number} of {len(result.sites)} sites, outcome {recorded.outcome[:12]}")
     say(*(line for line in opened.told_apart(result.out) if line not in before))
     for caution in result.cautions:
         say(caution)

@@ -99,14 +99,6 @@ class CoordinatorKey:
         return cls(SigningKey.of(signing, path), encryption)
 
 
-def signing_key(path: Path) -> PublicKey:
-    """Read the public key by which files are known: of a site, or of a shard, which has two."""
-    try:
-        return CoordinatorPublicKey.load(path).signing
-    except KeyFileError:
-        return PublicKey.load(path)
-
-
 def _point(key: str) -> int:
     """Return the number that X25519 reads in a key: without the highest bit, by the prime."""
     return int.from_bytes(bytes.fromhex(key), "little") % 2**255 % _PRIME

@@ -123,26 +123,6 @@ class Evaluation(Strict):
     ] = None
 
 
-class GridInfo(Strict):
-    """The grid of digits that an array of a sum is on (`predbayes.exact`)."""
-
-    bits: int  # of a digit
-    exponent: int  # of the first digit's unit
-    digits: Annotated[int, Field(gt=0)]
-
-
-class SumInfo(Strict):
-    """What a sum of many uploads is of; the uploads are listed in its arrays."""
-
-    count: Annotated[int, Field(gt=0)]  # of uploads
-    root: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # over them (`exchange.merkle`)
-    most_rows: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None  # that a site counts for
-    grids: Annotated[dict[str, GridInfo], Field(max_length=200)]  # by array
-    lacking: Annotated[dict[str, RowCount], Field(max_length=100)]  # uploads, by term
-    entry: Annotated[int, Field(gt=0)]  # the last one of the shard's ledger, when it was made
-    part: bool  # whether it is of some of a shard's uploads, for the shard's own use
-
-
 class Seal(Strict):
     """The seed of a mask, sealed to a key holder (`predbayes.exchange.masking`)."""
 
@@ -169,9 +149,7 @@ class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused."""
 
     format_version: Literal[1] = 1
-    kind: Literal[
-        "weights", "delta", "predictions", "counts", "evaluation", "moments", "sum", "masked"
-    ]
+    kind: Literal["weights", "delta", "predictions", "counts", "evaluation", "moments", "masked"]
     num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|; with `privacy` a noisy count
     class_rows: tuple[Amount, ...] | None = None
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
@@ -181,8 +159,6 @@ class UploadInfo(Strict):
     seen: Annotated[str, Field(pattern="^[0-9a-f]{64}$", exclude_if=lambda seen: not seen)] = ""
     # Of kind `evaluation` alone; left out where there is none, so that old digests stay.
     evaluation: Annotated[Evaluation | None, Field(exclude_if=lambda found: found is None)] = None
-    # Of kind `sum` alone, likewise.
-    sum: Annotated[SumInfo | None, Field(exclude_if=lambda found: found is None)] = None
     # Of kind `masked` alone, one for each key holder of the plan; left out likewise.
     seals: Annotated[
         tuple[Seal, ...], Field(max_length=16, exclude_if=lambda found: not found)
@@ -199,8 +175,6 @@ class UploadInfo(Strict):
             raise ValueError("seals are of kind masked, which needs them")
         if (self.kind == "evaluation") != (self.evaluation is not None):
             raise ValueError("an evaluation is of kind evaluation, which has nothing else")
-        if (self.kind == "sum") != (self.sum is not None):
-            raise ValueError("a sum is of kind sum, which says what it is of")
         return self
 
 

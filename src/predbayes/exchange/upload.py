@@ -8,8 +8,6 @@
     counts        no array: only how many rows the site has
     evaluation    no array: sums over held-out rows of how well a model predicts them
     moments       sums of products of agreed features and targets, as integers
-    sum           a shard's: what is pooled, added up over many uploads of predictions, as digits
-                  (`predbayes.exact`), and which uploads these are
     masked        the terms of predictions as words under masks (`exchange.masking`)
 
 Weights and predictions may come with a `gate` (R,): the logarithm of how much denser the site's

@@ -30,9 +30,9 @@ from predbayes.experiments.records import (
     read_records,
 )
 from predbayes.experiments.run import Run, plan, run_methods
+from predbayes.experiments.workers import running_ray
 from predbayes.files import write_whole
 from predbayes.learning.training import resolve_device
-from predbayes.workers import running_ray
 
 Losses = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Record, int, int], None]
@@ -155,7 +155,6 @@ def _on_ray(
     if not jobs:
         return
     with running_ray(
-        "experiments",
         address=address,
         num_workers=num_workers,
         environment={name: os.environ[name] for name in (ROOT_VARIABLE,) if name in os.environ},

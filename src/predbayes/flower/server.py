@@ -144,7 +144,7 @@ def run_study(
     study = Study(folder)
     with one_run(folder):
         sites = Round(grid, study, settings).run()
-        num_in = study.state().num_in
+        num_in = len(study.state().uploads)
         quorum = study.plan.rules.quorum
         if num_in < quorum:
             came = counted(num_in, "site")

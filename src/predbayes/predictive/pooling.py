@@ -43,13 +43,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from predbayes.errors import ImproperPoolError, PoolError
-from predbayes.exact import LEAST_WEIGHT, WEIGHTS, ExactSum, Grid, Weights, Written, add_weighted_
+from predbayes.exact import LEAST_WEIGHT, WEIGHTS, ExactSum, Grid, Weights, add_weighted_
 from predbayes.predictive.families import LOG_PROB_FLOOR, Gaussian, Predictive
 
 P = TypeVar("P", bound=Predictive)
@@ -286,15 +286,6 @@ class _Total:
         return _Total(self.value[rows], self.weight[rows] if by_row else self.weight.clone())
 
 
-class WrittenSum(NamedTuple):
-    """A sum as arrays of whole numbers; its terms are functions, which no file has."""
-
-    arrays: Mapping[str, Tensor]  # canonical digits, as `value/TERM` and `weight/TERM`
-    grids: Mapping[str, Written]  # likewise
-    lacking: Mapping[str, int]  # clients that could not contribute, by term
-    num_clients: int
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class PredictiveSum(Generic[P]):
     """What a server must remember about the clients seen so far, on fixed inputs.
@@ -507,43 +498,6 @@ class PredictiveSum(Generic[P]):
             _fixed=fixed,
             _waiting=[],
         )
-
-    def written(self) -> WrittenSum:
-        """Return the sum for a file: whoever has the same plan reads it with `read`."""
-        parts = {
-            f"{part}/{name}": exact
-            for name, total in self._settled().items()
-            if self._lacking[name] < self.num_clients  # or who could contribute was taken away
-            for part, exact in (("value", total.value), ("weight", total.weight))
-        }
-        return WrittenSum(
-            {name: exact.digits for name, exact in parts.items()},
-            {name: exact.grid.written for name, exact in parts.items()},
-            {name: count for name, count in sorted(self._lacking.items()) if count},
-            self.num_clients,
-        )
-
-    def read(self, written: WrittenSum) -> PredictiveSum[P]:
-        """Return the sum in a file, of the family, rows, prior and terms of this one.
-
-        This one has all of its terms. What no such sum can be is refused.
-        """
-        arrays, grids = written.arrays, written.grids
-        forms, totals = self._settled(), dict[str, _Total]()
-        for name, form in forms.items():
-            value, weight = f"value/{name}", f"weight/{name}"
-            if value in arrays and weight in arrays:
-                totals[name] = _Total(
-                    form.value.read(arrays[value], grids[value]),
-                    form.weight.read(arrays[weight], grids[weight]),
-                )
-        num, lacking = written.num_clients, Counter(written.lacking)
-        whole = {name for name in forms if lacking[name] < num}
-        if len(arrays) != 2 * len(totals) or totals.keys() != whole or not whole >= _ALWAYS_NAMES:
-            raise PoolError("its terms are not those of the plan's pool")
-        if not lacking.keys() <= forms.keys() or not all(0 < n <= num for n in lacking.values()):
-            raise PoolError("it counts clients for terms that it does not have")
-        return replace(self, num_clients=num, _totals=totals, _lacking=lacking, _waiting=[])
 
     def _settled(self) -> dict[str, _Total]:
         """Every term over all clients, those that waited included."""

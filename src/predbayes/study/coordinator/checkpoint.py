@@ -35,7 +35,6 @@ from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.result.accepted import (
     Accepted,
     AcceptedEvaluation,
-    AcceptedSum,
     AcceptedSurvey,
     AcceptedUpload,
 )
@@ -91,7 +90,7 @@ def _packed_result(result: FinishedResult) -> tuple[str, str]:
     told = {field.name: getattr(result, field.name) for field in fields(result)}
     uploads = told.pop("uploads")
     text = uploads.text if isinstance(uploads, _Uploads) else json.dumps(dict(uploads))
-    return json.dumps(told | {n: dict(told[n]) for n in ("files", "sums")}), text
+    return json.dumps(told | {n: dict(told[n]) for n in ("files",)}), text
 
 
 def _result(row: tuple[str, str]) -> FinishedResult:
@@ -108,7 +107,6 @@ _TABLES = {
     "names": Form(lambda names: (json.dumps(names),), lambda row: tuple(json.loads(row[0]))),
     "agreed": PLAIN,
     "uploads": _form_of(AcceptedUpload),
-    "sums": _form_of(AcceptedSum),
     "evaluations": _form_of(AcceptedEvaluation),
     "surveys": _form_of(AcceptedSurvey),
     "replaced": PLAIN,
@@ -120,7 +118,7 @@ _TABLES = {
     "heads": PLAIN,
 }
 _RESULT = Form(_packed_result, _result, 2)
-_VALUES = ("plan_digest", "files", "coordinator", "shard", "models", "num_entries", "study", "last")
+_VALUES = ("plan_digest", "files", "coordinator", "models", "num_entries", "study", "last")
 
 
 def save_checkpoint(ledger: Ledger, state: State, key: SigningKey | None) -> None:

@@ -87,10 +87,8 @@ def finish(
 
 
 def _require_ready(plan: Plan, state: State, leave_out: frozenset[str]) -> None:
-    """Refuse a result of a shard, of too few sites, or one that the plan forbids."""
-    if state.shard:
-        raise StudyError(f"{state.shard} is a shard without labels: run `predbayes study sum`")
-    num_sites, quorum = state.num_in - len(leave_out), plan.rules.quorum
+    """Refuse a result of too few sites, or one that the plan forbids."""
+    num_sites, quorum = len(state.uploads) - len(leave_out), plan.rules.quorum
     if num_sites < quorum:
         raise StudyError(f"sites that are in: {num_sites}; the plan's quorum is {quorum}")
     if plan.rules.screening == "report":  # or it is not known yet who is in it
@@ -104,8 +102,6 @@ def _made_of(state: State, found: Conclusion) -> dict[str, object]:
         "uploads": {upload.site: upload.digest for upload in state.in_order},
         "outcome": outcome(found),
     }
-    if state.sums:
-        data["sums"] = {accepted.site: accepted.digest for accepted in state.sums_in_order}
     if shown := state.evaluations_of(found.model.weights_digest()):
         data["evaluations"] = [accepted.digest for accepted in shown]
     if state.surveys:
@@ -159,7 +155,7 @@ def _found(
     if last is not None and last.serves(leave_out, [], warm=warm):
         # New are evaluations, surveys, or a file that is asked for: the model stays to the bit.
         return evaluated(study, state, _again(study, last, heading)), last.start
-    sent = (*state.uploads.values(), *state.sums.values())
+    sent = state.uploads.values()
     gone = sorted(accepted.site for accepted in sent if accepted.digest in state.deleted)
     if gone:
         raise StudyError(
@@ -177,12 +173,12 @@ def _warm_start(step: Step) -> Start:
     if not state.results:
         raise StudyError("there is no result to start from; finish without --warm")
     last = state.results[-1]
-    now_in = {(a.site, a.digest) for a in (*state.uploads.values(), *state.sums.values())}
-    gone = sorted({*last.uploads.items(), *last.sums.items()} - now_in)
+    now_in = {(accepted.site, accepted.digest) for accepted in state.uploads.values()}
+    gone = sorted(last.uploads.items() - now_in)
     if gone:
         raise StudyError(
-            f"{gone[0][0]} has withdrawn since result {last.number}, or has another sum, and the "
-            "model of that result learnt from it; finish without --warm"
+            f"{gone[0][0]} has withdrawn since result {last.number}, and the model of that result "
+            "learnt from it; finish without --warm"
         )
     return start_of(step.study, last.number)
 
@@ -220,8 +216,6 @@ def conclude_study(
             leave_out=leave_out,
             start=start,
             device=device,
-            shards=state.sums_in_order,
-            read_sum=study.read_sum,
         )
 
 

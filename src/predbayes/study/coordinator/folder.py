@@ -21,8 +21,7 @@ from predbayes.files import file_digest
 from predbayes.study.coordinator.record import KIT, LABELS, StudyRecord
 from predbayes.study.coordinator.signer import private_key
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.result.accepted import Accepted, AcceptedSum
-from predbayes.study.result.shardsum import ShardSum
+from predbayes.study.result.accepted import Accepted
 from predbayes.system import memory_file
 
 
@@ -64,10 +63,6 @@ class StudyFolder(StudyRecord):
             )
         return upload
 
-    def read_sum(self, accepted: AcceptedSum) -> ShardSum:
-        """Read an accepted sum of a shard, likewise."""
-        return ShardSum.from_upload(self.plan, self.read(accepted))
-
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Path]:
         """Decrypt a sealed file in memory: whoever is killed meanwhile leaves nothing readable."""
@@ -76,8 +71,8 @@ class StudyFolder(StudyRecord):
             return
         plan = self.plan
         assert plan.coordinator is not None  # or nothing would have been sealed
-        signing = str(self.ledger.entry(1).data["key"])  # a shard has one of its own
-        key = private_key(self.folder, signing, plan.coordinator.encryption).encryption
+        named = plan.coordinator
+        key = private_key(self.folder, named.signing.hex, named.encryption).encryption
         with memory_file() as plain:
             unseal(path, plain, key, plan.digest())
             yield plain

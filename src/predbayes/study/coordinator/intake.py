@@ -27,7 +27,6 @@ from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
 from predbayes.study.result.head import fitted, summed
 from predbayes.study.result.scoring import MAX_STANDARD
-from predbayes.study.result.shardsum import ShardSum, check_arrays
 from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
@@ -163,29 +162,6 @@ class Intake:
             check_seals(upload, self.plan.sealing.recipients, keys[upload.info.site])
         return upload
 
-    def check_sum(
-        self, path: Path, keys: Mapping[str, str], heads: Container[str] = ()
-    ) -> tuple[Upload, ShardSum]:
-        """The sum in a file, if an admitted shard made it of uploads of this study.
-
-        Args:
-            path: A file that nobody else can change meanwhile.
-            keys: The public key of each admitted site and shard.
-            heads: The digest of every entry of the study's ledger.
-        """
-        header = Header.read(path)
-        self._check_sender(header, keys, "sum")
-        self._check_study(header.info.seen, heads)
-        check_arrays(self.plan, header)
-        upload = Upload.load(path, header)
-        _require_signed(header, upload)
-        assert upload.info.sum is not None  # as `check_arrays` has seen
-        if upload.info.sum.part:
-            raise UploadError("it is a part that a shard keeps; ask for what `study sum` writes")
-        found = ShardSum.from_upload(self.plan, upload)
-        found.rehearse()
-        return upload, found
-
     def rehearse(self, upload: Upload, inputs: Callable[[], Tensor]) -> None:
         """Do with an upload what `finish` will do with it; inputs are read if it holds weights."""
         if upload.info.kind == "evaluation":
@@ -221,22 +197,19 @@ class Intake:
         except UploadError as error:
             raise UploadError("its networks predict no finite number at a reference row") from error
 
-    def _check_sender(self, header: Header, keys: Mapping[str, str], kind: str = "") -> None:
+    def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
         info = header.info
         if info.plan != self.plan_digest:
             raise UploadError("it was made for another plan, or another version of this one")
-        if info.kind == "sum" and not kind:
-            raise UploadError("it is the sum of a shard; add it with `predbayes study merge`")
         promised = None if info.privacy is None else info.privacy.guarantee
-        if promised != self.plan.promise and not kind:
+        if promised != self.plan.promise:
             asked = self.plan.promise.text if self.plan.promise else "no differential privacy"
             raise UploadError(
                 f"it promises {promised.text if promised else 'no differential privacy'}, and the "
                 f"plan {asked}"
             )
-        if info.kind not in ((kind,) if kind else (self.plan.sent, "evaluation")):
-            asked = f"the plan asks for {self.plan.sent}"
-            raise UploadError(f"it holds {info.kind}; {'a sum was asked for' if kind else asked}")
+        if info.kind not in (self.plan.sent, "evaluation"):
+            raise UploadError(f"it holds {info.kind}; the plan asks for {self.plan.sent}")
         if info.site not in keys:
             raise UploadError(printable(no_such("admitted site", info.site, keys), 200))
         if header.signature is None:

@@ -11,11 +11,8 @@ audit.jsonl             who asked for what (`predbayes.study.store.audit`)
 uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`; DIGEST.survey
 results/N/              result.json, report.html, report-public.html, model-card.html and .json,
                         model/
-.parts/                 of a shard: sums of some uploads (`coordinator.parts`)
 .checkpoint             what the ledger says up to an entry (`coordinator.checkpoint`)
 .key-path               where the coordinator's key lies, if the plan names one
-
-A shard has no labels and no results. What it adds up is an upload to another study.
 
 Where there is such a key, kit, results and models have a file that signs the others
 (`predbayes.exchange.statement`).
@@ -39,7 +36,7 @@ from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.ledger import Ledger
 
 KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
-UPLOADS, RESULTS, PARTS = "uploads", "results", ".parts"
+UPLOADS, RESULTS = "uploads", "results"
 PLAIN, SURVEY = ".safetensors", ".survey"
 
 

@@ -24,7 +24,6 @@ from predbayes.exchange.statement import (
     signed,
 )
 from predbayes.study.coordinator.state import State
-from predbayes.study.result.shardsum import Member
 from predbayes.study.store.ledger import now
 
 KEY_PATH = ".key-path"
@@ -71,24 +70,21 @@ class Signer:
         """Return the statement of the files of a folder, by their digests."""
         return signed(FilesStatement(kind=kind, files=dict(files), **self._place()), self.key)
 
-    def receipt(
-        self, site: str, proof: Membership | None = None, member: Member | None = None
-    ) -> bytes:
+    def receipt(self, site: str, proof: Membership | None = None) -> bytes:
         """Return the statement of what the study has of a site.
 
         Args:
             site: The site.
-            proof: That its upload is in the ledger, if it came in a batch or in a sum.
-            member: Its upload, if that came in the sum of a shard.
+            proof: That its upload is in the ledger, if it came in a batch.
         """
-        state, upload = self.state, member or self.state.uploads.get(site)
+        state, upload = self.state, self.state.uploads.get(site)
         found = (state.evaluations.get((site, model)) for model in state.models)
         sent = sorted(accepted.digest for accepted in found if accepted is not None)
         return signed(
             Receipt(
                 at=now(),
                 site=site,
-                key=state.keys[site] if member is None else member.key,
+                key=state.keys[site],
                 upload=None if upload is None else upload.digest,
                 evaluations=tuple(sent),
                 proof=proof,

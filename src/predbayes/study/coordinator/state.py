@@ -4,7 +4,6 @@
     admit     a site, its key and perhaps the rows agreed; admitting again replaces them
     add       a site's upload, by its digest
     survey    what a site told of its columns; a newer one takes its place
-    merge     the sum of a shard over many uploads; a newer one takes its place
     evaluate  how a result's model does on a site's own rows; a newer one takes its place
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
     delete    the bytes of files go, as when their time is over; results stay as they are
@@ -14,9 +13,6 @@
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
 replaced or withdrawn is never taken again for that site: nobody can put an old upload back. A key
 of which nothing was taken in yet may move to another name, for names are mistyped.
-
-A shard has a study of its own, whose first entry has the shard's name and the head of the ledger by
-which its sites know the study. In the study that takes its sum in it is admitted like a site.
 """
 
 from __future__ import annotations
@@ -33,7 +29,6 @@ from predbayes.study.result.accepted import (
     WEIGHTS_FILE,
     Accepted,
     AcceptedEvaluation,
-    AcceptedSum,
     AcceptedSurvey,
     AcceptedUpload,
     Digest,
@@ -61,7 +56,6 @@ class FinishedResult:
     ledger: str  # digest of the entry before
     evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
     surveys: tuple[str, ...] = ()  # that were in, likewise
-    sums: Mapping[str, str] = field(default_factory=dict)  # digest by shard
     screened: tuple[str, ...] = ()  # left out by screening
 
     @property
@@ -88,8 +82,6 @@ class _Begun:
     plan: Digest
     files: Mapping[str, str]
     key: str = ""
-    shard: str = ""
-    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +107,6 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
     "init": TypeAdapter(_Begun),
     "admit": TypeAdapter(_Admitted),
     "add": TypeAdapter(AcceptedUpload),
-    "merge": TypeAdapter(AcceptedSum),
     "survey": TypeAdapter(AcceptedSurvey),
     "evaluate": TypeAdapter(AcceptedEvaluation),
     "withdraw": TypeAdapter(_Withdrawn),
@@ -139,7 +130,6 @@ class State:
     plan_digest: str = ""
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
     coordinator: str = ""  # his public key; empty: nothing of his is signed
-    shard: str = ""  # its name, if it is one; the coordinator is then who runs it
     keys: Table[str] = field(default_factory=dict)  # of admitted sites
     owners: Table[str] = field(default_factory=dict)  # the same, site by key
     names: Table[tuple[str, ...]] = field(default_factory=dict)  # of sites that were ever
@@ -147,7 +137,6 @@ class State:
     awaited: Table[str] = field(default_factory=dict)  # keys of admitted sites without an upload
     agreed: Table[int] = field(default_factory=dict)  # rows, of sites that were asked
     uploads: Table[AcceptedUpload] = field(default_factory=dict)  # by site
-    sums: Table[AcceptedSum] = field(default_factory=dict)  # by shard
     # By site and model.
     evaluations: MutableMapping[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)
     surveys: Table[AcceptedSurvey] = field(default_factory=dict)  # by site
@@ -159,8 +148,7 @@ class State:
     gone: Table[str] = field(default_factory=dict)  # digest withdrawn last, by site
     deleted: Table[str] = field(default_factory=dict)  # when, by digest of what still counts
     results: list[FinishedResult] = field(default_factory=list)
-    # Number by digest of every entry; of a shard 0 by the head of the study's ledger.
-    heads: Table[int] = field(default_factory=dict)
+    heads: Table[int] = field(default_factory=dict)  # number by digest of every entry
     num_entries: int = 0
     study: str = FIRST  # digest of the first entry, by which statements name the study
     last: str = FIRST  # digest of the last entry
@@ -204,17 +192,14 @@ class State:
         """Take a step of the entry that comes next."""
         self.since += 1
         match self._read(leaf, at):
-            case _Begun(plan=plan, files=files, key=key, shard=shard, seen=seen):
+            case _Begun(plan=plan, files=files, key=key):
                 self.plan_digest, self.files, self.coordinator = plan, dict(files), key
-                self.shard = shard
-                if seen:
-                    self.heads[seen] = 0
             case _Admitted(site=site, key=key, rows=rows):
                 if self.keys.get(site) != key:
                     self._retire(site)
                 self._move(key)
                 self.keys[site], self.owners[key] = key, site
-                if site not in self.uploads and site not in self.sums:
+                if site not in self.uploads:
                     self.awaited[site] = key
                 self._name(site)
                 if rows is not None:
@@ -222,11 +207,6 @@ class State:
             case AcceptedUpload() as accepted:
                 self.spent[accepted.key] = accepted.site
                 self.uploads[accepted.site] = accepted
-                self.awaited.pop(accepted.site, None)
-            case AcceptedSum() as accepted:
-                self.spent[accepted.key] = accepted.site
-                self._forget_sum(accepted.site)
-                self.sums[accepted.site] = accepted
                 self.awaited.pop(accepted.site, None)
             case AcceptedSurvey() as accepted:
                 self.spent[accepted.key] = accepted.site
@@ -253,7 +233,7 @@ class State:
             raise StudyError(f"the ledger has a step {leaf.step!r} that this version lacks")
         try:
             told = dict(leaf.data)
-            if step in ("add", "merge", "survey", "evaluate"):
+            if step in ("add", "survey", "evaluate"):
                 key = self.keys.get(told["site"], "")  # that its site had then
                 told |= {"at": at, "number": number, "key": key}
             if step in ("delete", "finish"):
@@ -264,7 +244,6 @@ class State:
 
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)
-        self._forget_sum(site)
         self._forget_survey(site)
         for model in self.models:
             self._forget(site, model)
@@ -296,11 +275,6 @@ class State:
         if before is not None:
             self.replaced[before.digest] = site
 
-    def _forget_sum(self, shard: str) -> None:
-        before = self.sums.pop(shard, None)
-        if before is not None:
-            self.replaced[before.digest] = shard
-
     def _forget_survey(self, site: str) -> None:
         before = self.surveys.pop(site, None)
         if before is not None:
@@ -309,7 +283,7 @@ class State:
     @property
     def accepted(self) -> list[Accepted]:
         """Every file that counts, uploads first."""
-        sent = (self.uploads, self.sums, self.evaluations, self.surveys)
+        sent = (self.uploads, self.evaluations, self.surveys)
         return [accepted for table in sent for accepted in table.values()]
 
     @property
@@ -325,7 +299,7 @@ class State:
     def sent_by(self, site: str) -> list[Accepted]:
         """All that counts of a site, its upload first."""
         tried = [self.evaluations.get((site, model)) for model in self.models]
-        found = [self.uploads.get(site), self.sums.get(site), *tried, self.surveys.get(site)]
+        found = [self.uploads.get(site), *tried, self.surveys.get(site)]
         return [accepted for accepted in found if accepted is not None]
 
     def too_like(self, site: str, owner: str) -> str | None:
@@ -357,16 +331,6 @@ class State:
         return sorted(self.uploads.values(), key=lambda upload: upload.digest)
 
     @property
-    def sums_in_order(self) -> list[AcceptedSum]:
-        """Accepted sums of shards, in the order of their digests."""
-        return sorted(self.sums.values(), key=lambda accepted: accepted.digest)
-
-    @property
-    def num_in(self) -> int:
-        """Sites whose uploads count, those in sums included."""
-        return len(self.uploads) + sum(accepted.count for accepted in self.sums.values())
-
-    @property
     def next_number(self) -> int:
         """Of the result that comes next."""
         return self.results[-1].number + 1 if self.results else 1
@@ -378,8 +342,7 @@ class State:
         if last is None or len(last.uploads) != len(self.uploads):
             return None  # at once: there may be very many
         now = {upload.site: upload.digest for upload in self.uploads.values()}
-        sums = {accepted.site: accepted.digest for accepted in self.sums.values()}
-        return last if (dict(last.uploads), dict(last.sums)) == (now, sums) else None
+        return last if dict(last.uploads) == now else None
 
     @property
     def current(self) -> FinishedResult | None:

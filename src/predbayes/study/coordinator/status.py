@@ -12,7 +12,6 @@ from predbayes.study.coordinator.record import StudyRecord
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
 from predbayes.text import html_lines, html_table
@@ -126,7 +125,7 @@ def status_of(study: StudyRecord, most: int | None = None) -> Status:
         sites=tuple(_site(state, name) for name in _shown(state, most)),
         num_sites=_num_sites(state),
         num_awaited=len(state.awaited),
-        num_in=state.num_in,
+        num_in=len(state.uploads),
         quorum=plan.rules.quorum,
         deadline=None if deadline is None else deadline.isoformat(),
         late=deadline is not None and datetime.datetime.now(datetime.UTC).date() > deadline,
@@ -159,22 +158,22 @@ def _shown(state: State, most: int | None) -> list[str]:
 
 def _site(state: State, site: str) -> SiteStatus:
     key = PublicKey(state.keys[site]).fingerprint if site in state.keys else None
-    upload = state.uploads.get(site) or state.sums.get(site)
+    upload = state.uploads.get(site)
     if upload is None:
         agreed = state.agreed.get(site)
         return SiteStatus(site, "admitted" if key else "withdrawn", key, None, agreed, None, None)
     word: Literal["deleted", "in"] = "deleted" if upload.digest in state.deleted else "in"
-    agreed = upload.agreed_rows if isinstance(upload, AcceptedUpload) else None
-    return SiteStatus(site, word, key, upload.num_rows, agreed, upload.num_bytes, upload.at)
+    rows = upload.num_rows, upload.agreed_rows
+    return SiteStatus(site, word, key, *rows, upload.num_bytes, upload.at)
 
 
 def _result(recorded: FinishedResult, found: Result, *, current: bool) -> ResultStatus:
-    """What is told of a result, which was read without its sites: of those in sums it knows."""
+    """What is told of a result, which was read without its sites."""
     scores = found.student.scores
     return ResultStatus(
         number=recorded.number,
         finished=recorded.at,
-        sites=len(recorded.uploads) + found.num_sites,
+        sites=len(recorded.uploads),
         outcome=recorded.outcome,
         current=current,
         verdict=found.verdict,
@@ -185,9 +184,7 @@ def _result(recorded: FinishedResult, found: Result, *, current: bool) -> Result
 def _next(
     state: State, plan: Plan, results: tuple[ResultStatus, ...], run: RunStatus | None
 ) -> str:
-    if state.shard:
-        return "predbayes study sum" if state.num_in else "predbayes study add FILE"
-    num_in, quorum = state.num_in, plan.rules.quorum
+    num_in, quorum = len(state.uploads), plan.rules.quorum
     if run is not None and run.finishing:
         return "wait: the run makes the result"
     if num_in < quorum:

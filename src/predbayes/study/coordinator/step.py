@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -32,25 +32,16 @@ from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.study.coordinator.checkpoint import CHECKPOINT, MANY, save_checkpoint
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import (
-    HEADER_ROOM,
     MAX_ROWS,
     Intake,
     require_agreed,
     require_held_out,
 )
-from predbayes.study.coordinator.parts import Parts
 from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
 from predbayes.study.coordinator.signer import Signer, private_key
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan, read_text
-from predbayes.study.result.accepted import Accepted, AcceptedSum, AcceptedUpload
-from predbayes.study.result.shardsum import (
-    Member,
-    ShardSum,
-    in_common,
-    most_bytes,
-    require_addable,
-)
+from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.surveyed import (
     MAX_SURVEY_BYTES,
     is_survey_file,
@@ -212,72 +203,6 @@ class Step:
                 remove(scratch)
                 remove(_sealed(scratch))
 
-    def merge(self, path: Path) -> AcceptedSum | None:
-        """Check a shard's sum and take it in; None if it is in already."""
-        shown, scratch = printable(path.name), self._uploads / f"{TEMPORARY}upload"
-        try:
-            require_addable(self.intake.plan)
-            copy_bounded(path, scratch, most_bytes(self.intake.plan, HEADER_ROOM))
-            upload, found = self.intake.check_sum(scratch, self.state.keys, self.state.heads)
-            return self._accept_sum(scratch, upload, found)
-        except UploadError as error:
-            raise UploadError(error.reason, shown) from error
-        except PredbayesError as error:
-            raise UploadError(str(error), shown) from error
-        finally:
-            remove(scratch)
-
-    def _accept_sum(self, source: Path, upload: Upload, found: ShardSum) -> AcceptedSum | None:
-        shard, digest, told = upload.info.site, upload.digest(), upload.info.sum
-        assert told is not None  # as its kind says
-        before = self.state.sums.get(shard)
-        if before is not None and before.digest == digest:
-            return None
-        if digest in self.state.replaced or (before is not None and told.entry < before.entry):
-            raise UploadError(f"{shard} has sent a newer sum")
-        if shard in self.state.uploads:
-            raise UploadError(f"{shard} is a site whose upload is in; a shard has another name")
-        self._require_apart(found.members, besides=shard)
-        more = {"count": told.count, "root": told.root, "entry": told.entry}
-        self._keep("merge", source, upload, before, **more)
-        for kept in ("_merged", "_marks"):
-            vars(self).pop(kept, None)
-        return self.state.sums[shard]
-
-    @cached_property
-    def _merged(self) -> dict[str, tuple[Member, ...]]:
-        """The uploads in each sum that counts."""
-        return {shard: self.study.read_sum(a).members for shard, a in self.state.sums.items()}
-
-    @cached_property
-    def _marks(self) -> dict[str, str]:
-        """The shard in whose sum an upload, a key or a name is."""
-        merged = self._merged.items()
-        return {mark: shard for shard, found in merged for m in found for mark in m.marks}
-
-    def _require_unmerged(self, members: Iterable[Member], besides: str = "") -> None:
-        """Refuse who is in a sum already."""
-        for member in members:
-            shard = next((self._marks[m] for m in member.marks if m in self._marks), besides)
-            if shard != besides:
-                raise UploadError(f"{member.site} is in the study already, in the sum of {shard}")
-
-    def _require_apart(self, members: Sequence[Member], besides: str) -> None:
-        """Refuse who is in already, alone or in a sum; who withdrew; and who is somebody else."""
-        state = self.state
-        if double := in_common(map(Member.of, state.uploads.values()), members):
-            raise UploadError(f"{double.site} is in the study already, with an upload of its own")
-        self._require_unmerged(members, besides)
-        for member in members:
-            if member.digest in state.withdrawn or member.key in state.retired:
-                raise UploadError(f"{member.site} has withdrawn, or has another key since")
-            known = (
-                state.keys.get(member.site, member.key),
-                state.owners.get(member.key, member.site),
-            )
-            if known != (member.key, member.site):
-                raise UploadError(f"{member.site} is admitted here with another key, or name")
-
     def _checked(
         self, path: Path, scratch: Path, content: bytes | None
     ) -> tuple[Path | bytes, Upload]:
@@ -349,9 +274,6 @@ class Step:
                 f"{site} has an upload in the study already; withdraw it first, and admit "
                 "the site again with a new key"
             )
-        if self.state.sums:
-            key, rows = self.state.keys[site], upload.info.num_rows
-            self._require_unmerged([Member(digest, site, key, rows)])
         agreed = self.state.agreed.get(site)
         promise = upload.info.privacy
         if agreed is not None and promise is None:  # a count with noise is near it or not
@@ -389,7 +311,7 @@ class Step:
     ) -> None:
         """Put a file in its place, and then take the step that names it."""
         plan, digest = self.intake.plan, upload.digest()
-        sealed = bool(self.intake.recipient) and plan.upload.keep_sealed and step != "merge"
+        sealed = bool(self.intake.recipient) and plan.upload.keep_sealed
         file_digest, num_bytes = _digest_and_size(source)
         if sealed:
             more = {**more, "sealed": True}
@@ -425,24 +347,9 @@ class Step:
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
         if self.signer is None:
             raise StudyError("the plan names no coordinator's key, so nothing can be signed")
-        if site not in self.state.uploads and (found := self._in_a_sum(site)):
-            return self.signer.receipt(site, self._proof_in_sum(*found), found[1])
         if site not in self.state.keys:
             raise StudyError(no_such("admitted site", site, self.state.keys))
         return self.signer.receipt(site, self._proof(site))
-
-    def _in_a_sum(self, site: str) -> tuple[str, Member] | None:
-        """The shard in whose sum a site is, and its upload there."""
-        found = ((s, m) for s, members in self._merged.items() for m in members)
-        return next(((shard, member) for shard, member in found if member.site == site), None)
-
-    def _proof_in_sum(self, shard: str, member: Member) -> Membership:
-        """Return where in a sum an upload is, and the entry that has the root of the sum."""
-        entry = self.study.ledger.entry(self.state.sums[shard].number)
-        members = self._merged[shard]
-        records, place = [m.record().encode() for m in members], members.index(member)
-        path = merkle_path(records, place)
-        return Membership(entry=entry.content(), leaf=member.record(), place=place, path=path)
 
     def _proof(self, site: str) -> Membership | None:
         """Return where in a batch of the ledger a site's upload is."""
@@ -461,7 +368,6 @@ class Step:
         if not going and not self.state.removed(site):
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
         if going:
-            self._of_parts(going, Parts.drop)
             self._drop(going)
             self.record("delete", {"site": site, "digests": [a.digest for a in going]})
         return self.state.removed(site)
@@ -472,33 +378,10 @@ class Step:
         if not sent:
             if site in self.state.gone:
                 return self.state.gone[site]  # again, as after a crash
-            if found := self._in_a_sum(site):
-                raise StudyError(
-                    f"{site} is in the sum of {found[0]}: it withdraws there, and the newer sum of "
-                    f"{found[0]} takes the place of this one with `predbayes study merge`"
-                )
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
-        self._of_parts(sent, Parts.withdraw)
         self._drop(sent)
         self.record("withdraw", {"site": site, "digest": sent[0].digest})
         return sent[0].digest
-
-    def _of_parts(
-        self, going: Sequence[Accepted], take: Callable[[Parts, AcceptedUpload], None]
-    ) -> None:
-        """Have the uploads among some files taken out of the sums that a shard keeps."""
-        if not self.state.shard or self.key is None:
-            return
-        for accepted in going:
-            if isinstance(accepted, AcceptedUpload):
-                whole = accepted.digest not in self.state.deleted
-                (take if whole else Parts.drop)(self.parts, accepted)
-
-    @property
-    def parts(self) -> Parts:
-        """The partial sums of a shard."""
-        assert self.key is not None  # as a shard has one
-        return Parts(self.study, self.state, self.key.signing)
 
 
 @contextmanager

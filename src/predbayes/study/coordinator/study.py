@@ -6,7 +6,6 @@ Each step holds the folder's lock and ends with an entry in the ledger: see
 
 from __future__ import annotations
 
-import math
 import secrets
 import shutil
 import time
@@ -20,8 +19,7 @@ from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.masking import Request
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import KIT_SIGNATURE
-from predbayes.exchange.upload import Upload
-from predbayes.files import digests, make_folder, write_whole
+from predbayes.files import digests, make_folder
 from predbayes.optional import require
 from predbayes.study.coordinator.crate import CrateFile
 from predbayes.study.coordinator.differencing import is_forbidden, told_apart
@@ -29,14 +27,13 @@ from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish, requests
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
-from predbayes.study.coordinator.shard import Folding, begin_shard, sum_up
 from predbayes.study.coordinator.signer import KEY_PATH, Signer, private_key
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.coordinator.status import MOST_SITES, status_of
 from predbayes.study.coordinator.step import Step, begin_step
 from predbayes.study.coordinator.verify import verify
 from predbayes.study.kit.kit import Kit, Labels
-from predbayes.study.result.accepted import Accepted, AcceptedSum
+from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
@@ -93,48 +90,6 @@ class Study(StudyFolder):
             _begin(scratch, kit)
             AuditLog.at(scratch).note("init", plan=kit.digest)
         return cls(folder)
-
-    @classmethod
-    def shard(
-        cls, folder: str | Path, name: str, kit_folder: str | Path, key_path: str | Path
-    ) -> Study:
-        """Make a shard of a study, in a new folder.
-
-        Args:
-            folder: The new folder.
-            name: The shard's, under which the study that takes its sum in admits it.
-            kit_folder: The kit of that study, as its sites have it.
-            key_path: The shard's own private key.
-        """
-        begin_shard(Path(folder), name, Path(kit_folder), Path(key_path))
-        return cls(folder)
-
-    def sum(
-        self, out: str | Path, *, most_rows: float = math.inf, fold: Folding | None = None
-    ) -> Upload:
-        """Add up what is in a shard, and write the sum, signed, for `merge`.
-
-        Args:
-            out: The file.
-            most_rows: That a site counts for; without it what each states.
-            fold: How uploads are added up; one after the other, here.
-        """
-        with self.audit.during("sum", long=True) as what, begin_step(self) as step:
-            made = sum_up(step, most_rows, fold)
-            assert step.key is not None  # as a shard has one
-            key = step.key.signing
-            write_whole(Path(out), lambda partial: made.save(partial, key))
-            what |= {"sum": made.digest(), "out": str(out)}
-            return made
-
-    def merge(self, path: str | Path) -> AcceptedSum | None:
-        """Check the sum of a shard and take it in; None if it is in already."""
-        with begin_step(self) as step, self.audit.during("merge", file=Path(path).name) as what:
-            accepted = step.merge(Path(path))
-            step.flush()
-            if accepted is not None:
-                what |= {"shard": accepted.site, "sum": accepted.digest}
-            return accepted
 
     def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
         """Record a site's key; False if there is nothing new.

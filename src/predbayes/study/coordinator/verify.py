@@ -45,7 +45,7 @@ from predbayes.study.coordinator.finish import (
     start_of,
 )
 from predbayes.study.coordinator.folder import StudyFolder
-from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, PARTS, RESULTS, UPLOADS
+from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
@@ -103,9 +103,6 @@ def withheld(study: StudyFolder, state: State) -> frozenset[str]:
 def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None) -> Iterator[str]:
     """Yield what lacks the coordinator's signature."""
     named = study.plan.coordinator
-    if state.shard:
-        yield from _unsigned_in_shard(study, state, key)
-        return
     if key is not None and key != named:
         yield "the plan does not name this coordinator's key"
     if state.coordinator != ("" if named is None else named.signing.hex):
@@ -118,23 +115,6 @@ def _unsigned(study: StudyFolder, state: State, key: CoordinatorPublicKey | None
         yield from _unsigned_files(study, state, named.signing)
     elif (study.folder / _KIT_SIGNATURE).exists():
         yield f"{_KIT_SIGNATURE} is not the study's"
-
-
-def _unsigned_in_shard(
-    study: StudyFolder, state: State, key: CoordinatorPublicKey | None
-) -> Iterator[str]:
-    """Yield what lacks the signature of the shard, or in its kit that of the coordinator."""
-    if key is not None and key.signing.hex != state.coordinator:
-        yield "the shard does not have this key"
-    for entry in study.ledger.read():
-        if not entry.is_signed_by(state.coordinator):
-            yield f"entry {entry.number} of ledger.jsonl is not signed by the shard"
-    signed = study.kit.signed
-    if signed is not None:
-        if signed.head not in state.heads:
-            yield f"{KIT}: it is of another study than the shard"
-        problems = signed.problems(study.folder / KIT, KIT_SIGNATURE)
-        yield from (f"{KIT}: {problem}" for problem in problems)
 
 
 def _unsigned_files(study: StudyFolder, state: State, key: PublicKey) -> Iterator[str]:
@@ -241,7 +221,6 @@ def _altered(study: StudyFolder, expected: dict[str, str]) -> list[str]:
     there = {path.relative_to(study.folder).as_posix(): path for path in paths}
     problems = [f"{name} is missing" for name in sorted(expected.keys() - there.keys())]
     strange = sorted(there.keys() - expected.keys() - _PASSING - {CRATE_FILE})
-    strange = [name for name in strange if not name.startswith(f"{PARTS}/")]
     problems += [f"{name} is not the study's" for name in strange]
     for name in sorted(expected.keys() & there.keys()):
         if file_digest(there[name]) != expected[name]:

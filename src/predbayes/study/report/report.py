@@ -204,7 +204,7 @@ def without_sites(result: Result) -> Result:
         )
         at_sites = bare if at_sites.public else None
     table = None if result.table_one is None else in_public(result.table_one, FEWEST_TO_POOL)
-    change = {"sites": (), "shards": (), "pool": pool, "at_sites": at_sites, "table_one": table}
+    change = {"sites": (), "pool": pool, "at_sites": at_sites, "table_one": table}
     return result.model_copy(update=change)
 
 
@@ -273,11 +273,9 @@ def tally_of(result: Result, *, public: bool) -> Tally:
     """Count over sites; in public make no sum that would tell what one site has."""
     counted = [site for site in result.sites if not site.left_out]
     num_left_out = len(result.sites) - len(counted)
-    num_sites = result.num_sites - num_left_out
-    may_sum = not public or num_sites >= FEWEST_TO_POOL
-    stated = [*(s.num_rows for s in counted), *(s.num_rows for s in result.shards)]
-    num_rows = sum(stated) if may_sum else None
-    return Tally(num_sites, num_left_out, num_rows)
+    may_sum = not public or len(counted) >= FEWEST_TO_POOL
+    num_rows = sum(site.num_rows for site in counted) if may_sum else None
+    return Tally(len(counted), num_left_out, num_rows)
 
 
 def compared(result: Result, numbers: Mapping[str, int] | None = None) -> list[Contender]:

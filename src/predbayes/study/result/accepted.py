@@ -52,20 +52,6 @@ class AcceptedUpload(Accepted):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedSum(Accepted):
-    """What a shard, here in the place of a site, added up; its latest word."""
-
-    count: int  # of uploads in it
-    root: Digest  # over them
-    entry: int  # the last one of the shard's ledger, when it was made
-
-    @property
-    def rows_in_words(self) -> str:
-        """The sites and their rows."""
-        return f"{self.count:,} sites, {self.num_rows:,} rows"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedEvaluation(Accepted):
     """A site's latest word on one model."""
 

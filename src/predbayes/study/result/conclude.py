@@ -1,8 +1,8 @@
 """From accepted uploads to a model and what is known about it: one pure function of the set.
 
     read      each upload in the order of digests, folded and dropped; its predictions on the
-              labelled and scored rows are kept; then the sums of shards. Sums of moments that come
-              beside predictions are added up as well (`predbayes.study.result.head`)
+              labelled and scored rows are kept. Sums of moments that come beside predictions are
+              added up as well (`predbayes.study.result.head`)
     compare   sites with each other on all rows (`predbayes.study.result.comparison`)
     screen    each site against the labelled rows (`predbayes.study.result.screening`)
     pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it,
@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ from predbayes.study.plan.models import (
     student_network,
 )
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.accepted import AcceptedSum, AcceptedUpload
+from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
 from predbayes.study.result.curves import survival_curves
 from predbayes.study.result.groups import group_scores
@@ -89,7 +88,6 @@ from predbayes.study.result.head import (
 from predbayes.study.result.headscreen import SummedSite, against_sums, harmful_sums
 from predbayes.study.result.importance import importances
 from predbayes.study.result.lifting import contributed, lifting, pool_of
-from predbayes.study.result.merged import UNMERGED, Merged
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     CandidateResult,
@@ -115,7 +113,6 @@ from predbayes.study.result.scoring import (
     worst_targets,
 )
 from predbayes.study.result.screening import screen_sites
-from predbayes.study.result.shardsum import ShardSum
 from predbayes.study.result.weighing import UNLIMITED, Limits, Screened
 from predbayes.summand import fold
 
@@ -135,9 +132,6 @@ _NUM_CURVE = 21
 
 Read = Callable[[AcceptedUpload], Upload]
 """How an accepted upload is read; the caller knows where the files are."""
-
-ReadSum = Callable[[AcceptedSum], ShardSum]
-"""How an accepted sum of a shard is read, likewise."""
 
 SumBy = Callable[[Tensor, Predictive | None], Total]
 """The sum of the sites that stay if they are screened by these labelled rows, and an own model."""
@@ -197,21 +191,15 @@ def conclude(
     leave_out: frozenset[str] = frozenset(),
     start: Start | None = None,
     device: str = "cpu",
-    shards: Sequence[AcceptedSum] = (),
-    read_sum: ReadSum | None = None,
 ) -> Conclusion:
     """Screen, pool, distil and score the uploads that count, in the order of digests.
 
     Sites that are left out by hand are shown all the same. The student begins at random weights of
-    the plan's seed if there is no start; networks are run and trained on the device. Sums of shards
-    are pooled with the uploads, and not screened.
+    the plan's seed if there is no start; networks are run and trained on the device.
     """
     reference = labels.reference
-    merged = UNMERGED if read_sum is None else Merged.of(shards, read_sum)
-    stated = [u.num_rows for u in uploads if u.site not in leave_out]
-    limits = Limits.of(kit.plan, [*stated, *merged.rows])
-    merged.require_limit(limits.most)
-    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits, merged)
+    limits = Limits.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
+    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits)
     rows = run.compared_rows(len(uploads))
     tell_step(f"read the uploads, {len(uploads):,} in all")
     sites, total = run.read(uploads, read, leave_out, rows.index)
@@ -333,7 +321,6 @@ class Run:
     start: Start | None
     device: str = "cpu"
     limits: Limits = UNLIMITED
-    merged: Merged = UNMERGED
 
     @property
     def scored_rows(self) -> slice:
@@ -387,12 +374,7 @@ class Run:
                 if lifted is not None:
                     yield lifted
 
-        return sites, Total(fold(chain(summands(), self._sums))[order], beside)
-
-    @property
-    def _sums(self) -> tuple[PredictiveSum[Any], ...]:
-        """What shards added up, to be added last: the first summand is added to in place."""
-        return () if self.merged.total is None else (self.merged.total,)
+        return sites, Total(fold(summands())[order], beside)
 
     def changed(
         self,
@@ -605,7 +587,6 @@ class _Sums:
         run = self.run
         if not self.judged:
             return Screened.of({}, self.compared, self.leave_out, run.limits)
-        alone = run.merged.total is None  # or the sum has more than who is looked at
         found = screen_sites(
             # Without a label there are no rows but these to find copies and constants on.
             [s.labelled.at(rows) if len(rows) else s.compared for s in self.judged],
@@ -613,7 +594,7 @@ class _Sums:
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
             suspects=self.compared.findings,
-            total=self.total.predicted[rows] if len(rows) and alone else None,
+            total=self.total.predicted[rows] if len(rows) else None,
         )
         screened = Screened.of(found, self.compared, self.leave_out, run.limits)
         return self._with_harm(screened, rows)
@@ -708,22 +689,19 @@ class Report:
             **run.told(kit, heading, self.state.student),
             **run.judged(predicted, self._cautions()),
             sites=tuple(sorted(self.sites, key=lambda site: site.site)),
-            shards=run.merged.shards,
             pool=self._pool(),
             pooled=self._score(self.held_out.pooled),
             mixture=self._score(self.held_out.mixture),
             server_only=None if self.own is None else self._score(self.own[run.scored_rows]),
             student=self._student(predicted),
             paid=run.paid(self.own, predicted),
-            bytes_in=sum(site.num_bytes for site in self.sites)
-            + sum(shard.num_bytes for shard in run.merged.shards),
-            bytes_out=kit.num_bytes * (len(self.sites) + run.merged.num_sites),
+            bytes_in=sum(site.num_bytes for site in self.sites),
+            bytes_out=kit.num_bytes * len(self.sites),
         )
         return Conclusion(CalibratedModel(plan, self.state.student, heading.number), result)
 
     def _cautions(self) -> tuple[str, ...]:
         return (
-            *self.run.merged.cautions(),
             *self._distrusted(),
             *self._of_labels(),
             *self.cautions,

@@ -1,7 +1,6 @@
-"""How a plan's pool takes an upload into its sums: the same at a study and at its shards.
+"""How a plan's pool takes an upload into its sums.
 
-No label has a part in it, and no row of the reference rows has to do with another. So a shard adds
-up without labels, in the order of the kit, and the study puts the rows of the sum in its own order.
+No label has a part in it, and no row of the reference rows has to do with another.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ compare, while RMSE, CRPS and widths are in the target's own unit.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -269,23 +268,6 @@ class AtSites(Section):
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
 
-class ShardResult(Section):
-    """The sum of a shard, which has many sites in it."""
-
-    shard: str
-    digest: str
-    root: str  # over its uploads
-    num_sites: int
-    num_rows: int  # that they state
-    most_rows: Finite | None  # that a site counts for in it; None: what it states
-    num_bytes: int
-
-    @property
-    def limit(self) -> float:
-        """The most rows as a number, which may be infinite."""
-        return math.inf if self.most_rows is None else self.most_rows
-
-
 class Result(Section):
     """A numbered result of a study."""
 
@@ -298,8 +280,6 @@ class Result(Section):
     plan_digest: str
     ledger_digest: str  # of the last entry before this result
     sites: tuple[SiteResult, ...]  # in the order of their names
-    # In the order of their digests.
-    shards: Annotated[tuple[ShardResult, ...], Field(exclude_if=lambda shards: not shards)] = ()
     withdrawn: int  # how many sites took their upload back
     scored_on: Literal["evaluate", "cross-fitted", "nothing"]
     num_scored: int
@@ -334,11 +314,6 @@ class Result(Section):
     versions: dict[str, str]
 
     @property
-    def num_sites(self) -> int:
-        """All that have sent an upload, those in sums of shards included."""
-        return len(self.sites) + sum(shard.num_sites for shard in self.shards)
-
-    @property
     def out(self) -> frozenset[str]:
         """Sites whose uploads are not in it, left out by hand or by screening."""
         return frozenset(site.site for site in self.sites if site.left_out)
@@ -356,7 +331,7 @@ class Result(Section):
         scored = {who: scores.metrics for who, scores in compared.items() if scores is not None}
         names = list(scored.get("model", {}))
         rows = [(who, *(_told(found.get(name)) for name in names)) for who, found in scored.items()]
-        title = f"{self.study}, result {self.number}: {self.num_sites} sites"
+        title = f"{self.study}, result {self.number}: {len(self.sites)} sites"
         labels = [MEASURES[name].label if name in MEASURES else name for name in names]
         table = html_table(rows, ("", *labels)) if names else ""
         return html_lines([title, self.verdict]) + table + html_lines(self.cautions)

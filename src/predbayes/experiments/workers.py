@@ -19,7 +19,6 @@ _STDERR = 2  # the process's, also where sys.stderr is another
 
 @contextmanager
 def running_ray(
-    extra: str,
     *,
     address: str | None,
     num_workers: int,
@@ -28,12 +27,11 @@ def running_ray(
     """Yield the module `ray`, connected.
 
     Args:
-        extra: The extra of predbayes that installs it.
         address: Of a cluster, whatever its size, instead of processes on this machine.
         num_workers: Processes on this machine.
         environment: Further variables of the workers.
     """
-    ray = import_ray(extra)
+    ray = import_ray()
     variables = {"OMP_NUM_THREADS": "1", **(environment or {})}
     if address is None:  # what this process can import, its workers can
         variables["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -52,7 +50,7 @@ def running_ray(
         ray.shutdown()
 
 
-def import_ray(extra: str) -> Any:
+def import_ray() -> Any:
     """Return the module; what it would tell others, or write to our stderr, is switched off."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # What goes wrong reaches us as an exception; beside it, Ray writes to our stderr that it could
@@ -61,7 +59,7 @@ def import_ray(extra: str) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns on every start
     # Its workers stand back behind every other process, if nobody says otherwise.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    return require("ray", extra)
+    return require("ray", "experiments")
 
 
 @contextmanager
