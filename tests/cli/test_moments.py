@@ -137,12 +137,12 @@ def test_sums_beside_predictions_leave_only_where_rows_and_policy_allow(runs, tm
     assert "sums will stay here, and predictions alone leave: rows to train on are fewer" in few
     own, sums = tmp_path / "west" / "site.toml", tmp_path / "west" / "sums.safetensors"
     sums.write_bytes((tmp_path / "west" / "out" / "west.safetensors").read_bytes())
-    own.write_text(own.read_text().replace("[col", "[policy]\nmoments = false\n[col"))
+    own.write_text(own.read_text().replace("[col", "[policy]\nkinds = ['predictions']\n[col"))
     told = runs("west", "site", "train", kit, "patients.csv", "--out", "out")
     assert "sums stay here, and predictions alone leave" in told
-    assert "need moments = true of site.toml" in told
+    assert "moments would leave" in told
     told = runs("west", "site", "approve", sums, "--by", "officer", code=2)
-    assert "the site's policy forbids it: moments = false of site.toml" in told
+    assert "the site's policy forbids it: moments would leave" in told
     runs("coordinator", "study", "finish")
     told = json.loads((tmp_path / "coordinator/study/results/1/result.json").read_text())
     assert told["pool"]["summed_sites"] == 2  # west had sent its sums before

@@ -97,19 +97,19 @@ def test_with_the_officers_key_no_other_approval_counts(folder):
 
 def test_a_policy_forbids_it_or_makes_it_coarser(folder):
     site = 'format = 1\nname = "Split"\n[policy]\n'
-    (folder / "site.toml").write_text(f"{site}surveys = false\n")
+    (folder / "site.toml").write_text(f'{site}kinds = ["predictions"]\n')
     refused = run(SURVEY)
     assert isinstance(refused.exception, PlanError)
-    assert str(refused.exception) == "the site's policy forbids it: surveys = false of site.toml"
-    (folder / "site.toml").write_text(f"{site}min_cell = 12\nround_rows = 5\n")
+    assert "survey would leave" in str(refused.exception)
+    (folder / "site.toml").write_text(f"{site}min_cell = 12\n")
     done(SURVEY)
     survey = read_survey(folder / "Split.survey").survey
-    assert (survey.step, survey.rows) == (15, 345)
+    assert (survey.step, survey.rows) == (12, 348)
 
 
 def test_a_policy_forbids_sums_alone(folder):
     table("Graz").to_csv(folder / "rows.csv", index=False)
-    (folder / "site.toml").write_text('format = 1\nname = "Split"\n[policy]\nmoments = false\n')
+    (folder / "site.toml").write_text('format = 1\nname = "Split"\n[policy]\nkinds = ["survey"]\n')
     done(SURVEY)
     assert read_survey(folder / "Split.survey").survey.moments is None
 
@@ -168,6 +168,6 @@ def test_a_second_survey_takes_the_place_of_the_first(folder):
 
 
 def test_where_plans_need_approval_so_do_surveys(folder):
-    (folder / "site.toml").write_text('format = 1\nname = "Split"\n[policy]\napproval = true\n')
+    (folder / "site.toml").write_text('format = 1\nname = "Split"\n[policy]\nrelease = "manual"\n')
     told(done(SURVEY), "held back until it is approved")
     assert not (folder / "Split.survey").exists()

@@ -21,7 +21,7 @@ from predbayes.cli.app import app
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
 from predbayes.exchange.signing import PublicKey
 from predbayes.study.plan import schema as plan_module
-from predbayes.study.plan.schema import Limits, Plan, Section
+from predbayes.study.plan.schema import Plan, Section
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.scoring import measures_of
@@ -102,7 +102,7 @@ def sections() -> list[type[Section]]:
     modules = (plan_module, sitefile)
     kinds = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
     found = [kind for kind in kinds if issubclass(kind, Section)]
-    found = [k for k in found if k not in (Section, Limits)]  # parts
+    found = [k for k in found if k is not Section]
     return sorted(found, key=lambda kind: kind.__name__)
 
 

@@ -17,7 +17,7 @@ from predbayes.study.plan.schema import Gate, Plan
 from predbayes.study.plan.sizes import upload_bytes
 from predbayes.study.plan.text import dump
 from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import SitePolicy
+from predbayes.study.site.policy import Asked, SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.training import Training
@@ -80,14 +80,10 @@ class TestPlan:
             Plan.loads(text.replace("floor = -6 ", "floor = 1 "))
 
     def test_a_policy_may_forbid_it(self, worlds):
-        strict = SitePolicy((("policy.toml", Policy(gates=False)),))
-        assert strict.problems(worlds["classes"].kit.plan) == []
-        with pytest.raises(PlanError, match=r"gates = false of policy\.toml"):
-            strict.require(worlds["classes gated"].kit.plan)
-
-    def test_a_policy_that_allows_it_has_the_digest_of_older_versions(self):
-        assert "gates" not in Policy().model_dump_json()
-        assert "gates" in Policy(gates=False).model_dump_json()
+        strict = SitePolicy((("policy.toml", Policy(kinds=("predictions",))),))
+        assert strict.problems(Asked.of(worlds["classes"].kit.plan)) == []
+        with pytest.raises(PlanError, match=r"gate would leave, .* of policy\.toml"):
+            strict.require(Asked.of(worlds["classes gated"].kit.plan))
 
 
 @pytest.mark.parametrize("kind", KINDS)

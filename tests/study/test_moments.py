@@ -25,7 +25,7 @@ from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import NO_POLICY, SitePolicy
+from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.sitefile import Policy
 from tests.learning.test_moments import rows as rows_of_classes
@@ -178,23 +178,17 @@ class TestPlan:
         with pytest.raises(PlanError, match="there are no reference rows"):
             frozen(tmp_path, other)
 
-    def test_policies(self, kit):
-        assert NO_POLICY.problems(kit.plan) == [
-            "moments.rows_per_feature = 1 of the plan is below min_rows_per_feature = 20 of "
-            "predbayes itself"
-        ]
-        assert SitePolicy((("", Policy(min_rows_per_feature=1)),)).problems(kit.plan) == []
+    def test_policies(self, tmp_path, kit):
+        (few,) = NO_POLICY.problems(Asked.of(kit.plan))
+        assert "moments.rows_per_feature = 1" in few
+        enough = frozen(tmp_path, plan_text(rows=ENOUGH_ROWS)).plan
+        assert NO_POLICY.problems(Asked.of(enough)) == []
         for policy, told in (
-            (Policy(kinds=("predictions",)), "not among kinds"),
-            (Policy(kinds=("predictions", "weights", "evaluation")), "not among kinds"),
-            (Policy(moments=False), "moments = true"),
-            (Policy(round_rows=10), "exact number of rows"),
-            (Policy(max_sureness=0.9), "cannot be bounded"),
+            (Policy(kinds=("predictions",)), "moments would leave"),
+            (Policy(max_membership_auc=0.6), "cannot be audited"),
         ):
             with pytest.raises(PlanError, match=told):
-                SitePolicy((("policy.toml", policy),)).require(kit.plan)
-        assert "moments" not in Policy().model_dump_json()
-        assert "min_rows_per_feature" not in Policy().model_dump_json()
+                SitePolicy((("policy.toml", policy),)).require(Asked.of(enough))
 
 
 class TestSite:

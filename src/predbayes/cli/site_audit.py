@@ -11,7 +11,7 @@ import predbayes.study
 from predbayes.cli.show import DataArgument, KitArgument, SiteOption, say
 from predbayes.cli.site_check import DEFAULT_SITE, site_log, site_option
 from predbayes.cli.site_train import DeviceOption, LearnerOption, read_site
-from predbayes.errors import StudyError
+from predbayes.errors import PlanError
 from predbayes.system import quoted
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def audit_command(
     from predbayes.progress import at, listening
     from predbayes.study.report.leakage import FILE
     from predbayes.study.site.audit import audit
+    from predbayes.study.site.policy import Asked
     from predbayes.study.site.release import Approvals
     from predbayes.study.site.rows import SiteRows
     from predbayes.study.site.secret import secret_for
@@ -67,8 +68,8 @@ def audit_command(
         say("sums beside predictions are not in these figures; see the egress page")
     say("nothing has left this computer; line numbers are for you alone")
     try:
-        approvals.policy.require_audit(found)
-    except StudyError as refused:
+        approvals.policy.require(Asked(is_audited=True, outcome=found))
+    except PlanError as refused:
         say(f"`site train` will refuse: {refused}")
     say(
         f"next: predbayes site train {quoted(kit)} {quoted(data)} --out {quoted(out)}"

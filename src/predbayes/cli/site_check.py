@@ -178,7 +178,7 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
     from predbayes.study.plan.networks import network_problem
     from predbayes.study.plan.software import is_another_software, software_problem
     from predbayes.study.site.overlap import near_findings
-    from predbayes.study.site.policy import SitePolicy
+    from predbayes.study.site.policy import Asked, SitePolicy
     from predbayes.study.tables.problem import error, warning
 
     plan, policy, told = kit.plan, SitePolicy.of(own), ""
@@ -186,11 +186,11 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
     problems = [network_problem(plan, own.allow_networks)]
     if not checked.errors and rows.inputs is not None:
         told, near = near_findings(policy, kit, rows.inputs, least)
-        problems += policy.problems(plan, num_rows=len(rows.inputs))
+        problems += policy.problems(Asked.of(plan, num_rows=len(rows.inputs)))
         problems.append(_sums_problem(rows, policy.least_cell(plan)))
         near += _sums_withheld(rows, policy)
     else:
-        problems += policy.problems(plan)
+        problems += policy.problems(Asked.of(plan))
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]
     findings.sort(key=lambda finding: finding.severity)
     software = software_problem(plan)

@@ -203,14 +203,13 @@ def _upload(
     from predbayes.study.result.evaluation import evaluation_upload
     from predbayes.study.result.model import model_folder
     from predbayes.study.result.signed import signed_model
-    from predbayes.study.site.policy import SitePolicy
+    from predbayes.study.site.policy import Asked, SitePolicy
     from predbayes.study.site.witness import Heads
 
     inputs, predictive, targets = rows
-    policy = SitePolicy.of(own)
-    policy.require_rows(len(targets))
+    SitePolicy.of(own).require(Asked(leaving=("evaluation",), num_evaluated=len(targets)))
     told = model.plan, own.name, predictive, targets, model.weights_digest()
-    upload = evaluation_upload(*told, inputs=inputs, unit=policy.bounds.rows_unit)
+    upload = evaluation_upload(*told, inputs=inputs)
     signed, coordinator = signed_model(model_folder(folder)), model.plan.coordinator
     if signed is None or coordinator is None:
         return upload

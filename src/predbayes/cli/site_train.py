@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -25,7 +24,7 @@ from predbayes.system import quoted
 if TYPE_CHECKING:
     from predbayes.exchange.signing import SigningKey
     from predbayes.study.plan.schema import Plan
-    from predbayes.study.site.policy import SitePolicy
+    from predbayes.study.site.policy import Asked
     from predbayes.study.site.release import What
     from predbayes.study.site.training import Trained
     from predbayes.study.tables.sitefile import SiteFile
@@ -102,13 +101,14 @@ class _Thing(NamedTuple):
     digest: str
     about: dict[str, str]
     made_by: str  # the command that signs it; empty if nothing waits for that
-    require: Callable[[SitePolicy], None]  # refuses what the site's policy forbids
+    asked: Asked  # of the site's policy
 
 
 def _thing(path: Path) -> _Thing:
     """Read what is to be approved: a kit, an upload or a survey."""
     from predbayes.exchange.header import Header
     from predbayes.exchange.upload import Upload
+    from predbayes.study.site.policy import Asked
     from predbayes.study.tables.surveyfile import is_survey, read_survey
 
     if path.is_dir():
@@ -116,14 +116,12 @@ def _thing(path: Path) -> _Thing:
         plan, digest = kit.plan, kit.digest
         sent = f"{plan.sent}, moments" if plan.sums_beside else plan.sent
         about = {"plan": digest, "kind": sent, "network": plan.model.module}
-        return _Thing("plan", digest, about, "", lambda policy: policy.require(plan))
+        return _Thing("plan", digest, about, "", Asked.of(plan))
     if is_survey(path):
         survey, is_signed = read_survey(path)
         about = {"plan": survey.plan, "kind": survey.kind}
         made_by = "" if is_signed else "survey"
-        return _Thing(
-            "survey", survey.digest(), about, made_by, lambda policy: policy.require_survey()
-        )
+        return _Thing("survey", survey.digest(), about, made_by, Asked(leaving=("survey",)))
     header = Header.read(path)
     kind = header.info.kind
     made_by = "evaluate" if kind == "evaluation" else "train"
@@ -132,7 +130,7 @@ def _thing(path: Path) -> _Thing:
         Upload.load(path, header).digest(),
         {"plan": header.info.plan, "kind": ", ".join(header.kinds)},
         made_by if header.signature is None else "",
-        lambda policy: policy.require_kinds(*header.kinds),
+        Asked.of_file(header.kinds),
     )
 
 
@@ -155,7 +153,7 @@ def _record(
             else Approvals(site.parent, policy=SitePolicy.of())
         )
         if act == "approve":
-            thing.require(approvals.policy)
+            approvals.policy.require(thing.asked)
         new = approvals.record(thing.kind, thing.digest, by, act=act, key=signer, about=thing.about)
     return new, thing
 

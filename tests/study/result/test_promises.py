@@ -188,11 +188,6 @@ class TestAtASite:
                 answers.append(found[0].below(high)[0] - found[0].below(low)[0])
         assert not {139, 140, 141, 159, 160, 161} & set(answers)
 
-    def test_a_policy_of_rows_in_steps_sends_no_counts(self):
-        plan = plan_of(None)
-        upload = evaluation_upload(plan, "Basel", *draw(None, 97), MODEL, unit=10)
-        assert upload.info.evaluation.scores is None
-
     def test_an_evaluation_without_counts_reads_and_weighs_as_before(self):
         info = told(plan_of(None), 60)
         old = info.evaluation.model_copy(update={"scores": None})

@@ -23,7 +23,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.site.budget import FILE, Book
 from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import SitePolicy
+from predbayes.study.site.policy import Asked, SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import SUFFIX, read_secret, secret_for
@@ -220,7 +220,7 @@ class TestBudget:
     def test_with_a_limit_a_plan_without_a_promise_is_refused(self, tmp_path):
         plain = make_world(tmp_path)
         with pytest.raises(PlanError, match="promises no differential privacy"):
-            self.policy(4.0).require(plain.kit.plan)
+            self.policy(4.0).require(Asked.of(plain.kit.plan))
 
 
 class TestPlan:

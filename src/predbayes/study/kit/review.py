@@ -25,8 +25,8 @@ from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import generator
 from predbayes.study.plan.networks import Installed, require_agreed
-from predbayes.study.plan.schema import Category, FrozenNetwork, Limits, Number, Plan
-from predbayes.study.plan.sizes import limit_problems, upload_bytes
+from predbayes.study.plan.schema import MOST_MEMORY, Category, FrozenNetwork, Number, Plan
+from predbayes.study.plan.sizes import step_problems, training_gigabytes, upload_bytes
 from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.tables.coding import (
     Examined,
@@ -123,7 +123,8 @@ def check(
         *_purpose(plan),
         *_module(plan),
         *_sizes(plan, network),
-        *map(error, limit_problems(plan, Limits(), "predbayes itself", network=network)),
+        *map(error, step_problems(plan)),
+        *_memory(plan, network),
         *_labels(plan),
         *_scores(plan),
         *_rules(plan, today or datetime.date.today()),
@@ -260,6 +261,16 @@ def _sums(plan: Plan) -> Iterator[Finding]:
         yield error(
             f"columns: without reference rows write centre and scale of {', '.join(bare)} into "
             "the plan, about their mean and standard deviation"
+        )
+
+
+def _memory(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
+    needed = training_gigabytes(plan, "network", 1, network)
+    if needed > MOST_MEMORY:
+        yield error(
+            f"model and upload, with max_samples = {plan.learner.max_samples:,}, need "
+            f"{needed:,.0f} GB at every site, more than the {MOST_MEMORY:g} GB that a site gives "
+            "unless its policy says otherwise (max_memory)"
         )
 
 

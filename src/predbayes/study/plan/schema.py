@@ -469,13 +469,8 @@ class Privacy(Section):
         )
 
 
-class Limits(Section):
-    """What a plan may ask of a site's computer; these hold where nobody states others."""
-
-    max_steps: Annotated[int, Field(gt=0)] = 10_000_000  # of the network's sampler
-    max_threads: Annotated[int, Field(gt=0)] = 64
-    max_memory: Positive = 32.0  # GB
-    max_hours: Positive = 168.0  # of one training; a network that was stopped can go on
+MOST_MEMORY = 32.0
+"""Gigabytes that a plan may ask of a site's computer, unless the site's policy states others."""
 
 
 class FrozenNetwork(Section):

@@ -6,7 +6,7 @@
                  Gaussian process three matrices of rows by rows
 
 These are estimates from below, made to refuse a plan that no computer can carry out, or that would
-keep a site's computer busy for weeks. A site's policy may state other limits than `Limits` has.
+keep a site's computer busy for weeks. A site's policy may state another memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from predbayes.learning.choice import MOST_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.posterior.cyclical import enough_epochs
 from predbayes.study.plan.models import sampler_settings
-from predbayes.study.plan.schema import FrozenNetwork, Limits, Plan
+from predbayes.study.plan.schema import FrozenNetwork, Plan
 
+MOST_STEPS = 10_000_000
+MOST_THREADS = 64
 _GIGABYTE = 10**9
 _NUMBER_BYTES = 4
 _PRECISION_BYTES = {"uint8": 1, "float16": 2, "float32": _NUMBER_BYTES}
@@ -86,52 +88,36 @@ def steps_of(plan: Plan, learner: str, num_rows: int) -> int:
     return 0
 
 
-def training_bytes(plan: Plan, learner: str, num_rows: int, network: FrozenNetwork | None) -> int:
-    """Return the least memory in bytes that a site needs to train."""
-    sent = upload_bytes(plan, network)
-    if learner == "gaussian-process":
-        return sent + 8 * _MATRICES * num_rows**2
-    if learner != "network":
-        return sent
-    numbers = (_PER_PARAMETER + plan.learner.max_samples) * num_parameters(plan, network)
-    return sent + _NUMBER_BYTES * numbers
-
-
-def limit_problems(
-    plan: Plan,
-    limits: Limits,
-    where: str,
-    *,
-    learner: str = "network",
-    num_rows: int = 1,
-    network: FrozenNetwork | None = None,
-) -> Iterator[str]:
-    """Say what of a plan is above the limits that a file has, one line each.
+def training_gigabytes(
+    plan: Plan, learner: str, num_rows: int, network: FrozenNetwork | None = None
+) -> float:
+    """Return the least memory in GB that a site needs to train.
 
     Args:
         plan: A draft, or a frozen plan.
-        limits: What may be asked of a computer.
-        where: The file that has them.
         learner: What is trained.
-        num_rows: Rows to train on, if they are known.
+        num_rows: Rows to train on.
         network: What freezing found of a network of the consortium's own.
     """
+    needed = upload_bytes(plan, network)
+    if learner == "gaussian-process":
+        needed += 8 * _MATRICES * num_rows**2
+    elif learner == "network":
+        numbers = (_PER_PARAMETER + plan.learner.max_samples) * num_parameters(plan, network)
+        needed += _NUMBER_BYTES * numbers
+    return needed / _GIGABYTE
+
+
+def step_problems(plan: Plan, learner: str = "network", num_rows: int = 1) -> Iterator[str]:
+    """Say what of a plan would keep a site's computer busy for weeks, one line each."""
     steps = steps_of(plan, learner, num_rows)
-    memory = training_bytes(plan, learner, num_rows, network) / _GIGABYTE
-    if steps > limits.max_steps:
+    if steps > MOST_STEPS:
         yield (
             f"learner.min_steps = {plan.learner.min_steps:,} and num_epochs = "
-            f"{sampler_settings(plan).num_epochs:,} of the plan make {steps:,} steps, above "
-            f"max_steps = {limits.max_steps:,} of {where}"
+            f"{sampler_settings(plan).num_epochs:,} of the plan make {steps:,} steps, more than "
+            f"{MOST_STEPS:,}"
         )
-    if plan.learner.threads > limits.max_threads:
+    if plan.learner.threads > MOST_THREADS:
         yield (
-            f"learner.threads = {plan.learner.threads:,} of the plan is above max_threads = "
-            f"{limits.max_threads:,} of {where}"
-        )
-    if memory > limits.max_memory:
-        yield (
-            f"model and upload of the plan, with {num_parameters(plan, network):,} parameters and "
-            f"max_samples = {plan.learner.max_samples:,}, need {memory:,.0f} GB, above max_memory "
-            f"= {limits.max_memory:g} of {where}"
+            f"learner.threads = {plan.learner.threads:,} of the plan are more than {MOST_THREADS}"
         )

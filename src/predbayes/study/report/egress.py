@@ -81,7 +81,6 @@ class DataSummary:
     num_held_out: int  # never trained on
     num_dropped: int  # without a target
     learner: str
-    unit: int = 1  # of which the count that is sent is a multiple, by the site's policy
     withheld: str = ""  # why sums that the plan asks for beside predictions stay, if they do
 
     def __post_init__(self) -> None:
@@ -210,8 +209,7 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
     if not info.site:
         raise StudyError("the upload does not say which site it is from")
     # A count with noise is of people, and is not that of the rows.
-    exact = data.num_trained - data.num_trained % data.unit
-    if plan.promise is None and info.num_rows != exact:
+    if plan.promise is None and info.num_rows != data.num_trained:
         raise StudyError(
             f"the upload counts {info.num_rows} rows, and {data.num_trained} were trained on"
         )

@@ -155,24 +155,14 @@ def evaluation_upload(
     model: str,
     *,
     inputs: Tensor | None = None,
-    unit: int = 1,
 ) -> Upload:
-    """Make what a site sends about a model; refuse where it has too few rows.
-
-    The number of rows is a multiple of `unit`: the last ones are left out, so that all sums are of
-    as many rows as are told. Bins, whose counts are no multiples, are then not sent.
-    """
-    least, num_rows = fewest_rows(plan), len(targets) - len(targets) % unit
-    predictive, targets = predictive[:num_rows], targets[:num_rows]
+    """Make what a site sends about a model; refuse where it has too few rows."""
+    least = fewest_rows(plan)
     if len(targets) < least:
         raise DataError(
             f"{len(targets)} held-out rows are fewer than {least}, so nothing of them is sent"
         )
-    inputs = None if inputs is None else inputs[:num_rows]
     evaluation = sum_up(plan, predictive, targets, model, inputs)
-    if unit > 1:
-        counted = ("bins", "risks", "groups", "scores")
-        evaluation = evaluation.model_copy(update=dict.fromkeys(counted))
     info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
     return Upload(info, {}).named(site).for_plan(plan.digest())
 

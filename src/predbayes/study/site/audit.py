@@ -2,14 +2,14 @@
 
 What the site would train is fitted to sixteen shadow halves of the rows that it would train on.
 Each half's predictions are made as the upload's are: on the reference rows, in the plan's
-precision, within the bounds of the site's policy, with the gate if the plan asks for one. Two
+precision, with the gate if the plan asks for one. Two
 attackers then guess who was in which half (`predbayes.learning.shadows`), one of them with the
 model itself. Rows of one patient, and copies of a row, are one person.
 
 A half has half of the rows, so the figures are those of a site half as large: an upload of all rows
 tells less of each of them. Who attacks a site has no halves of its table, but needs tables like it.
 
-An audit is a function of plan, rows, learner and policy: the same ones give the same figures, so
+An audit is a function of plan, rows and learner: the same ones give the same figures, so
 nobody can repeat it until they please. Nothing of it leaves.
 
 Learners that take long are *shortened*, by as much as the number of rows asks for:
@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def audit(
         site: Its name.
         rows: All of its rows; those held out have no part in it.
         learner: What it would train, by name.
-        policy: The site's, which bounds what leaves.
+        policy: The site's, which says what `auto` may fit.
         device: Where a network is trained.
         allow_networks: Of the consortium's own, by their names.
     """
@@ -121,12 +122,12 @@ def audit(
             kit.inputs,
             num_pairs=NUM_PAIRS,
             gate=gate,
-            bound=_Sent(policy, upload_dtype(plan)) if plan.upload.kind == "predictions" else None,
+            bound=partial(_sent, upload_dtype(plan)) if plan.upload.kind == "predictions" else None,
             rng=rng,
         )
     target, reference, exposure = _attacked(shadows, plan.upload.kind == "weights", rng)
     return Outcome(
-        identity=audit_identity(kit, site, learner, rows, policy),
+        identity=audit_identity(kit, site, learner, rows),
         kind=plan.upload.kind,
         learner=name,
         shortened=", ".join(filter(None, (shortened, fewer))),
@@ -170,15 +171,9 @@ def _lines(
     return tuple(int(rows.line_of(int(kept[row]))) for row in first)
 
 
-class _Sent:
-    """Predictions as they leave: in the plan's precision, within the policy's bounds."""
-
-    def __init__(self, policy: SitePolicy, dtype: torch.dtype) -> None:
-        self.policy, self.dtype = policy, dtype
-
-    def __call__(self, said: Predictive, targets: Tensor) -> Predictive:
-        upload = Upload.of_predictions(said, num_rows=len(targets), dtype=self.dtype)
-        return self.policy.bounded(upload, targets).predictive()
+def _sent(dtype: torch.dtype, said: Predictive, targets: Tensor) -> Predictive:
+    """Return predictions as they leave, in the plan's precision."""
+    return Upload.of_predictions(said, num_rows=len(targets), dtype=dtype).predictive()
 
 
 def in_short(

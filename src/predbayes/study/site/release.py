@@ -27,7 +27,7 @@ from predbayes.exchange.sealed import SUFFIX, seal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict
 from predbayes.files import remove, write_whole
-from predbayes.study.site.policy import NO_POLICY, SitePolicy
+from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
 from predbayes.system import quoted
@@ -162,8 +162,8 @@ class Approvals:
     def require_evaluation(self, plan: Plan) -> None:
         """Refuse to tell how a model does if the site would not train for its plan."""
         require_no_promise(plan, "an evaluation")
-        self.policy.require(plan)
-        self.policy.require_kinds("evaluation")
+        self.policy.require(Asked.of(plan))
+        self.policy.require(Asked(leaving=("evaluation",)))
         if not self._allows(plan):
             raise StudyError(
                 "the plan is not approved, or no more, so nothing leaves for it: predbayes site "
@@ -173,7 +173,7 @@ class Approvals:
     def _allows(self, plan: Plan, *, asks: bool = False) -> bool:
         """Whether nobody said no to a plan and, where that is asked for, somebody said yes."""
         digest = plan.digest()
-        asks = asks or self.policy.asks_approval(plan)
+        asks = asks or self.policy.asks_release(plan)
         return self.given("plan", digest) if asks else not self.revoked("plan", digest)
 
     def may_leave(self, plan: Plan, upload: Upload) -> bool:
@@ -185,7 +185,7 @@ class Approvals:
 
     def may_tell(self, plan: Plan, survey_digest: str) -> bool:
         """Return whether a survey may be signed: after approval wherever a plan or upload is."""
-        asks = self.policy.asks_approval(plan)
+        asks = self.policy.asks_release(plan)
         no = self.revoked("plan", plan.digest()) or self.revoked("survey", survey_digest)
         return self.given("survey", survey_digest) if asks and not no else not no
 

@@ -32,7 +32,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.moments import MOST_TARGET, Moments, inputs_on_grid, targets_on_grid
 from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
-from predbayes.study.site.policy import SitePolicy
+from predbayes.study.site.policy import Asked, SitePolicy
 
 MOST_LISTED = 10**6
 """Kinds of rows up to which somebody could list them all, and solve for how many rows each has."""
@@ -142,7 +142,7 @@ def withheld(
     """
     if not plan.sums_beside:
         return ""
-    if found := policy.against_sums(plan):
+    if found := policy.problems(Asked(plan, plan.learner.name, leaving=("moments",))):
         return found[0]
     try:
         require_many(plan, inputs, targets, policy.least_cell(plan), people)

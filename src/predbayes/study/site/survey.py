@@ -10,6 +10,7 @@ from predbayes.exchange.signing import SigningKey
 from predbayes.files import remove, write_bytes
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.survey import render_survey
+from predbayes.study.site.policy import Asked
 from predbayes.study.site.release import Approvals, require_no_promise
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.survey import take_survey
@@ -37,10 +38,10 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     _require_free(out, held_back, page)
     approvals = Approvals.of(own)
     policy = approvals.policy
-    policy.require_survey()
+    policy.require(Asked(leaving=("survey",)))
     require_no_promise(plan, "a survey")
-    step, public = policy.survey_step(plan), key.public.hex
-    survey = take_survey(plan, own, data, step=step, key=public, moments=policy.moments)
+    step, public = policy.least_cell(plan), key.public.hex
+    survey = take_survey(plan, own, data, step=step, key=public, moments=policy.allows("moments"))
     released = approvals.may_tell(plan, survey.digest())
     path, other = (out, held_back) if released else (held_back, out)
     content = survey.file(key if released else None)

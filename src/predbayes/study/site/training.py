@@ -64,7 +64,7 @@ from predbayes.study.site.fitting import (
     require_learner,
 )
 from predbayes.study.site.overlap import near_findings
-from predbayes.study.site.policy import NO_POLICY, SitePolicy
+from predbayes.study.site.policy import Asked
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import release_id
@@ -146,7 +146,6 @@ class Training:
                     allow_networks=self.allow_networks,
                     policy=self.approvals.policy,
                 )
-            upload = self.approvals.policy.limited(upload, self._trained_on(rows)[1])
             upload = _hidden(self.kit.plan, upload, self.key)
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
                 key = self.kit.plan.coordinator.signing
@@ -200,18 +199,20 @@ class Training:
                 f"{num_rows} rows to train on are fewer than min_rows = {plan.rules.min_rows} of "
                 "the plan: too few to take part"
             )
-        policy.require(plan, self.learner, num_rows)
+        policy.require(
+            dataclasses.replace(
+                Asked.of(plan, self.learner, num_rows), is_audited=True, outcome=self._audited(rows)
+            )
+        )
         least = policy.least_cell(plan)
         if plan.sums_alone:
             require_many(plan, *self._trained_on(rows), least, self._whose(rows))
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
-        policy.require_audit(self._audited(rows))
 
     def _audited(self, rows: SiteRows) -> Outcome | None:
-        """What `site audit` found of the same plan, rows, learner and policy."""
-        policy = self.approvals.policy
-        identity = audit_identity(self.kit, self.site, self.learner, rows, policy)
+        """What `site audit` found of the same plan, rows and learner."""
+        identity = audit_identity(self.kit, self.site, self.learner, rows)
         return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
 
     def withheld(self, rows: SiteRows) -> str:
@@ -228,18 +229,13 @@ class Training:
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
         parts = (
-            self.kit.digest + self.kit.head + self._bounds() + self.withheld(rows),
+            self.kit.digest + self.kit.head + self.withheld(rows),
             self.site,
             self.learner,
             self.device,
             rows.digest(),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-    def _bounds(self) -> str:
-        """How the site's policy bounds what leaves: what was made before a stricter one is not."""
-        bounds = self.approvals.policy.bounds
-        return "" if bounds == NO_POLICY.bounds else str(bounds)
 
     def _finished(self, identity: str) -> Upload | None:
         """What an earlier run with the same plan and rows made, if it is there whole."""
@@ -277,7 +273,6 @@ class Training:
             num_held_out=len(held_out),
             num_dropped=rows.num_dropped,
             learner=f"{choice.name}, chosen by the site’s rows" if choice else self.learner,
-            unit=self.approvals.policy.bounds.rows_unit,
             withheld=self.withheld(rows),
         )
         page = render_egress(
@@ -336,9 +331,9 @@ class Holdout:
         return cls(rows, predictive, told.get("data", ""), told.get("plan", ""), taught)
 
 
-def audit_identity(kit: Kit, site: str, learner: str, rows: SiteRows, policy: SitePolicy) -> str:
+def audit_identity(kit: Kit, site: str, learner: str, rows: SiteRows) -> str:
     """Return the digest of all that determines an audit."""
-    parts = (kit.digest, site, learner, rows.digest(), str(policy.bounds))
+    parts = (kit.digest, site, learner, rows.digest())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

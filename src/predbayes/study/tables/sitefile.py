@@ -31,7 +31,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -45,8 +45,16 @@ from pydantic import (
 
 from predbayes.errors import PlanError
 from predbayes.exchange.strict import SiteName
-from predbayes.learning.leverage import ENOUGH_ROWS
-from predbayes.study.plan.schema import Finite, Limits, Names, Plan, Section, decode, read_text
+from predbayes.study.plan.schema import (
+    MOST_MEMORY,
+    Finite,
+    Names,
+    Plan,
+    Positive,
+    Section,
+    decode,
+    read_text,
+)
 
 SITE_FILE = "site.toml"
 
@@ -128,62 +136,25 @@ class SiteColumn(Section):
         return self
 
 
-Kind = Literal["predictions", "weights", "evaluation", "moments"]
+Leaving = Literal["predictions", "weights", "gate", "moments", "evaluation", "survey"]
 
 
-class Policy(Limits):
+class Policy(Section):
     """Floors that no plan can lower; see `study.site.policy`."""
 
-    # That may leave; where none is stated moments may as well, which are younger than digests.
-    kinds: Annotated[tuple[Kind, ...], Field(strict=False)] = (
-        "predictions",
-        "weights",
-        "evaluation",
-    )
-    release: Literal["automatic", "manual"] = "automatic"  # manual: somebody approves each upload
-    approval: bool = False  # whether somebody approves each plan before training
+    kinds: Annotated[tuple[Leaving, ...], Field(strict=False)] = get_args(Leaving)  # that may leave
+    release: Literal["automatic", "manual"] = "automatic"  # manual: plan and upload need approval
     min_cell: Annotated[int, Field(gt=0)] = 1  # least `rules.min_cell`
     min_evaluated: Annotated[int, Field(gt=0)] = 1  # rows of an evaluation
-    min_holdout: Annotated[Finite, Field(ge=0, lt=1)] = 0.0  # least `learner.holdout`
     learners: Names = ()  # that may be fitted; empty: all
-    presets: Annotated[tuple[Literal["paper", "tuned"], ...], Field(strict=False)] = (
-        "paper",
-        "tuned",
-    )
-    max_sureness: Annotated[Finite, Field(gt=0, le=1)] = 1.0  # greatest probability that leaves
-    min_std: Annotated[Finite, Field(ge=0)] = 0.0  # of a number, in that of the site's own targets
-    round_rows: Annotated[int, Field(gt=0)] = 1  # row counts that leave are multiples of it
-    max_near: Annotated[int, Field(ge=0)] | None = None  # reference rows near own rows; None: as
-    # many as chance explains
-    # Whether a plan may ask for the gate; left out of digests where it may.
-    gates: Annotated[bool, Field(exclude_if=lambda may: may)] = True
-    # Whether a survey may leave, and sums of products of columns, in it or as an upload; left out
-    # of digests where they may.
-    surveys: Annotated[bool, Field(exclude_if=lambda may: may)] = True
-    moments: Annotated[bool, Field(exclude_if=lambda may: may)] = True
-    # Least `moments.rows_per_feature`; left out of digests where it is the usual one.
-    min_rows_per_feature: Annotated[int, Field(gt=0, exclude_if=lambda num: num == ENOUGH_ROWS)] = (
-        ENOUGH_ROWS
-    )
-    # Most AUC of membership that `site audit` may find in what leaves; left out of digests if None.
-    max_membership_auc: Annotated[
-        Annotated[Finite, Field(gt=0.5, le=1)] | None,
-        Field(exclude_if=lambda most: most is None),
-    ] = None
-    # Most epsilon, at this delta, that all releases of a table may have together; left out of
-    # digests where there is none.
-    max_epsilon: Annotated[
-        Annotated[Finite, Field(gt=0)] | None, Field(exclude_if=lambda most: most is None)
-    ] = None
-    max_delta: Annotated[Finite, Field(gt=0, le=1e-3, exclude_if=lambda most: most == 1e-5)] = 1e-5
+    max_near: Annotated[int, Field(ge=0)] | None = None  # reference rows near the site's rows;
+    # None: as many as chance explains
+    max_membership_auc: Annotated[Finite, Field(gt=0.5, le=1)] | None = None  # in what leaves
+    max_epsilon: Annotated[Finite, Field(gt=0)] | None = None  # of all releases of a table together
+    max_delta: Annotated[Finite, Field(gt=0, le=1e-3)] = 1e-5  # of that epsilon
     software: Literal["warn", "refuse"] = "warn"  # where predbayes is not the plan's, or unknown
-
-    def allows(self, kind: str) -> bool:
-        """Return whether a kind of file may leave; what is masked tells less than predictions."""
-        kind = "predictions" if kind == "masked" else kind
-        if kind != "moments":
-            return kind in self.kinds
-        return self.moments and (kind in self.kinds or "kinds" not in self.model_fields_set)
+    max_memory: Positive = MOST_MEMORY  # GB
+    max_hours: Positive = 168.0  # of one training; a network that was stopped can go on
 
 
 def _policy_kind(value: object) -> str:
