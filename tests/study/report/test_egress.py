@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import math
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -34,7 +31,7 @@ from predbayes.study.report.egress import (
     render_egress,
 )
 from predbayes.study.report.leakage import Outcome
-from tests.study.report.test_report import NASTY, POLICY, ROOT, Page
+from tests.study.report.test_report import NASTY, POLICY, Page
 from tests.study.samples import classification_plan, regression_plan
 
 KEY = "lusab-babad-gutih-tugad-mudof-sakat-dufun-pobad"
@@ -203,21 +200,6 @@ class TestEveryPage:
         assert "Nothing is encrypted" in text
         assert "no differential privacy" in text
         assert "membership inference" in text
-
-
-def test_bytes_do_not_depend_on_the_process():
-    program = (
-        "import sys\n"
-        "from tests.study.report.test_egress import UPLOADS, rendered\n"
-        "for plan, upload in UPLOADS.values():\n"
-        "    sys.stdout.buffer.write(rendered(plan, upload).encode())\n"
-    )
-    settings = {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([ROOT, *sys.path])}
-    out = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | settings, capture_output=True, check=True
-    ).stdout
-    here = "".join(rendered(plan, upload) for plan, upload in UPLOADS.values()).encode()
-    assert hashlib.sha256(out).digest() == hashlib.sha256(here).digest()
 
 
 def test_a_file_that_was_written_and_read_has_the_same_page(tmp_path):
