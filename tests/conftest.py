@@ -37,6 +37,15 @@ def _software_is_unstated() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_results() -> Iterator[None]:
+    """For modules about the steps of a study: neither its model nor its figures matter there."""
+    from tests.study import world
+
+    with world.quick_results():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = socket.socket.connect

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import torch
@@ -13,12 +16,15 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import seal
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
+from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.gate import GateBounds
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.kit import Kit, freeze
 from predbayes.study.plan.schema import Plan
+from predbayes.study.report import figures
+from predbayes.study.result import conclude
 
 SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
 NUM_CLASSES = 3
@@ -222,3 +228,15 @@ def own_table(reference: str, num_rows: int = 80) -> str:
     cells = (row.split(",", 1) for row in rows)
     moved = (f"{float(x) + 3:.3f},{rest}" for x, rest in cells)
     return "\n".join([head, *moved]) + "\n"
+
+
+@contextmanager
+def quick_results() -> Iterator[None]:
+    """Make results whose student learnt next to nothing and whose figures are empty."""
+    short = replace(DISTILLATION, num_epochs=1, min_steps=2)
+    with (
+        mock.patch.object(conclude, "DISTILLATION", short),
+        mock.patch.object(conclude, "WARM_DISTILLATION", short),
+        mock.patch.object(figures, "_svg", return_value="<svg></svg>"),
+    ):
+        yield

@@ -6,6 +6,7 @@ forbids the browser any request. The same values give the same bytes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,14 @@ def render_page(template: str, filters: Mapping[str, Callable[..., Any]], **valu
         filters: What the template calls beside ``plain``, ``size`` and ``counted``.
         values: What it shows.
     """
+    require("jinja2", "study")
+    page: str = _environment(*filters.items()).get_template(template).render(**values)
+    return page
+
+
+@functools.cache
+def _environment(*filters: tuple[str, Callable[..., Any]]) -> Any:
+    """Return an environment that keeps its templates: compiling them takes longer than a page."""
     jinja2 = require("jinja2", "study")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("predbayes.study.report", "templates"),
@@ -30,6 +39,5 @@ def render_page(template: str, filters: Mapping[str, Callable[..., Any]], **valu
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(plain=plain, size=bytes_readable, counted=counted, **filters)
-    page: str = environment.get_template(template).render(**values)
-    return page
+    environment.filters.update(plain=plain, size=bytes_readable, counted=counted, **dict(filters))
+    return environment

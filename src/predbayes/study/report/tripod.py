@@ -14,6 +14,7 @@ Like the card for people it is made from plan and result alone, and names no sit
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tomllib
@@ -94,15 +95,8 @@ def render_card_data(plan: Plan, result: Result) -> str:
 
 def _filled(**values: Any) -> list[dict[str, Any]]:
     """Fill in what the study knows of each item."""
-    jinja2 = require("jinja2", "study")
-    sources = {i["number"]: re.sub("^- ", _SENTENCE, i["known"], flags=re.M) for i in ITEMS}
-    environment = jinja2.Environment(
-        loader=jinja2.DictLoader(sources),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(counted=counted, listed=listed, plain=plain, thousands="{:,}".format)
+    require("jinja2", "study")
+    environment = _environment()
     items: list[dict[str, Any]] = []
     for item in ITEMS:
         text = environment.get_template(item["number"]).render(values)
@@ -119,6 +113,21 @@ def _filled(**values: Any) -> list[dict[str, Any]]:
             }
         )
     return items
+
+
+@functools.cache
+def _environment() -> Any:
+    """Return the compiled templates of all items."""
+    jinja2 = require("jinja2", "study")
+    sources = {i["number"]: re.sub("^- ", _SENTENCE, i["known"], flags=re.M) for i in ITEMS}
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(sources),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(counted=counted, listed=listed, plain=plain, thousands="{:,}".format)
+    return environment
 
 
 def _performance(plan: Plan, result: Result) -> Iterator[str]:
