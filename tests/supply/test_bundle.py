@@ -1,6 +1,7 @@
 """The offline bundle: the same bytes each time, valid, and installed only if nothing was altered.
 
-CI makes the real one, and installs from it without a network. Here the wheels are small.
+`scripts/release-check --build` makes the real one, and installs from it without a network. Here the
+wheels are small.
 """
 
 from __future__ import annotations
