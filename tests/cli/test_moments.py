@@ -115,35 +115,3 @@ def test_a_site_with_too_few_rows_is_told_by_check_and_by_train(runs, tmp_path):
     assert "sums over your rows of products of 17 features" in runs(
         "north", "site", "check", kit, "patients.csv"
     )
-
-
-def beside_text():
-    """A plan that asks for predictions, and for sums beside them."""
-    reference = '[reference]\nfile = "reference.csv"\nlabelled = 60\nunlabelled = 200\n'
-    reference += 'source = "drawn"\nlicence = "CC0"\nlegal_basis = "nobody"\n[pool]\nown = "none"\n'
-    text = plan_text().replace('kind = "moments"', 'kind = "predictions"')
-    return text.replace("[reference]\n", reference)
-
-
-def test_sums_beside_predictions_leave_only_where_rows_and_policy_allow(runs, tmp_path):
-    (tmp_path / "coordinator").mkdir()
-    rows = patients(260, seed=9).drop(columns="days")
-    rows.loc[60:, "ill"] = ""
-    rows.to_csv(tmp_path / "coordinator" / "reference.csv", index=False)
-    sites = {"north": patients(), "south": patients(300, seed=1), "west": patients(seed=2)}
-    begun(runs, tmp_path, beside_text(), sites)
-    kit = tmp_path / "coordinator" / "kit"
-    few = runs("south", "site", "check", kit, "patients.csv")
-    assert "sums will stay here, and predictions alone leave: rows to train on are fewer" in few
-    own, sums = tmp_path / "west" / "site.toml", tmp_path / "west" / "sums.safetensors"
-    sums.write_bytes((tmp_path / "west" / "out" / "west.safetensors").read_bytes())
-    own.write_text(own.read_text().replace("[col", "[policy]\nkinds = ['predictions']\n[col"))
-    told = runs("west", "site", "train", kit, "patients.csv", "--out", "out")
-    assert "sums stay here, and predictions alone leave" in told
-    assert "moments would leave" in told
-    told = runs("west", "site", "approve", sums, "--by", "officer", code=2)
-    assert "the site's policy forbids it: moments would leave" in told
-    runs("coordinator", "study", "finish")
-    told = json.loads((tmp_path / "coordinator/study/results/1/result.json").read_text())
-    assert told["pool"]["summed_sites"] == 2  # west had sent its sums before
-    assert told["pool"]["summed_rows"] == 2 * 720

@@ -27,6 +27,7 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes.study.site.rows import SiteRows
+from predbayes.study.site.sums import require_many
 from predbayes.study.tables.sitefile import Policy
 from tests.learning.test_moments import rows as rows_of_classes
 from tests.study.report.test_report import Page
@@ -159,13 +160,17 @@ class TestPlan:
         with pytest.raises(PlanError, match=rf"^[^\n]*{told}[^\n]*$"):
             Plan.loads(plan_text().replace(old, new))
 
-    def test_the_section_goes_with_sums_alone_or_beside_predictions(self):
+    def test_the_section_and_the_kind_go_together(self):
         bare = plan_text().split("[moments]")[0]
-        with pytest.raises(PlanError, match=r"'moments' needs a section \[moments\]"):
-            Plan.loads(bare)
-        weights = plan_text().replace('kind = "moments"', 'kind = "weights"')
-        with pytest.raises(PlanError, match=r"\[moments\] goes with .* or beside predictions"):
-            Plan.loads(weights.replace('name = "any"', 'name = "network"'))
+        others = [
+            plan_text().replace('kind = "moments"', 'kind = "predictions"'),
+            plan_text()
+            .replace('kind = "moments"', 'kind = "weights"')
+            .replace('name = "any"', 'name = "network"'),
+        ]
+        for text in (bare, *others):
+            with pytest.raises(PlanError, match=r"'moments' and a section \[moments\]"):
+                Plan.loads(text)
 
     def test_columns_without_a_scale_and_few_rows_per_feature_are_told(self, tmp_path):
         text = plan_text(rows=2).replace(", centre = 60, scale = 10", "")
@@ -229,6 +234,19 @@ class TestSite:
         table["marker"] = ["0.3", "0.7"] + [""] * (len(table) - 2)
         with pytest.raises(DataError, match=r"group of fewer than 5 rows .* marker: "):
             sent(frozen(tmp_path, text), "a", table)
+
+    def test_a_target_that_cannot_be_summed_is_refused(self, tmp_path):
+        table = patients()
+        table.loc[0, "days"] = 20 + 65 * 8
+        with pytest.raises(DataError, match="days has values beyond 64 scales"):
+            sent(frozen(tmp_path, plan_text(NUMBER)), "a", table)
+
+    def test_people_are_counted_where_they_are_known(self, tmp_path):
+        plan = frozen(tmp_path, plan_text(rows=ENOUGH_ROWS)).plan
+        rows = SiteRows.of(plan, patients(400))
+        require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400))
+        with pytest.raises(DataError, match="people to train on are fewer than 380"):
+            require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400) // 2)
 
     def test_the_officer_reads_what_sums_tell(self, kit):
         upload = sent(kit, "a", patients())

@@ -64,8 +64,6 @@ def audit_command(
             )
             write_bytes(out / HOME / FILE, (found.model_dump_json(indent=1) + "\n").encode())
     _tell(found)
-    if plan.sums_beside:
-        say("sums beside predictions are not in these figures; see the egress page")
     say("nothing has left this computer; line numbers are for you alone")
     try:
         approvals.policy.require(Asked(is_audited=True, outcome=found))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
-    from predbayes.study.site.policy import SitePolicy
     from predbayes.study.store.audit import AuditLog
     from predbayes.study.tables.check import SiteCheck
     from predbayes.study.tables.coding import Examined
@@ -166,8 +165,7 @@ class _Rows:
         secret = secret_if_any(self.plan, self.own)
         rows = SiteRows.of(self.plan, frame, examined, secret=secret)
         # The blind spot changes which rows are trained on, not their number, and takes a while.
-        near = self.kit.inputs if self.plan.sums_beside else None
-        trained, held_out = rows.split(self.plan, self.own.name, near)
+        trained, held_out = rows.split(self.plan, self.own.name)
         self.inputs, self.trained = rows.inputs, rows[trained]
         self.people = rows.patients_of(trained)
         return len(held_out)
@@ -188,7 +186,6 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
         told, near = near_findings(policy, kit, rows.inputs, least)
         problems += policy.problems(Asked.of(plan, num_rows=len(rows.inputs)))
         problems.append(_sums_problem(rows, policy.least_cell(plan)))
-        near += _sums_withheld(rows, policy)
     else:
         problems += policy.problems(Asked.of(plan))
     findings = [*map(error, filter(None, problems)), *near, *checked.findings]
@@ -212,17 +209,6 @@ def _sums_problem(rows: _Rows, least: int) -> str:
     except DataError as refused:
         return str(refused)
     return ""
-
-
-def _sums_withheld(rows: _Rows, policy: SitePolicy) -> list[Finding]:
-    """Warn that sums beside predictions will stay here, and say why."""
-    from predbayes.study.site.sums import withheld
-    from predbayes.study.tables.problem import warning
-
-    if rows.trained is None:
-        return []
-    why = withheld(rows.plan, policy, *rows.trained, rows.people)
-    return [warning(f"sums will stay here, and predictions alone leave: {why}")] if why else []
 
 
 def _tell(checked: SiteCheck, data: Path, *, show_values: bool) -> None:
@@ -260,12 +246,10 @@ def _asked(kit: Kit) -> Iterator[str]:
     counts = "your number of rows" if plan.promise is None else "your number of rows with noise"
     if plan.classification and plan.promise is None:
         counts += " by class"
-    products = f"sums over your rows of products of {plan.num_summed:,} features"
-    sums = f"; {products}" if plan.sums_beside else ""
     what = {
-        "predictions": f"predictions{gate} on {rows}, {counts}{sums}",
+        "predictions": f"predictions{gate} on {rows}, {counts}",
         "weights": "weights of a network",
-        "moments": products,
+        "moments": f"sums over your rows of products of {plan.num_summed:,} features",
         "masked": f"predictions on {rows} under masks, opened only in a sum of many sites",
     }[plan.sent]
     epochs = f"{sampler_settings(plan).num_epochs} times over your rows"

@@ -114,8 +114,7 @@ def _thing(path: Path) -> _Thing:
     if path.is_dir():
         kit = predbayes.study.Kit.load(path)
         plan, digest = kit.plan, kit.digest
-        sent = f"{plan.sent}, moments" if plan.sums_beside else plan.sent
-        about = {"plan": digest, "kind": sent, "network": plan.model.module}
+        about = {"plan": digest, "kind": plan.sent, "network": plan.model.module}
         return _Thing("plan", digest, about, "", Asked.of(plan))
     if is_survey(path):
         survey, is_signed = read_survey(path)
@@ -128,9 +127,9 @@ def _thing(path: Path) -> _Thing:
     return _Thing(
         "upload",
         Upload.load(path, header).digest(),
-        {"plan": header.info.plan, "kind": ", ".join(header.kinds)},
+        {"plan": header.info.plan, "kind": kind},
         made_by if header.signature is None else "",
-        Asked.of_file(header.kinds),
+        Asked.of_file(kind),
     )
 
 
@@ -291,8 +290,6 @@ def held_back(path: Path, site: Path) -> str:
 def _say(trained: Trained, site: Path) -> None:
     if trained.choice is not None:
         say(f"learner: {trained.choice.sentence()}")
-    if trained.withheld:
-        say(f"sums stay here, and predictions alone leave: {trained.withheld}")
     if trained.again:
         say("this was trained before; nothing was trained again")
     say(f"read and sign the egress page: {trained.egress}")

@@ -226,11 +226,6 @@ class Header:
         info, signature = from_metadata(found.pop(_METADATA, None), shown)
         return cls(info, signature, {name: _spec(found[name], shown) for name in found})
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """What the file holds: sums that come beside something else are a kind of their own."""
-        return tuple(dict.fromkeys((self.info.kind, *({SUMS} & self.arrays.keys()))))
-
     def is_signed_by(self, key: str, digest: str) -> bool:
         """Return whether a key, as hexadecimal digits, signed content with this digest."""
         signature = self.signature

@@ -128,7 +128,7 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
         study.add(world.file(site))
     labels, uploads = study.labels, list(study.state().uploads.values())
     run = module.Run(study.plan, labels.reference, labels, None)
-    total = run.read(uploads, study.read, frozenset(), torch.arange(3))[1].predicted
+    total = run.read(uploads, study.read, frozenset(), torch.arange(3))[1]
     found = Screened({}, frozenset({"Alpha"}), frozenset({"Beta"}), Limits(median=50.0), ())
     again = []
 

@@ -64,15 +64,15 @@ def test_every_key_is_a_rule_or_is_read_elsewhere():
 @pytest.mark.parametrize("kind", get_args(Leaving))
 def test_what_is_not_listed_does_not_leave(kind):
     others = tuple(other for other in get_args(Leaving) if other != kind)
-    of(kinds=(kind,)).require(Asked.of_file([kind]))
+    of(kinds=(kind,)).require(Asked.of_file(kind))
     with pytest.raises(PlanError, match=f"{kind} would leave, against kinds"):
-        of(kinds=others).require(Asked.of_file([kind]))
+        of(kinds=others).require(Asked.of_file(kind))
 
 
 def test_what_is_masked_is_predictions():
-    of(kinds=("predictions",)).require(Asked.of_file(["masked"]))
+    of(kinds=("predictions",)).require(Asked.of_file("masked"))
     with pytest.raises(PlanError, match="kinds"):
-        of(kinds=("weights",)).require(Asked.of_file(["masked"]))
+        of(kinds=("weights",)).require(Asked.of_file("masked"))
 
 
 class TestWhere:

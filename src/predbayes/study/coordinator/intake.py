@@ -25,8 +25,8 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import sums_shape
 from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
-from predbayes.study.result.head import fitted, summed
 from predbayes.study.result.scoring import MAX_STANDARD
+from predbayes.study.result.summed import fitted, summed
 from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
@@ -44,27 +44,25 @@ class Expected:
     arrays: Mapping[str, Spec]
     max_samples: int  # 0 where arrays are no samples
     gate: Spec | None = None  # beside them; None where the plan asks for none
-    sums: Spec | None = None  # that may come beside predictions, and need not
 
     @classmethod
     def of(cls, plan: Plan) -> Expected:
         """Return the form of what every site of a study sends."""
         rows = plan.reference.num_rows
         dtype = plan.upload.precision
-        sums = None if plan.moments is None else Spec("int64", sums_shape(plan))
-        if plan.sums_alone and sums is not None:
-            return cls({SUMS: sums}, 0)
+        if plan.sums_alone:
+            return cls({SUMS: Spec("int64", sums_shape(plan))}, 0)
         if plan.sealing is not None:
             return cls({WORDS: Spec("int64", (plan.sealing.form(plan).size,))}, 0)
         if plan.upload.kind == "predictions":
             of_gate = "float16" if dtype == "uint8" else dtype
             gate = None if plan.gate is None else Spec(of_gate, (rows,))
             if plan.classification:
-                return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0, gate, sums)
+                return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
             if plan.survival:
                 return cls({"log_odds": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
             names = ("mean", "epistemic_var", "noise_var")
-            return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0, gate, sums)
+            return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0, gate)
         gate = None if plan.gate is None else Spec("float32", (rows,))
         return cls(site_arrays(plan), plan.learner.max_samples, gate)
 
@@ -72,18 +70,13 @@ class Expected:
     def max_bytes(self) -> int:
         """More than this no honest file has."""
         num_bytes = sum(spec.num_bytes for spec in self.arrays.values())
-        beside = sum(spec.num_bytes for spec in (self.gate, self.sums) if spec is not None)
-        return max(self.max_samples, 1) * num_bytes + beside + HEADER_ROOM
+        of_gate = 0 if self.gate is None else self.gate.num_bytes
+        return max(self.max_samples, 1) * num_bytes + of_gate + HEADER_ROOM
 
     def check(self, declared: Mapping[str, Spec]) -> None:
         """Refuse other names, types and shapes."""
         self._check_gate(declared.get(GATE))
-        beside = {GATE}
-        if self.sums is not None:
-            beside.add(SUMS)
-            if declared.get(SUMS, self.sums) != self.sums:
-                raise UploadError(f"array {SUMS!r} does not have the type and shape of the plan")
-        self._check_rest({name: spec for name, spec in declared.items() if name not in beside})
+        self._check_rest({name: spec for name, spec in declared.items() if name != GATE})
 
     def _check_gate(self, declared: Spec | None) -> None:
         if declared is None and self.gate is not None:
@@ -169,9 +162,8 @@ class Intake:
             return
         if upload.info.kind == "masked":
             return  # nothing can be seen of it
-        if SUMS in upload.arrays:
-            fitted(summed(self.plan, upload))
         if upload.info.kind == "moments":
+            fitted(summed(self.plan, upload))
             return
         if upload.info.kind == "weights":
             upload = self._predicted(upload, inputs())
@@ -292,7 +284,6 @@ def require_held_out(plan: Plan, stated: int, trained_on: int) -> None:
 
 
 def _largest(upload: Upload) -> float:
-    """The largest number of what is predicted or learnt; sums have bounds of their own."""
-    arrays = (array for name, array in upload.arrays.items() if name != SUMS)
+    """The largest number of what is predicted or learnt."""
     # Numerics: not abs, of which the least integer is negative.
-    return max(max(float(a.max()), -float(a.min())) for a in arrays)
+    return max(max(float(a.max()), -float(a.min())) for a in upload.arrays.values())

@@ -249,8 +249,7 @@ def _sums(plan: Plan) -> Iterator[Finding]:
         )
     yield warning(
         f"moments: {asked} rows for each of {plan.num_summed:,} features are "
-        f"{asked * plan.num_summed:,}; sites with fewer to train on "
-        f"{'cannot take part' if plan.sums_alone else 'send predictions alone'}"
+        f"{asked * plan.num_summed:,}; sites with fewer to train on cannot take part"
     )
     bare = [
         name
@@ -285,12 +284,6 @@ def _labels(plan: Plan) -> Iterator[Finding]:
         yield warning(
             f"reference: with {labelled} labelled rows the pool cannot be chosen: auto means "
             f"the {meant}, and sites cannot be screened well; at least {MIN_LABELS} are needed"
-        )
-    if plan.moments is not None and labelled < MIN_LABELS:
-        yield error(
-            f"moments: beside predictions sums have a part only where labels choose the pool, and "
-            f"{labelled} labelled rows are fewer than {MIN_LABELS}; leave [moments] out, or ask "
-            "for sums alone (upload.kind = 'moments')"
         )
     if plan.gate is not None and method != "auto":
         yield warning(f"gate: the pool {method} does not use gates; delete the section")

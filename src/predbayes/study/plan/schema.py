@@ -8,7 +8,7 @@
     [learner]     what sites fit
     [upload]      what they send
     [gate]        whether they also say how dense their rows lie at each reference row
-    [moments]     the features of which they send sums, alone or beside predictions
+    [moments]     the features of which they send sums, where these are all that they send
     [pool]        how the coordinator combines it
     [rules]       quorum, deadline, and below which counts nothing is sent or said
     [measures]    which class is the event, and from which risks on something would be done
@@ -535,7 +535,7 @@ class Plan(Section):
     upload: UploadRules = UploadRules()
     # None: sites send no gate. Left out where there is none, so that older versions read the model.
     gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
-    # Of uploads of moments, alone or beside predictions; left out of other plans.
+    # Of uploads of moments; left out of other plans.
     moments: Annotated[Moments | None, Field(exclude_if=lambda stated: stated is None)] = None
     pool: Pool = Pool()
     rules: Rules = Rules()
@@ -603,11 +603,6 @@ class Plan(Section):
     def sums_alone(self) -> bool:
         """True if sites send sums of moments only: the model is their head; nothing is pooled."""
         return self.upload.kind == "moments"
-
-    @property
-    def sums_beside(self) -> bool:
-        """True if sites may send sums of moments beside what they predict."""
-        return self.moments is not None and not self.sums_alone
 
     @property
     def sealing(self) -> Privacy | None:
@@ -817,29 +812,15 @@ def _require_measurable(measures: Measures, target: Target) -> None:
 
 
 def _require_summable(plan: Plan) -> None:
-    """Sums of moments are for classes and numbers; alone, or beside predictions that are pooled."""
-    if plan.moments is None:
-        if plan.sums_alone:
-            raise ValueError("upload.kind = 'moments' needs a section [moments]")
+    """Sums of moments are for classes and numbers, and are all that a site sends."""
+    if plan.sums_alone != (plan.moments is not None):
+        raise ValueError(
+            "upload.kind = 'moments' and a section [moments] go together: write both or neither"
+        )
+    if not plan.sums_alone:
         return
     if plan.survival:
         raise ValueError("moments are for a classification or a regression")
-    if plan.sums_alone:
-        _require_sums_alone(plan)
-        return
-    if plan.upload.kind != "predictions" or plan.sealing is not None or plan.promise is not None:
-        raise ValueError(
-            "[moments] goes with upload.kind = 'moments', or beside predictions that are neither "
-            "sealed nor differentially private"
-        )
-    if plan.pool.method != "auto":
-        raise ValueError(
-            f"[moments] beside predictions has a part in pool.method = 'auto' alone, not in "
-            f"{plan.pool.method!r}: leave it out"
-        )
-
-
-def _require_sums_alone(plan: Plan) -> None:
     unused = {
         "gate": plan.gate is not None,
         "model.module": bool(plan.model.module),

@@ -35,27 +35,21 @@ def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
     if plan.sealing is not None:
         return 8 * plan.sealing.form(plan).size
     if plan.sums_alone:
-        return _sums_bytes(plan)
+        return 8 * math.prod(sums_shape(plan))
     num_gates = 0 if plan.gate is None else plan.reference.num_rows
     if plan.upload.kind == "weights":
         num_weights = plan.learner.max_samples * num_parameters(plan, network)
         return _NUMBER_BYTES * (num_weights + num_gates)
     width = _PRECISION_BYTES[plan.upload.precision]
     numbers = 3 if plan.regression else plan.num_outputs  # mean and two variances
-    predicted = width * numbers * plan.reference.num_rows + max(width, 2) * num_gates
-    return predicted + _sums_bytes(plan)
+    return width * numbers * plan.reference.num_rows + max(width, 2) * num_gates
 
 
 def sums_shape(plan: Plan) -> tuple[int, int]:
     """Return the shape of sums of moments: scales, and products of each two of a row's numbers."""
-    if plan.moments is None:
-        return 0, 0
+    assert plan.moments is not None
     size = plan.num_summed + (plan.num_outputs if plan.classification else 1)
     return len(plan.moments.scales), size * (size + 1) // 2
-
-
-def _sums_bytes(plan: Plan) -> int:
-    return 8 * math.prod(sums_shape(plan))
 
 
 def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:

@@ -81,7 +81,6 @@ class DataSummary:
     num_held_out: int  # never trained on
     num_dropped: int  # without a target
     learner: str
-    withheld: str = ""  # why sums that the plan asks for beside predictions stay, if they do
 
     def __post_init__(self) -> None:
         if self.num_trained + self.num_held_out + self.num_dropped != self.num_rows:

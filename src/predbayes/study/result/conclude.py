@@ -1,12 +1,10 @@
 """From accepted uploads to a model and what is known about it: one pure function of the set.
 
     read      each upload in the order of digests, folded and dropped; its predictions on the
-              labelled and scored rows are kept. Sums of moments that come beside predictions are
-              added up as well (`predbayes.study.result.head`)
+              labelled and scored rows are kept
     compare   sites with each other on all rows (`predbayes.study.result.comparison`)
     screen    each site against the labelled rows (`predbayes.study.result.screening`)
-    pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it,
-              and the head of the sums of moments
+    pool      the plan's pool, tuned on the labelled rows, with the coordinator's own model in it
     distil    one network that predicts what the pool predicts
     score     on rows that had no part in it
 
@@ -23,7 +21,7 @@ from __future__ import annotations
 import logging
 import platform
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
@@ -50,7 +48,6 @@ from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
-from predbayes.learning.moments import Moments
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
@@ -77,15 +74,6 @@ from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.comparison import ComparedRows, Comparison
 from predbayes.study.result.curves import survival_curves
 from predbayes.study.result.groups import group_scores
-from predbayes.study.result.head import (
-    SumOfMoments,
-    Total,
-    fitted,
-    influence,
-    is_harm,
-    summed_beside,
-)
-from predbayes.study.result.headscreen import SummedSite, against_sums, harmful_sums
 from predbayes.study.result.importance import importances
 from predbayes.study.result.lifting import contributed, lifting, pool_of
 from predbayes.study.result.model import CalibratedModel
@@ -94,7 +82,6 @@ from predbayes.study.result.schema import (
     Coverage,
     Curves,
     Estimate,
-    Finding,
     PoolResult,
     Reliability,
     Result,
@@ -133,7 +120,7 @@ _NUM_CURVE = 21
 Read = Callable[[AcceptedUpload], Upload]
 """How an accepted upload is read; the caller knows where the files are."""
 
-SumBy = Callable[[Tensor, Predictive | None], Total]
+SumBy = Callable[[Tensor, Predictive | None], PredictiveSum[Any]]
 """The sum of the sites that stay if they are screened by these labelled rows, and an own model."""
 
 
@@ -172,7 +159,6 @@ class _Site:
     labelled: Contribution
     scored: Predictive
     compared: Contribution  # on the rows of `Run.compared_rows`
-    summed: SummedSite | None  # if it sent sums of moments
     covered: float | None  # share of its rows that lie where reference rows do, by its gate
 
     def __post_init__(self) -> None:
@@ -208,15 +194,14 @@ def conclude(
         own = run.own_model()
         tell_step("compare sites with each other")
         compared = _compared(run, rows, judged, total)
-        of_sums = against_sums({site.accepted.site: site.summed for site in judged})
-        sums = _Sums(run, uploads, read, leave_out, judged, compared, of_sums, total)
+        sums = _Sums(run, uploads, read, leave_out, judged, compared, total)
         labelled = torch.arange(len(reference.targets))
         tell_step("screen sites")
         found = sums.screened(labelled, own)
         total = sums.of(found)
         state = run.finish(total, reference, own)
 
-        def sum_by(rows: Tensor, own: Predictive | None) -> Total:
+        def sum_by(rows: Tensor, own: Predictive | None) -> PredictiveSum[Any]:
             screened = sums.screened(rows, own)
             return total if screened.same(found) else sums.of(screened)
 
@@ -227,7 +212,9 @@ def conclude(
         return report.conclusion(kit, heading)
 
 
-def _compared(run: Run, rows: ComparedRows, judged: Sequence[_Site], total: Total) -> Comparison:
+def _compared(
+    run: Run, rows: ComparedRows, judged: Sequence[_Site], total: PredictiveSum[Any]
+) -> Comparison:
     """Sites with each other; where all are in sums nobody is.
 
     Without gates where the pool does without them: who switches them off does not escape.
@@ -235,7 +222,7 @@ def _compared(run: Run, rows: ComparedRows, judged: Sequence[_Site], total: Tota
     if not judged:
         return Comparison({}, ())
     gates = {s.accepted.site: s.compared.gate for s in judged if s.compared.gate is not None}
-    if distrusted_gates(total.predicted):
+    if distrusted_gates(total):
         gates = {}
     predicted = {site.accepted.site: site.compared.predictive for site in judged}
     return rows.compare(predicted, gates=gates, rng=run.rng("comparison"))
@@ -349,10 +336,10 @@ class Run:
         read: Read,
         leave_out: frozenset[str],
         compared: Tensor,
-    ) -> tuple[list[_Site], Total]:
+    ) -> tuple[list[_Site], PredictiveSum[Any]]:
         """Every site, and the sum of those that are not left out, labelled rows first."""
         sites: list[_Site] = []
-        order, beside = self.labels.order, SumOfMoments()
+        order = self.labels.order
 
         def summands() -> Iterator[PredictiveSum[Any]]:
             for accepted in uploads:
@@ -362,19 +349,13 @@ class Run:
                     lifted = None if accepted.site in leave_out else self._lift(info, sent)
                     labelled = sent.at(order[self.reference.labelled])
                     others = sent.at(order[compared])
-                    summed, part = None, summed_beside(self.plan, upload, self.limits.most)
-                    if part is not None:
-                        inputs = self.reference.inputs[compared]
-                        summed = SummedSite.of(upload, part, inputs, others.predictive)
-                    if lifted is not None:
-                        beside.add_(part)
                 scored = sent.predictive[order[self.scored_rows]]
                 covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
-                sites.append(_Site(accepted, info, labelled, scored, others, summed, covered))
+                sites.append(_Site(accepted, info, labelled, scored, others, covered))
                 if lifted is not None:
                     yield lifted
 
-        return sites, Total(fold(summands())[order], beside)
+        return sites, fold(summands())[order]
 
     def changed(
         self,
@@ -450,14 +431,14 @@ class Run:
         ).name
 
     def finish(
-        self, total: Total, reference: ReferenceRows, own: Predictive | None
+        self, total: PredictiveSum[Any], reference: ReferenceRows, own: Predictive | None
     ) -> DistilledState[PoolState]:
         """Tune, pool and distil."""
         tell_step("tune the pool and distil it into the common model")
-        pool = pool_of(self.plan, own, total.beside.predict(reference.inputs))
+        pool = pool_of(self.plan, own)
         rng, start = self.rng("pool"), self.start
         state = taught_by(
-            pool.finish(pool.init(reference), total.predicted, reference, rng=rng),
+            pool.finish(pool.init(reference), total, reference, rng=rng),
             reference,
             student_network(self.plan),
             settings=DISTILLATION if start is None else WARM_DISTILLATION,
@@ -524,7 +505,9 @@ class Run:
         alone = nll_rows(own[self.scored_rows], targets)
         return mean_estimate(alone - nll_rows(predicted, targets))
 
-    def held_out(self, sum_by: SumBy, total: Total, state: DistilledState[PoolState]) -> HeldOut:
+    def held_out(
+        self, sum_by: SumBy, total: PredictiveSum[Any], state: DistilledState[PoolState]
+    ) -> HeldOut:
         """Pool, student and mixture on the scored rows, made without them."""
         reference = self.reference
         if not reference.num_evaluate and len(reference.targets):
@@ -534,7 +517,7 @@ class Run:
         return HeldOut(
             state.teacher.predictive[rows],
             state.student.predict(reference.inputs[rows]),
-            total.predicted.mixture()[rows],
+            total.mixture()[rows],
         )
 
     def _without_their_labels(self, sum_by: SumBy) -> HeldOut:
@@ -579,8 +562,7 @@ class _Sums:
     leave_out: frozenset[str]
     judged: Sequence[_Site]
     compared: Comparison
-    of_sums: Mapping[str, Finding]  # against sums of moments, without labels
-    total: Total  # of all that are not left out by hand
+    total: PredictiveSum[Any]  # of all that are not left out by hand
 
     def screened(self, rows: Tensor, own: Predictive | None) -> Screened:
         """Judge the sites by some of the labelled rows; the first of the own model are these."""
@@ -594,51 +576,15 @@ class _Sums:
             plan=run.plan,
             own=None if own is None else own[: len(rows)],
             suspects=self.compared.findings,
-            total=self.total.predicted[rows] if len(rows) else None,
+            total=self.total[rows] if len(rows) else None,
         )
-        screened = Screened.of(found, self.compared, self.leave_out, run.limits)
-        return self._with_harm(screened, rows)
+        return Screened.of(found, self.compared, self.leave_out, run.limits)
 
-    def _with_harm(self, found: Screened, rows: Tensor) -> Screened:
-        """Add what is found against sums of moments, by some of the labelled rows as well."""
-        found = replace(found, sums=self.of_sums, sums_out=frozenset(self.of_sums))
-        reference, leaves_out = self.run.reference, self.run.plan.rules.screening == "leave-out"
-        # Where nothing follows it is told once, of all of them.
-        asked = not lacking(reference.targets[rows]) and (
-            leaves_out or len(rows) == len(reference.targets)
-        )
-        beside = self._beside(found) if asked else SumOfMoments()
-        if beside.total is None:
-            return found
-        judged = reference.inputs[rows], reference.targets[rows]
-        losses, harm = nll_rows(fitted(beside.total).predict(judged[0]), judged[1]), {}
-        for accepted in found.undoubted(self.uploads):
-            part = self._moments(accepted)
-            changed = None if part is None else influence(beside.total, part, losses, judged)
-            if changed is not None and is_harm(changed, beside.num_sites):
-                harm[accepted.site] = harmful_sums(changed, leaves_out=leaves_out)
-        out = found.sums_out | (harm.keys() if leaves_out else set())
-        return replace(found, sums={**found.sums, **harm}, sums_out=out)
-
-    def _moments(self, accepted: AcceptedUpload) -> Moments | None:
-        return summed_beside(self.run.plan, self.read(accepted), self.run.limits.most)
-
-    def of(self, found: Screened) -> Total:
-        """The sum without those left out, each site for as many rows as it counts for.
-
-        Its sums of moments do not count for fewer: if anything was found against it they go.
-        """
-        predicted = self.total.predicted
+    def of(self, found: Screened) -> PredictiveSum[Any]:
+        """The sum without those left out, each site for as many rows as it counts for."""
         if changed := found.changed(self.uploads, self.leave_out):
-            predicted = self.run.changed(predicted, changed, self.read, found)
-        return Total(predicted, self._beside(found))
-
-    def _beside(self, found: Screened) -> SumOfMoments:
-        beside = self.total.beside
-        if beside.total is not None:
-            for accepted in found.doubted(self.uploads, self.leave_out):
-                beside = beside.without(self._moments(accepted))
-        return beside
+            return self.run.changed(self.total, changed, self.read, found)
+        return self.total
 
 
 def _site_results(run: Run, sites: Sequence[_Site], screened: Screened) -> list[SiteResult]:
@@ -675,7 +621,7 @@ class Report:
     run: Run
     sites: Sequence[SiteResult]
     cautions: tuple[str, ...]
-    total: Total
+    total: PredictiveSum[Any]
     own: Predictive | None
     state: DistilledState[PoolState]
     held_out: HeldOut
@@ -766,8 +712,6 @@ class Report:
             curve=self._curve(),
             num_labels=len(self.run.reference.targets),
             own="" if self.own is None or plan.pool.own != AUTO else self.run.own_learner,
-            summed_sites=self.total.beside.num_sites,
-            summed_rows=self.total.beside.num_rows,
         )
 
     def _curve(self) -> tuple[tuple[float, float], ...]:
@@ -775,9 +719,9 @@ class Report:
         reference = self.run.reference
         if not len(reference.targets):
             return ()
-        labelled = self.total.predicted[reference.labelled]
+        labelled = self.total[reference.labelled]
         points = []
-        for beta in _betas(self.total.predicted.num_clients):
+        for beta in _betas(self.total.num_clients):
             try:
                 points.append((beta, nll(labelled.pool(beta), reference.targets)))
             except PoolError:

@@ -20,15 +20,13 @@ from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
 
 
-def pool_of(
-    plan: Plan, own: Predictive | None, head: Predictive | None = None
-) -> Pool[PredictiveSum[Any]]:
-    """The pool that a plan names; the coordinator's model and a head where they have a part."""
+def pool_of(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
+    """The pool that a plan names; the coordinator's model where it has a part."""
     prior: Predictive | Literal["flat"] = standard_prior(plan) or "flat"
     floor = plan.pool.floor
     match plan.pool.method:
         case "auto":
-            return AutoPool(own, prior=prior, floor=floor, head=head)
+            return AutoPool(own, prior=prior, floor=floor)
         case "beta":
             return BetaPool(prior=prior, floor=floor)
         case "mixture":

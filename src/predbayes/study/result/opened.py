@@ -29,7 +29,6 @@ from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Privacy
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.conclude import Conclusion, Heading, Read, Report, Run, Start
-from predbayes.study.result.head import Total
 from predbayes.study.result.schema import SiteResult
 
 ABSENT = (
@@ -62,14 +61,13 @@ def conclude_opened(
         device: Where networks are run and trained.
     """
     assert kit.plan.sealing is not None
-    opened = _opened(kit, kit.plan.sealing, uploads, read, openings)
-    total = Total(opened[labels.order])
+    total = _opened(kit, kit.plan.sealing, uploads, read, openings)[labels.order]
     reference = labels.reference
     run = Run(kit.plan, reference, labels, start, str(resolve_device(device)))
     own = run.own_model()
     state = run.finish(total, reference, own)
 
-    def sum_by(_rows: Tensor, _own: Predictive | None) -> Total:
+    def sum_by(_rows: Tensor, _own: Predictive | None) -> PredictiveSum[Any]:
         return total
 
     held_out = run.held_out(sum_by, total, state)

@@ -95,9 +95,6 @@ class PoolResult(Section):
     # What `auto` chose for the coordinator; left out where the plan says, so that older versions
     # read the result.
     own: Annotated[str, Field(exclude_if=lambda chosen: not chosen)] = ""
-    # Whose sums of moments the head is of, where it is a candidate.
-    summed_sites: Annotated[int, Field(exclude_if=lambda num: not num)] = 0
-    summed_rows: Annotated[int, Field(exclude_if=lambda num: not num)] = 0
 
 
 class Bin(Section):

@@ -17,18 +17,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
+from predbayes.errors import UploadError
+from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkPredictor
-from predbayes.learning.moments import Moments
+from predbayes.learning.moments import Moments, MomentsHead
 from predbayes.learning.moments_network import as_predictor
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll_rows
 from predbayes.study.kit.kit import Kit, Labels
+from predbayes.study.plan.models import summed_classes, summed_features
+from predbayes.study.plan.schema import Plan
 from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.conclude import Conclusion, Heading, Read, Run, naming
-from predbayes.study.result.head import fitted, influence, is_harm, summed
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
     Estimate,
@@ -39,7 +43,40 @@ from predbayes.study.result.schema import (
     SiteResult,
     StudentResult,
 )
-from predbayes.study.result.scoring import score
+from predbayes.study.result.scoring import mean_estimate, score
+
+_HARM = 0.025  # probability that some harmless site of all is called harmful
+
+
+def summed(plan: Plan, upload: Upload) -> Moments:
+    """Return the sums of an upload; refuse what is not of the rows that it says."""
+    assert plan.moments is not None
+    found = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
+    if found.num_rows != upload.info.num_rows:
+        raise UploadError(
+            f"its sums are over {found.num_rows:,} rows, and it states {upload.info.num_rows:,}"
+        )
+    if found.class_rows != upload.info.class_rows:
+        raise UploadError("its sums are over other rows of each class than it states")
+    asked = plan.moments.rows_per_feature * plan.num_summed
+    if found.num_rows < asked:
+        raise UploadError(
+            f"its sums are over {found.num_rows:,} rows; moments.rows_per_feature of the plan asks "
+            f"for {asked:,}, because fewer tell who is in them"
+        )
+    return found
+
+
+def fitted(total: Moments) -> MomentsHead:
+    """Return the model of some sums; refuse one that has no finite weights."""
+    try:
+        head = total.head()
+    except RuntimeError as error:  # of which torch makes those of linear algebra
+        raise UploadError("no model can be fitted to its sums") from error
+    found = (head.weights, head.spread, head.centre)
+    if not all(bool(array.isfinite().all()) for array in found):
+        raise UploadError("the model of its sums is not finite")
+    return head
 
 
 def conclude_sums(
@@ -140,10 +177,7 @@ class _Summed:
         is_out = accepted.site in self.leave_out
         has_labels = bool(len(self.run.scored_targets))
         alone = self._score(self._scored(as_predictor(fitted(moments)))) if has_labels else None
-        changed = None
-        if has_labels and not is_out:
-            rows = self.run.reference.inputs[self.run.scored_rows], self.run.scored_targets
-            changed = influence(self.total, moments, nll_rows(self.predicted, rows[1]), rows)
+        changed = self._influence(moments) if has_labels and not is_out else None
         return SiteResult(
             site=accepted.site,
             digest=accepted.digest,
@@ -159,10 +193,19 @@ class _Summed:
             left_out=is_out,
         )
 
+    def _influence(self, part: Moments) -> Estimate | None:
+        """What the model loses without a site's sums, in NLL; None if there are no others."""
+        total, targets = self.total, self.run.scored_targets
+        if part.num_rows == total.num_rows:
+            return None
+        others = fitted(Moments(total.features, total.num_classes, total.sums - part.sums))
+        predicted = others.predict(self.run.reference.inputs[self.run.scored_rows])
+        return mean_estimate(nll_rows(predicted, targets) - nll_rows(self.predicted, targets))
+
     def _findings(self, changed: Estimate | None, copied: str) -> Iterator[Finding]:
         if copied:
             yield Finding(kind="copy", text=f"Its sums are those of {copied}: one is a copy.")
-        if changed is not None and is_harm(changed, len(self.uploads)):
+        if changed is not None and _is_harm(changed, len(self.uploads)):
             yield Finding(
                 kind="harmful",
                 text=f"Without it the model is better by {-changed.value:.3f} nats per row.",
@@ -190,3 +233,10 @@ class _Summed:
             num_parameters=sum(math.prod(array.shape[1:]) for array in arrays),
             start=None,
         )
+
+
+def _is_harm(found: Estimate, num_sites: int) -> bool:
+    """Say whether it is below 0 by more than chance would give one of so many sites."""
+    clearly = -NormalDist().inv_cdf(_HARM / num_sites)
+    error = (found.high - found.low) / (2 * 1.96)
+    return found.value < -clearly * error

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median_low
 
 from predbayes.predictive.selection import MIN_LABELS
@@ -54,8 +54,6 @@ class Screened:
     suspect: frozenset[str]  # that stay, and count for no more than the median site
     limits: Limits
     compared: tuple[str, ...]  # cautions
-    sums: Mapping[str, Finding] = field(default_factory=dict)  # found against sums of moments
-    sums_out: frozenset[str] = frozenset()  # whose sums are left out for it
 
     @classmethod
     def of(
@@ -71,10 +69,9 @@ class Screened:
         return cls(screened, dropped, frozenset(suspect - dropped), limits, compared.cautions)
 
     def findings(self, site: str) -> tuple[Finding, ...]:
-        """Return what was found against a site, its sums of moments included."""
+        """Return what was found against a site."""
         found = self.sites.get(site)
-        told = () if found is None else found.findings
-        return (*told, self.sums[site]) if site in self.sums else told
+        return () if found is None else found.findings
 
     def most(self, site: str) -> float:
         """Return the most rows that a site counts for."""
@@ -89,26 +86,9 @@ class Screened:
             u for u in uploads if u.site in gone or (u.site in self.suspect and u.num_rows > most)
         ]
 
-    def doubted(
-        self, uploads: Sequence[AcceptedUpload], leave_out: frozenset[str]
-    ) -> list[AcceptedUpload]:
-        """Those, but for who is left out by hand, whose sums of moments are not taken."""
-        named = self._without_sums - leave_out
-        return [u for u in uploads if u.site in named]
-
-    def undoubted(self, uploads: Sequence[AcceptedUpload]) -> list[AcceptedUpload]:
-        """Those whose sums of moments are taken."""
-        named = self._without_sums
-        return [u for u in uploads if u.site not in named]
-
-    @property
-    def _without_sums(self) -> frozenset[str]:
-        return self.dropped | self.suspect | self.sums_out
-
     def same(self, other: Screened) -> bool:
         """Say whether it leaves the same sites, each for as many rows."""
-        mine, others = ((s.dropped, s.suspect, s.sums_out) for s in (self, other))
-        return mine == others
+        return (self.dropped, self.suspect) == (other.dropped, other.suspect)
 
     def cautions(self) -> tuple[str, ...]:
         """What a reader should know first; no site is named."""

@@ -5,9 +5,8 @@
     gate      if the plan asks for it: how dense the site's rows lie at each reference row, learnt
               by the learner's counterpart for two classes (`predbayes.learning.gate`)
     upload    predictions on the reference inputs, or weight samples; gate; row count, and class
-              counts where none is below the plan's `min_cell`. Sums of moments of the rows
-              (`study.site.sums`) beside predictions, or alone: then the model that was fitted
-              stays, for the site to compare
+              counts where none is below the plan's `min_cell`. Or sums of moments of the rows
+              (`study.site.sums`): then the model that was fitted stays, for the site to compare
 
 Under a plan that promises differential privacy (`privacy.people`) there are predictions of a model
 that was learnt with noise, a count with noise, and nothing else: no blind spot, no gate, no class
@@ -53,10 +52,9 @@ from predbayes.study.kit.kit import Kit
 from predbayes.study.plan.models import choose_learner, make_learner, upload_dtype
 from predbayes.study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes.study.plan.schema import Plan
-from predbayes.study.site.policy import NO_POLICY, SitePolicy
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import derived
-from predbayes.study.site.sums import require_many, upload_of_sums, with_sums, withheld
+from predbayes.study.site.sums import require_many, upload_of_sums
 from predbayes.threads import threads
 
 
@@ -120,7 +118,6 @@ def fit_site(
     checkpoint: Checkpoint | None = None,
     device: str = "cpu",
     allow_networks: Collection[str] = (),
-    policy: SitePolicy = NO_POLICY,
 ) -> tuple[Upload, Predictor]:
     """Train on the rows that are not held out; what is sent, and the site's own model."""
     plan, head = kit.plan, kit.head
@@ -158,8 +155,6 @@ def fit_site(
     told = upload if plan.sealing is not None else _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
-    if plan.sums_beside and not withheld(plan, policy, *rows[kept], rows.patients_of(kept)):
-        told = with_sums(plan, told, *rows[kept])
     return told.having_seen(head), own
 
 

@@ -69,9 +69,9 @@ class Asked:
         return cls(plan, learner or ("" if named == "any" else named), num_rows, leaving)
 
     @classmethod
-    def of_file(cls, kinds: Iterable[str]) -> Asked:
-        """Ask about a file of these kinds; what is masked reveals less than predictions."""
-        return cls(leaving=tuple("predictions" if kind == "masked" else kind for kind in kinds))
+    def of_file(cls, kind: str) -> Asked:
+        """Ask about a file of this kind; what is masked reveals less than predictions."""
+        return cls(leaving=("predictions" if kind == "masked" else kind,))
 
     @property
     def fitted(self) -> frozenset[str]:

@@ -13,15 +13,11 @@ A sum tells of a person if few rows are in it. Two things are refused before any
 
 Groups and kinds are looked for among numbers as they are summed: what lies far out is the same
 there. Where it is known whose each row is, people are counted and not rows.
-
-Where sums come beside predictions they are not refused but withheld, and the site takes part with
-predictions alone; likewise where the site's policy forbids them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -32,7 +28,6 @@ from predbayes.exchange.upload import Upload
 from predbayes.learning.moments import MOST_TARGET, Moments, inputs_on_grid, targets_on_grid
 from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
-from predbayes.study.site.policy import Asked, SitePolicy
 
 MOST_LISTED = 10**6
 """Kinds of rows up to which somebody could list them all, and solve for how many rows each has."""
@@ -76,7 +71,7 @@ def require_many(
         raise DataError(
             f"its columns have so few values that all kinds of rows can be listed, and some are "
             f"of fewer than {least} {counted}: of each kind the sums would tell how many there are "
-            "and their targets. Ask the coordinator for fewer features, or for predictions alone"
+            "and their targets. Ask the coordinator for fewer features, or for predictions"
         )
 
 
@@ -124,45 +119,9 @@ def _are_listed(plan: Plan, inputs: Tensor, least: int, whose: Tensor) -> bool:
     return int(torch.bincount(of_people).min()) < least
 
 
-def withheld(
-    plan: Plan,
-    policy: SitePolicy,
-    inputs: Tensor,
-    targets: Tensor,
-    people: Tensor | None = None,
-) -> str:
-    """Say why sums beside predictions do not leave; nothing if they do, or none are asked for.
-
-    Args:
-        plan: The plan.
-        policy: The site's.
-        inputs: That are trained on.
-        targets: Theirs.
-        people: Numbers of whose each row is, where that is known.
-    """
-    if not plan.sums_beside:
-        return ""
-    if found := policy.problems(Asked(plan, plan.learner.name, leaving=("moments",))):
-        return found[0]
-    try:
-        require_many(plan, inputs, targets, policy.least_cell(plan), people)
-    except DataError as error:
-        return str(error)
-    return ""
-
-
-def with_sums(plan: Plan, upload: Upload, inputs: Tensor, targets: Tensor) -> Upload:
-    """Return predictions with the sums over the rows that were trained on beside them."""
-    return replace(upload, arrays={**upload.arrays, **_moments(plan, inputs, targets).arrays()})
-
-
-def _moments(plan: Plan, inputs: Tensor, targets: Tensor) -> Moments:
-    return Moments.of(summed_features(plan), inputs, targets, summed_classes(plan))
-
-
 def upload_of_sums(plan: Plan, inputs: Tensor, targets: Tensor) -> Upload:
     """Return the sums over rows as an upload."""
-    moments = _moments(plan, inputs, targets)
+    moments = Moments.of(summed_features(plan), inputs, targets, summed_classes(plan))
     counts = moments.class_rows
     told = None if counts is None else tuple(map(float, counts))
     info = UploadInfo(kind="moments", num_rows=len(inputs), class_rows=told)

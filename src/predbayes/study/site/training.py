@@ -34,7 +34,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
-from predbayes.exchange.header import SUMS
 from predbayes.exchange.masking import masked
 from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.strict import require_site_name
@@ -68,7 +67,7 @@ from predbayes.study.site.policy import Asked
 from predbayes.study.site.release import Approvals, write_upload
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import release_id
-from predbayes.study.site.sums import require_many, withheld
+from predbayes.study.site.sums import require_many
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.problem import errors_of
 
@@ -94,15 +93,10 @@ class Trained:
     released: bool
     again: bool  # whether it was there already
     choice: Choice | None = None  # of the learner, if it was left to the site's rows
-    withheld: str = ""  # why sums that the plan asks for stay here, if they do
 
     def facts(self) -> dict[str, str | bool]:
         """Return what the site's audit log is told."""
-        facts: dict[str, str | bool] = {"upload": self.upload.digest()}
-        facts |= {"released": self.released, "again": self.again}
-        if SUMS in self.upload.arrays or self.withheld:
-            facts["sums"] = self.withheld or "in it"
-        return facts
+        return {"upload": self.upload.digest(), "released": self.released, "again": self.again}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +138,6 @@ class Training:
                     checkpoint=checkpoint,
                     device=self.device,
                     allow_networks=self.allow_networks,
-                    policy=self.approvals.policy,
                 )
             upload = _hidden(self.kit.plan, upload, self.key)
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
@@ -206,7 +199,8 @@ class Training:
         )
         least = policy.least_cell(plan)
         if plan.sums_alone:
-            require_many(plan, *self._trained_on(rows), least, self._whose(rows))
+            trained = rows.split_for(self.kit, self.site)[0]
+            require_many(plan, *rows[trained], least, rows.patients_of(trained))
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
 
@@ -215,21 +209,13 @@ class Training:
         identity = audit_identity(self.kit, self.site, self.learner, rows)
         return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
 
-    def withheld(self, rows: SiteRows) -> str:
-        """Say why sums that the plan asks for beside predictions stay here, if they do."""
-        policy, trained_on = self.approvals.policy, self._trained_on(rows)
-        return withheld(self.kit.plan, policy, *trained_on, self._whose(rows))
-
-    def _whose(self, rows: SiteRows) -> Tensor | None:
-        return rows.patients_of(rows.split_for(self.kit, self.site)[0])
-
     def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
         return rows[rows.split_for(self.kit, self.site)[0]]
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
         parts = (
-            self.kit.digest + self.kit.head + self.withheld(rows),
+            self.kit.digest + self.kit.head,
             self.site,
             self.learner,
             self.device,
@@ -273,7 +259,6 @@ class Training:
             num_held_out=len(held_out),
             num_dropped=rows.num_dropped,
             learner=f"{choice.name}, chosen by the site’s rows" if choice else self.learner,
-            withheld=self.withheld(rows),
         )
         page = render_egress(
             plan,
@@ -290,7 +275,7 @@ class Training:
         )
         write_bytes(self.out / EGRESS_FILE, page.encode())
         egress = self.out / EGRESS_FILE
-        return Trained(upload, path, egress, released, again, choice, summary.withheld)
+        return Trained(upload, path, egress, released, again, choice)
 
 
 @dataclass(frozen=True, slots=True)
