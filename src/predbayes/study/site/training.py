@@ -186,7 +186,8 @@ class Training:
     def _require_policy(self, rows: SiteRows) -> None:
         """Refuse what the site's policy forbids, its own patients among reference rows as well."""
         plan, policy = self.kit.plan, self.approvals.policy
-        num_rows = len(self._trained_on(rows)[1])
+        trained = rows.split_for(self.kit, self.site)[0]
+        num_rows = len(trained)
         if num_rows < plan.rules.min_rows:
             raise DataError(
                 f"{num_rows} rows to train on are fewer than min_rows = {plan.rules.min_rows} of "
@@ -199,7 +200,6 @@ class Training:
         )
         least = policy.least_cell(plan)
         if plan.sums_alone:
-            trained = rows.split_for(self.kit, self.site)[0]
             require_many(plan, *rows[trained], least, rows.patients_of(trained))
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
@@ -208,9 +208,6 @@ class Training:
         """What `site audit` found of the same plan, rows and learner."""
         identity = audit_identity(self.kit, self.site, self.learner, rows)
         return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
-
-    def _trained_on(self, rows: SiteRows) -> tuple[Tensor, Tensor]:
-        return rows[rows.split_for(self.kit, self.site)[0]]
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""
