@@ -19,12 +19,6 @@ def test_tables_of_numbers_are_floats(make):
     assert inputs.tolist() == [[1, 2], [3, 4]]
 
 
-def test_tensors_pass_as_they_are():
-    images, classes = torch.zeros(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1])
-    assert as_inputs(images) is images
-    assert as_targets(classes) is classes
-
-
 @pytest.mark.parametrize(
     ("values", "dtype"),
     [([0, 1], torch.int64), (np.array([True]), torch.int64), (pd.Series([0.5]), torch.float32)],
@@ -119,17 +113,6 @@ def test_what_is_no_pair_is_refused_in_one_line_that_says_what_is_accepted(rows)
     accepted = "a pair .* of tensors, arrays or tables, a dict of .*, or a Dataset or DataLoader"
     with pytest.raises(DataError, match=rf"^a site's rows are {accepted} of [^\n]*, not \w+"):
         as_rows(rows)
-
-
-def test_batches_that_are_no_pair_are_refused_in_one_line():
-    loader = DataLoader(TensorDataset(torch.zeros(2, 1), torch.zeros(2), torch.zeros(2)))
-    with pytest.raises(DataError, match=r"^a loader's batch is a pair [^\n]*, not list$"):
-        list(as_rows(loader))
-
-
-def test_rows_of_different_length_are_refused_in_one_line():
-    with pytest.raises(DataError, match=r"^inputs are not a table: [^\n]+$"):
-        as_rows(([[1], [2, 3]], [0, 1]))
 
 
 def test_a_read_only_array_is_copied():

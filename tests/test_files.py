@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from safetensors.torch import save_file
 
 from predbayes.files import (
     TEMPORARY,
-    file_digest,
     make_folder,
     scratch_beside,
     write_bytes,
@@ -98,13 +95,3 @@ def test_what_killed_processes_left_is_removed_and_no_other(tmp_path):
         path.mkdir()
     scratch_beside(tmp_path / "mine")
     assert names(tmp_path) == [left[1].name]
-
-
-def test_the_digest_of_a_file(tmp_path):
-    write_bytes(tmp_path / "file", b"")
-    assert file_digest(tmp_path / "file").startswith("e3b0c44298fc1c14")
-
-
-def test_it_needs_no_torch():
-    code = "import sys, predbayes.files; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -73,10 +73,6 @@ def test_what_is_shown_can_be_shown_and_what_is_taken_is_shown_as_it_is(text):
     assert shown == text
 
 
-def test_long_text_ends():
-    assert printable("a" * 200) == "a" * 100 + "…"
-
-
 def test_a_log_record_is_one_line():
     record = logging.LogRecord("x", 20, "f", 1, "%s said", ("Beta\nGamma: in\x1b[8m",), None)
     assert OneLine().format(record) == r"Beta\nGamma: in\x1b[8m said"

@@ -54,26 +54,6 @@ def test_auto_reaches_learner_pool_student_and_result(no_gpu):
         predicted("nonsense")
 
 
-def test_proximal_training_finds_its_device(no_gpu):
-    sites, reference = world(pb.Categorical)
-    method = pb.FedProx(pb.SGDLearner(STUDENTS[pb.Categorical], SHORT, "auto"))
-    assert len(pb.run(method, sites, reference).predictive) == len(reference.inputs)
-
-
-def test_work_on_the_cpu_leaves_gpus_alone(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("a GPU was touched")
-
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", refuse)
-    monkeypatch.setattr(torch.cuda, "device_count", refuse)
-    before = torch.get_rng_state()
-    with isolated(generator(0)):
-        first = torch.rand(3)
-    with isolated(generator(0), torch.device("cpu")):
-        assert torch.equal(torch.rand(3), first)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_whole_fit_on_the_cpu_leaves_gpus_alone(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a GPU was touched")
@@ -114,14 +94,3 @@ def test_a_checkpoint_keeps_the_generator_of_its_device(monkeypatch):
     with isolated(generator(1)):  # what is put back goes no further than this test
         assert progress.restore(kept | {"epoch": torch.tensor(3)}) == 3
     assert gpu.state.tolist() == [7]
-
-
-def test_a_checkpoint_on_the_cpu_has_no_other_generator():
-    rng = generator(0)
-    model = torch.nn.Linear(2, 1)
-    sampler = SGHMC(model.parameters(), step_size=0.1, num_rows=5, rng=rng)
-    kept = SamplerProgress(model, sampler, SampleStack(1), rng).tensors()
-    assert {name for name in kept if name.startswith("generator/")} == {
-        "generator/own",
-        "generator/global",
-    }

@@ -13,11 +13,7 @@ import torch
 import predbayes as pb
 from predbayes import progress
 from predbayes.api.scaling import Scaling
-from predbayes.learning.local import DeepEnsemble, SGDLearner
-from predbayes.methods.description import describe_pool
-from predbayes.pools.pool import PoolState
-from predbayes.predictive.selection import MIXTURE, CandidateScore, Choice, Complexity
-from predbayes.predictive.tuning import TunedPool
+from predbayes.learning.local import SGDLearner
 from tests.contracts.test_methods import METHODS, SHORT, STUDENTS, world
 
 
@@ -42,17 +38,6 @@ class TestOfAStudent:
         expected = result.state.student.predict(inputs).log_probs
         for given in (inputs, inputs.numpy(), pd.DataFrame(inputs.numpy())):
             assert torch.equal(result.predict(given).log_probs, expected)
-
-    def test_a_notebook_shows_a_table(self, result):
-        assert result._repr_html_().count("<tr>") == len(result.summary().splitlines())
-
-
-def test_a_chosen_pool_is_scored_on_rows_held_out():
-    sites, reference = world(pb.Categorical)
-    result = pb.run(METHODS["auto"](pb.Categorical), sites, reference)
-    assert result.choice.name in result.summary()
-    assert "each under weights tuned without it" in result.summary()
-    assert result.account.nll == pytest.approx(float(result.choice.losses.mean()))
 
 
 def test_names_of_sites_cannot_break_out_of_the_table():
@@ -198,17 +183,6 @@ class TestTheLog:
             f"site0: epoch {number} of 8" for number in (3, 6)
         ]
 
-    def test_estimators_have_their_members_in_it(self, caplog, monkeypatch, trees):
-        monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
-        lines = self.lines(caplog, pb.Pooled(trees, pb.mixture(), send="predictions"))
-        assert "site0: member 1 of 2" in lines
-        assert "site0: member 2 of 2" in lines
-
-    def test_by_default_it_is_silent(self, capsys):
-        sites, reference = world(pb.Categorical)
-        pb.run(METHODS["mixture"](pb.Categorical), sites, reference)
-        assert capsys.readouterr().err == ""
-
 
 def test_targets_far_from_unit_scale_are_warned_of(caplog):
     sites, reference = world(pb.Gaussian)
@@ -253,13 +227,6 @@ class TestEvents:
         assert events[-1].gap == result.gap
         assert str(round(result.beta, 3)) in next(e.detail for e in events if e.kind == "pool")
 
-    def test_listening_changes_no_bit(self):
-        _events, heard = self.run()
-        sites, reference = world(pb.Categorical)
-        silent = pb.run(METHODS["distilled beta"](pb.Categorical), sites, reference)
-        inputs = reference.inputs
-        assert torch.equal(heard.predict(inputs).log_probs, silent.predict(inputs).log_probs)
-
     def test_the_loss_is_the_mean_of_the_epoch(self):
         """With steps of size zero it is the mean NLL of the untrained network."""
         sites, reference = world(pb.Categorical, num_sites=1)
@@ -271,13 +238,6 @@ class TestEvents:
         expected = pb.metrics.nll(result.predict(x), y)
         assert events[0].loss == pytest.approx(expected, abs=1e-5)
 
-    def test_rounds_are_numbered(self):
-        events = []
-        sites, reference = world(pb.Categorical)
-        method = METHODS["fedavg"](pb.Categorical)
-        pb.run(method, sites, reference, num_rounds=2, callbacks=[events.append])
-        assert [e.round for e in events if e.kind == "site"] == [0, 0, 0, 1, 1, 1]
-
     def test_a_bar_is_drawn_where_it_is_asked_for(self, capsys):
         self.run(progress=True)
         drawn = capsys.readouterr()
@@ -288,14 +248,6 @@ class TestEvents:
         assert not capsys.readouterr().err  # no terminal
 
 
-def test_numpy_reference_rows_are_those_of_tensors():
-    _sites, reference = world(pb.Categorical)
-    x, y = reference.inputs.numpy().astype(np.float64), reference.targets.numpy()
-    made = pb.ReferenceRows.of((x[:20], y), unlabelled=x[20:])
-    assert torch.equal(made.inputs, reference.inputs)
-    assert torch.equal(made.targets, reference.targets)
-
-
 def test_text_is_refused_in_one_line():
     with pytest.raises(pb.DataError, match="FederatedClassifier"):
         pb.ReferenceRows.of((np.zeros((2, 1)), np.array(["a", "b"])))
@@ -303,75 +255,6 @@ def test_text_is_refused_in_one_line():
     method = METHODS["mixture"](pb.Categorical)
     with pytest.raises(pb.DataError, match=r"^site 'site0': a site's rows are a pair"):
         pb.run(method, {"site0": {"x": 1}}, reference)
-
-
-def test_too_few_steps_say_how_many_are_enough_and_where():
-    sites, reference = world(pb.Categorical)
-    settings = pb.SamplerSettings(num_epochs=2, batch_size=10)
-    learner = pb.SGHMCLearner(STUDENTS[pb.Categorical], settings)
-    with pytest.raises(pb.TrainingError, match=r"^site 'site0': 6 steps .* need 50;"):
-        pb.run(pb.Pooled(learner, pb.mixture()), sites, reference)
-
-
-def test_an_ensemble_of_the_method_is_distilled_alike():
-    sites, reference = world(pb.Gaussian)
-    learner = DeepEnsemble(SGDLearner(STUDENTS[pb.Gaussian], SHORT), size=2)
-    result = pb.run(
-        pb.Distilled(pb.Pooled(learner, pb.mixture()), STUDENTS[pb.Gaussian], SHORT),
-        sites,
-        reference,
-    )
-    low, high = result.predict(reference.inputs).interval(0.5)
-    assert bool((low < high).all())
-
-
-class TestTheSummary:
-    ACCOUNT = pb.run(
-        METHODS["mixture"](pb.Categorical), *world(pb.Categorical, num_sites=1)
-    ).account  # fmt: skip
-
-    def line(self, start, **changes):
-        said = pb.Result(None, self.ACCOUNT.model_copy(update=changes)).summary()
-        return next(line for line in said.splitlines() if line.startswith(start))
-
-    def test_rows_without_a_label_are_told_from_an_unknown_nll(self):
-        assert self.line("NLL", nll=None).split(maxsplit=1)[1] == "unknown"
-        assert "none of 50 reference rows has a label" in self.line(
-            "NLL", nll=None, num_labels=0, num_reference=50
-        )
-
-    @pytest.mark.parametrize(
-        ("gap", "said"),
-        [
-            (3e-4, "NLL 0.0003 above the pool's"),
-            (-0.2, "NLL 0.2000 below the pool's"),
-            (-1e-9, "NLL equal to the pool's"),
-        ],
-    )
-    def test_a_student_is_compared_in_words(self, gap, said):
-        assert self.line("student", gap=-1e-9, nll_gap=gap) == (
-            f"student 0.0000 nats from the pool, {said}"
-        )
-
-    @pytest.mark.parametrize("name", ["auto", "auto, too few labels"])
-    def test_it_has_one_nll(self, name):
-        sites, reference = world(pb.Categorical)
-        summary = pb.run(METHODS[name](pb.Categorical), sites, reference).summary()
-        assert summary.count("NLL") == 1
-
-
-@pytest.mark.parametrize(
-    ("shares", "said"), [((1.0, 0.0), "untuned"), ((0.4, 0.6), "with a few weights")]
-)
-def test_a_chosen_pool_is_described_without_its_nll(shares, said):
-    scores = tuple(
-        CandidateScore(level.name, level, 0, 1.0, 0.0, 0.1, share)
-        for level, share in zip((Complexity.UNTUNED, Complexity.FEW_WEIGHTS), shares, strict=True)
-    )
-    tuned = TunedPool({"mixture": 1.0}, 1.0, 30, {})
-    choice = Choice(MIXTURE, tuned, scores, "cross-validated NLL 1.0000 with no weights")
-    described = describe_pool(PoolState(choice=choice))
-    assert described == f"{choice.name}: chosen by cross-validation, {said}"
 
 
 class TestNewRows:
@@ -423,9 +306,3 @@ class TestWhatRunTakes:
     def test_a_pool_needs_one_round(self, method):
         with pytest.raises(pb.TrainingError, match=r"^a pool needs one round; .*num_rounds=3$"):
             self.run(method, num_rounds=3)
-
-
-@pytest.mark.parametrize("build", [torch.nn.Linear(2, 3), "mlp"])
-def test_a_network_needs_a_function_that_builds_it(build):
-    with pytest.raises(pb.TrainingError, match=r"give a function: pb\.Network\(lambda: \.\.\., "):
-        pb.Network(build, pb.Softmax(3))

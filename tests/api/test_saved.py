@@ -105,14 +105,6 @@ class TestANetworkOfOnesOwn:
         with pytest.raises(pb.UploadError, match="not of this network"):
             pb.load(saved[0], lambda: nn.Linear(2, 3))
 
-    def test_a_lambda_has_no_name(self, tmp_path):
-        sites, reference = world(pb.Categorical)
-        learner = pb.SGDLearner(pb.Network(lambda: nn.Linear(2, 3), pb.Softmax(3)), SHORT)
-        pb.run(pb.FedAvg(learner), sites, reference).save(tmp_path)
-        with pytest.raises(pb.DataError, match="code of its own") as error:
-            pb.load(tmp_path, trust=True)
-        assert "import" not in str(error.value)
-
 
 def test_a_pool_without_a_network_keeps_its_predictive(tmp_path):
     sites, reference = world(pb.Gaussian)

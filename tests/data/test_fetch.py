@@ -132,14 +132,6 @@ def test_a_file_from_a_zip_archive(server, wine, root):
     assert check("wine", root).ok
 
 
-def test_a_member_may_land_under_another_name(server, root, monkeypatch):
-    content = table("bike")[1].to_csv(index=False).encode()
-    register(monkeypatch, "bike", {"bike.csv": content})
-    serve(server, DATASETS["bike"].sources[0], packed("zip", {"day.csv": content, "hour.csv": b""}))
-    fetch("bike", root, base_url=server.url)
-    assert (root / "uci" / "bike.csv").read_bytes() == content
-
-
 def test_files_from_a_tar_archive(server, root, monkeypatch):
     files = DATASETS["cifar10"].files
     contents = {file: bytes([k % 10]) + bytes(3072) for k, file in enumerate(files)}
@@ -165,14 +157,6 @@ def test_what_is_there_and_right_is_not_asked_for_again(server, mnist, root):
     assert len(server.requests) == 4
     assert fetch("mnist", root, base_url=server.url) == []
     assert len(server.requests) == 4
-
-
-def test_the_cache_serves_a_file_that_was_lost(server, wine, root):
-    (path,) = fetch("wine", root, base_url=server.url)
-    path.unlink()
-    fetch("wine", root, base_url=server.url)
-    assert path.read_bytes() == wine
-    assert len(server.requests) == 1
 
 
 def test_a_file_that_differs_is_replaced_and_its_plain_twin_goes(server, mnist, root):
@@ -237,12 +221,6 @@ def test_a_missing_page_and_a_dead_server_are_one_line_each(server, root):
     with pytest.raises(DataError, match=r"cannot download .*: ConnectionError"):
         fetch("wine", root, base_url="http://127.0.0.1:1")
     assert not [path for path in root.rglob("*") if path.is_file()]
-
-
-def test_a_root_that_cannot_be_written_is_one_line(server, wine, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"cannot write to .*Not a directory"):
-        fetch("wine", tmp_path / "file", base_url=server.url)
 
 
 def test_a_missing_pooch_is_named_with_its_extra(root, monkeypatch):

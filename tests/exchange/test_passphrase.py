@@ -50,10 +50,6 @@ class TestFile:
         ).stdout
         assert "ED25519 Private-Key" in shown
 
-    def test_a_file_is_never_the_same_twice(self, tmp_path, path, key):
-        key.save(tmp_path / "again.key", SECRET.encode())
-        assert (tmp_path / "again.key").read_bytes() != path.read_bytes()
-
     def test_a_new_one_must_be_long(self):
         assert require_long(b"twelve chars") == b"twelve chars"
         for short in ("", "eleven char", "grösser äää"):
@@ -99,15 +95,3 @@ class TestRefusals:
         with pytest.raises(KeyFileError) as refused:
             SigningKey.load(path)
         assert str(refused.value) == "that is not the passphrase of Basel.key"
-
-    def test_none_says_where_to_put_it(self, path):
-        with pytest.raises(KeyFileError, match=r"Basel\.key has a passphrase: give it in PREDB"):
-            SigningKey.load(path)
-
-    @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-    def test_a_file_that_cannot_be_read(self, path, tmp_path, monkeypatch, content):
-        if content is not None:
-            (tmp_path / "credential").write_bytes(content)
-        monkeypatch.setenv("PREDBAYES_PASSPHRASE_FILE", str(tmp_path / "credential"))
-        with pytest.raises(KeyFileError, match="cannot read the passphrase"):
-            SigningKey.load(path)

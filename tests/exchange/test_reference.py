@@ -24,12 +24,6 @@ def test_roles_lie_in_order():
     ]
 
 
-def test_without_evaluation_rows_none_are_evaluated():
-    rows = ReferenceRows.of((torch.zeros(2, 1), torch.zeros(2)))
-    assert len(rows.inputs[rows.evaluate]) == 0
-    assert rows.distillation == slice(0, 2)
-
-
 def test_counts_must_fit():
     with pytest.raises(DataError, match="cannot hold"):
         ReferenceRows(torch.zeros(3, 1), torch.zeros(2), num_evaluate=2)
@@ -45,14 +39,6 @@ def test_rows_that_are_not_finite_are_refused(bad):
     inputs[7, 1] = bad
     with pytest.raises(DataError, match=r"^reference row 7, counted from 0, is not finite[^\n]*$"):
         ReferenceRows(inputs, torch.zeros(2))
-
-
-def test_a_pair_is_given_as_labelled_rows():
-    x, y = torch.zeros(2, 1), torch.zeros(2)
-    rows = ReferenceRows.given((x, y))
-    assert torch.equal(rows.inputs, x)
-    assert torch.equal(rows.targets, y)
-    assert ReferenceRows.given(rows) is rows
 
 
 @pytest.mark.parametrize("bad", [torch.zeros(2, 1), (torch.zeros(2, 1),), None])
@@ -86,10 +72,3 @@ def test_inputs_alone_are_told_how_rows_without_labels_are_written():
         assert "ReferenceRows.of((x[:0], y[:0]), unlabelled=x)" in str(refused.value)
     rows = ReferenceRows.of((x[:0], y[:0]), unlabelled=x)
     assert (len(rows.inputs), len(rows.targets)) == (3, 0)
-
-
-def test_what_is_no_rows_is_refused_in_one_line():
-    with pytest.raises(DataError, match=r"^labelled reference rows are [^\n]*, not int$"):
-        ReferenceRows.of(7)
-    with pytest.raises(DataError, match="no reference row in the loader"):
-        ReferenceRows.of(DataLoader([]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from predbayes.errors import UploadError
 from predbayes.exchange import sealed
-from predbayes.exchange.sealed import is_sealed, read_envelope, seal, sealed_room, unseal
+from predbayes.exchange.sealed import is_sealed, seal, sealed_room, unseal
 from predbayes.exchange.upload import Upload
 
 KEY = X25519PrivateKey.generate()
@@ -85,11 +85,6 @@ class TestRoundTrip:
 
     def test_the_same_twice_is_not_the_same_bytes(self, folder):
         assert made(folder, b"x") != made(folder, b"x")
-
-    def test_the_outside_says_plan_site_and_for_whom(self, folder):
-        made(folder, b"x", site="Zürich")
-        envelope = read_envelope(folder / "sealed")
-        assert (envelope.plan, envelope.site, envelope.to) == (PLAN, "Zürich", PUBLIC)
 
 
 class TestAltered:

@@ -11,7 +11,7 @@ from torch import nn
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import UploadInfo
-from predbayes.exchange.upload import Upload, spec_of
+from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
 from tests.oracles import random_categorical
@@ -47,12 +47,6 @@ class TestEveryKind:
             Upload(upload.info, {**upload.arrays, name: array * math.nan})
 
 
-def test_weights_come_back(uploads):
-    samples = uploads["weights"].samples()
-    assert len(samples) == 1
-    assert set(samples.parameters) == {"weight", "bias"}
-
-
 class Buffers(nn.Module):
     TYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float64")
 
@@ -75,25 +69,6 @@ def test_weights_with_buffers_of_any_type_come_back(tmp_path):
         found = fresh.state_dict()[name]
         assert found.dtype == value.dtype
         assert torch.equal(found, value)
-
-
-@pytest.mark.parametrize("name", Buffers.TYPES)
-def test_the_header_knows_what_an_array_takes(name):
-    array = torch.zeros(3, dtype=getattr(torch, name))
-    assert spec_of(array).num_bytes == array.nbytes
-
-
-def test_classes_come_back(uploads, classes):
-    p = uploads["classes"].predictive()
-    assert isinstance(p, Categorical)
-    torch.testing.assert_close(p.log_probs, classes.log_probs.float())
-
-
-def test_numbers_come_back_with_the_split_of_their_variance(uploads):
-    p = uploads["numbers"].predictive()
-    assert isinstance(p, Gaussian)
-    torch.testing.assert_close(p.var, torch.ones(3))
-    torch.testing.assert_close(p.epistemic_var, torch.tensor([0.1, 0.2, 0.3]))
 
 
 def test_a_gaussian_without_a_split_is_all_noise():
@@ -194,12 +169,6 @@ class TestErrors:
         with pytest.raises(UploadError, match=message):
             Upload.load(path)
 
-    def test_other_safetensors_are_refused(self, tmp_path):
-        path = tmp_path / "u.safetensors"
-        save_file({"a": torch.zeros(1)}, path)
-        with pytest.raises(UploadError, match="not an upload of predbayes"):
-            Upload.load(path)
-
     def test_other_files_are_refused(self, tmp_path):
         path = tmp_path / "u.safetensors"
         path.write_bytes(b"\x80\x04K\x01.")  # a pickle of the number 1
@@ -214,14 +183,6 @@ class TestErrors:
         path.write_bytes(path.read_bytes()[:-5])
         with pytest.raises(UploadError, match="cannot be read as an upload"):
             Upload.load(path)
-
-    def test_families_without_a_wire_format_are_refused(self):
-        class Poisson:
-            def bounded(self, floor):
-                return self
-
-        with pytest.raises(UploadError, match="no wire format"):
-            Upload.of_predictions(Poisson(), num_rows=1)
 
 
 class TestWords:

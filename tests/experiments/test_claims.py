@@ -51,12 +51,6 @@ class TestFigure:
     def test_without_records_it_waits(self, claim):
         assert figure(claim, RECORDS) is None
 
-    def test_overlapping_test_sets_widen_the_interval(self):
-        drawn = {"name": "bike", "variant": "default", "num_test": 1, "num_train": 4}
-        records = [record("a", s, 1.0 + s, **drawn) for s in range(3)]
-        found = figure(Claim("study", "bike", "a"), records)
-        assert found["interval"] == [*summarise([1.0, 2.0, 3.0], 0.25).interval]
-
 
 class TestMarks:
     def test_numbers_stand_right_before_them(self):
@@ -78,20 +72,6 @@ class TestMarks:
     )
     def test_a_number_is_rounded_as_the_page_has_it(self, shown, value, same):
         assert agrees(shown, value) is same
-
-
-class TestCounts:
-    def test_a_word_of_a_table_of_verdicts_is_counted(self):
-        found = SCRIPT["counted"]("gates-auto.verdict-auto-gated.not-worse")
-        table = (ROOT / found["table"]).read_text()
-        assert f"Not worse in {found['value']} of {found['lines']} lines" in table
-
-    def test_a_word_that_no_verdict_has_is_a_slip(self):
-        with pytest.raises(KeyError):
-            SCRIPT["counted"]("gates-auto.verdict-auto-gated.beter")
-
-    def test_other_marks_are_none_of_verdicts(self):
-        assert SCRIPT["counted"]("gated.mnist.h0.9.nll") is None
 
 
 def test_the_file_is_made_from_the_records_and_pages():

@@ -139,15 +139,6 @@ def test_grids_make_variants(write):
     assert experiment.method(cell, last).method == "fedprox"
 
 
-def test_a_grid_may_be_of_whole_tables(write):
-    grid = "grid.sampler = [{ preset = 'paper' }, { preset = 'tuned', num-cycles = 1 }]"
-    experiment = load_experiment(write(f"[data]\nname='wine'\n[methods.mixture]\n{grid}\n"))
-    first, second = experiment.methods
-    assert (first, second) == ("mixture[preset=paper]", "mixture[preset=tuned,num-cycles=1]")
-    assert experiment.settings({}, first).sampler == PRESETS["paper"]
-    assert experiment.settings({}, second).sampler == replace(PRESETS["tuned"], num_cycles=1)
-
-
 def test_the_last_one_wins_also_over_a_whole_table_between(write):
     text = """
     [data]
@@ -164,23 +155,6 @@ def test_the_last_one_wins_also_over_a_whole_table_between(write):
     """
     sampler = load_experiment(write(text)).settings({}, "beta").sampler
     assert (sampler.num_epochs, sampler.step_size) == (50, 0.3)
-
-
-def test_overrides_for_a_method_hold_for_its_variants(write):
-    text = """
-    [methods.fedprox]
-    grid = { "options.proximal" = [1.0] }
-    [[override]]
-    where = { "data.name" = "bike" }
-    methods = ["fedprox"]
-    set = { "optimizer.lr" = 0.5, "options.proximal" = 3.0 }
-    [data]
-    name = "bike"
-    """
-    experiment = load_experiment(write(text))
-    label = "fedprox[options.proximal=1.0]"
-    assert experiment.settings({}, label).optimizer.lr == 0.5
-    assert experiment.method({}, label).options == {"proximal": 1.0}  # the grid wins
 
 
 @pytest.mark.parametrize(
@@ -226,24 +200,6 @@ def test_mistakes_show_before_the_first_run(write, text, message):
         load_experiment(write(text))
 
 
-def test_mistakes_on_the_command_line_too(write):
-    with pytest.raises(ExperimentError, match="no setting 'smapler'; did you mean 'sampler'"):
-        load_experiment(write(), assignments=["smapler.preset=tuned"])
-
-
-def test_methods_may_be_chosen(write):
-    assert list(load_experiment(write(), methods=["mixture"]).methods) == ["mixture"]
-    with pytest.raises(ExperimentError, match="no method 'mixtur'; did you mean 'mixture'"):
-        load_experiment(write(), methods=["mixtur"])
-
-
-def test_unknown_experiments_are_answered_with_the_closest():
-    with pytest.raises(ExperimentError, match="no experiment 'regresion'; did you mean"):
-        load_experiment("regresion")
-    with pytest.raises(ExperimentError, match="there is no file"):
-        load_experiment("none.toml")
-
-
 class TestStudent:
     """The section [student]."""
 
@@ -264,10 +220,6 @@ class TestStudent:
         assert settings.network.hidden == (7,)
         assert settings.student_network == replace(settings.network, hidden=(30, 20))
         assert resolved(settings)["student"]["hidden"] == [30, 20]
-
-    def test_no_hidden_layer_is_not_the_sites_network(self, write):
-        settings = self.settings(write, "[student]\nhidden = []\n[methods.beta]\n")
-        assert settings.student_network.hidden == ()
 
     def test_a_method_may_have_its_own(self, write):
         text = """

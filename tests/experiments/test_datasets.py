@@ -103,13 +103,3 @@ def test_what_is_no_dataset_is_refused_in_one_line(function, said, monkeypatch):
     with pytest.raises(ExperimentError, match=said) as error:
         loaded(function, monkeypatch)
     assert "\n" not in str(error.value)
-
-
-def test_it_has_no_variants(monkeypatch):
-    with pytest.raises(ExperimentError, match="mine:load has no variant 'released'"):
-        loaded(lambda rng: None, monkeypatch, variant="released")
-
-
-def test_what_cannot_be_imported_is_refused_in_one_line():
-    with pytest.raises(ExperimentError, match="cannot import 'nowhere'"):
-        load_dataset(DataSettings("nowhere:load"), rng=generator(0))

@@ -43,10 +43,6 @@ def test_scores_that_are_nan_and_settings_that_are_infinite_can_be_kept(path):
     assert '"nll": null' in path.read_text()
 
 
-def test_no_file_has_no_records(path):
-    assert read_records(path) == []
-
-
 def test_a_line_without_its_end_is_not_a_record_and_is_cut_off(path):
     with open_writer(path) as writer:
         writer.append(record(0))

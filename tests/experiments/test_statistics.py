@@ -8,7 +8,6 @@ from scipy import stats
 
 from predbayes.errors import ExperimentError
 from predbayes.experiments.statistics import (
-    Summary,
     compare,
     holm,
     over_rows,
@@ -29,17 +28,9 @@ class TestSummary:
         assert (summary.mean, summary.num) == (2.5, 1)
         assert math.isnan(summary.standard_error)
 
-    def test_a_run_that_diverged_shows(self):
-        summary = summarise([1.0, math.inf])
-        assert summary.mean == math.inf
-        assert math.isnan(summary.standard_error)
-
     def test_nothing_cannot_be_summarised(self):
         with pytest.raises(ExperimentError, match="no values"):
             summarise([])
-
-    def test_equal_values_are_certain(self):
-        assert summarise([2.0, 2.0]) == Summary(2.0, 0.0, 2)
 
 
 class TestHolm:
@@ -50,13 +41,6 @@ class TestHolm:
     def test_step_down_is_monotone(self):
         """.02 * 2 = .04 would fall below .015 * 3 = .045."""
         assert holm([0.015, 0.02, 0.9]) == pytest.approx([0.045, 0.045, 0.9])
-
-    def test_never_above_one(self):
-        assert holm([0.5, 0.6, 0.7]) == [1.0, 1.0, 1.0]
-
-    def test_one_test_needs_no_correction(self):
-        assert holm([0.03]) == [0.03]
-        assert holm([]) == []
 
     def test_what_is_no_test_does_not_count(self):
         adjusted = holm([0.02, math.nan, 0.5])
@@ -72,13 +56,6 @@ class TestTTest:
         found = summarise(differences)
         assert t_test(found) == pytest.approx(expected.pvalue)
         assert found.interval == pytest.approx(tuple(expected.confidence_interval()))
-
-    def test_agrees_with_the_interval(self):
-        """p is below .05 exactly where the interval excludes zero."""
-        for seed in range(200):
-            found = summarise(np.random.default_rng(seed).normal(1, 1, 4), 0.25)
-            low, high = found.interval
-            assert (t_test(found) < 0.05) == (not low <= 0 <= high)
 
     def test_overlap_is_the_correction_of_nadeau_and_bengio(self):
         differences = np.random.default_rng(0).normal(1, 1, 10)
@@ -121,23 +98,6 @@ class TestCompare:
         assert found["same"].p_holm == 1.0
         assert found["same"].interval == (0.0, 0.0)
 
-    def test_an_interval_does_not_depend_on_the_company(self):
-        alone = {name: VALUES[name] for name in ("base", "worse")}
-        assert compare(alone, "base")["worse"].interval == (
-            compare(VALUES, "base")["worse"].interval
-        )
-
-    def test_swapping_the_two_turns_the_sign(self):
-        there, back = compare(VALUES, "base")["worse"], compare(VALUES, "worse")["base"]
-        assert there.difference == pytest.approx(-back.difference)
-        assert there.p_value == back.p_value
-
-    def test_overlapping_test_sets_widen_the_interval(self):
-        plain = compare(VALUES, "base")["worse"]
-        wide = compare(VALUES, "base", tested_per_trained=0.25)["worse"]
-        assert wide.interval[0] < plain.interval[0] < plain.interval[1] < wide.interval[1]
-        assert wide.p_value > plain.p_value
-
     def test_an_unknown_baseline_is_refused(self):
         with pytest.raises(ExperimentError, match="'bsae'"):
             compare(VALUES, "bsae")
@@ -161,7 +121,3 @@ class TestOverRows:
     def test_too_few_rows_are_refused(self, rows):
         with pytest.raises(ExperimentError, match="two rows"):
             over_rows(rows)
-
-    def test_other_rows_are_refused(self):
-        with pytest.raises(ExperimentError, match="same rows for all seeds"):
-            over_rows([np.ones(10), np.ones(11)])

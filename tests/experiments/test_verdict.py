@@ -79,10 +79,6 @@ class TestOutcome:
         assert not found.not_worse
         assert "One seed has no interval" in to_markdown([found], "ours")
 
-    def test_two_seeds_decide_little(self):
-        """A tenth and a fifth below: mean .15 and 12.7 standard errors of .05 to each side."""
-        assert outcome({"ours": (1.0, 1.0), "theirs": (1.1, 1.2)}) == "undecided"
-
     def test_an_nll_below_zero_is_compared_by_its_size(self):
         below = [v - 2 for v in STEADY]
         assert outcome({"ours": [v + 0.005 for v in below], "theirs": below}) == "level"
@@ -107,11 +103,6 @@ class TestRival:
         assert (found.best.rival, found.best.num) == ("near", 6)
         assert found.best.relative == pytest.approx(-0.1 / 1.1)
         assert found.best.interval[0] == pytest.approx(-0.1)
-
-    def test_or_of_those_named(self):
-        records = study({"ours": STEADY, "near": [v + 0.1 for v in STEADY], "far": [9.0] * 6})
-        (found,) = verdicts(records, "ours", rivals=["far"])
-        assert found.best.rival == "far"
 
     def test_only_seeds_that_both_have_count(self):
         records = study({"ours": (5.0, 1.0), "theirs": (1.0,)})
@@ -174,12 +165,6 @@ class TestManyRivals:
         (found,) = verdicts([*records, record("once", 0, nll=9.0)], "ours")
         assert (found.hardest.rival, found.outcome) == ("once", "undecided")
 
-    def test_not_worse_is_not_worse_than_any(self):
-        unsteady = shifted(0.9, -0.4, 0.8, -0.3, 0.7, -0.2)
-        higher = shifted(0.1, 0.11, 0.09, 0.1, 0.1, 0.1)
-        (found,) = verdicts(study({"ours": STEADY, "a": higher, "b": unsteady}), "ours")
-        assert not found.not_worse
-
     def test_worse_allows_for_the_number_of_rivals(self):
         ours = shifted(0.1, 0.0, 0.05, 0.08, 0.02, 0.03)
         values = {"ours": ours, "theirs": STEADY}
@@ -212,11 +197,6 @@ class TestManyRivals:
 
 
 class TestTable:
-    def test_a_certain_difference_below_the_margin_is_called_small(self):
-        wide = [v - d for v, d in zip(STEADY, (0.004, 0.014) * 3, strict=True)]
-        (found,) = verdicts(study({"ours": wide, "theirs": STEADY}), "ours")
-        assert "| better, by less than 1 % |" in to_markdown([found], "ours")
-
     def test_what_holds_by_itself_alone_is_said(self):
         """A p of .029 is .058 after Holm's correction for this line and another like it."""
         clear = study({"ours": STEADY, "theirs": [v + 1 for v in STEADY]})
@@ -231,25 +211,12 @@ class TestTable:
         for line in lines[3:5]:
             assert line.endswith("|  | 0.029 | 0.058 | worse by itself |")
 
-    def test_an_end_a_little_below_zero_has_its_sign(self):
-        """Otherwise "better" would stand beside an interval that ends at zero."""
-        (found,) = verdicts(study({"ours": STEADY, "theirs": STEADY}), "ours")
-        nearly = replace(found, meetings=(replace(found.best, interval=(-0.02, -0.0001)),))
-        assert "| -2.0 to -0.0 % |" in to_markdown([nearly], "ours")
-        assert "| +0.0 to +0.0 % |" in to_markdown([found], "ours")
-
     def test_of_a_mean_near_zero_no_part_is_told(self):
         near = [v - 0.99 for v in STEADY]
         (found,) = verdicts(study({"ours": [v - 0.5 for v in near], "theirs": near}), "ours")
         text = to_markdown([found], "ours")
         assert "| -0.500 | -0.500 to -0.500 |" in text
         assert "within 0.02 of 0" in text
-
-    def test_the_rivals_are_named(self):
-        records = study({"ours": STEADY, "theirs": STEADY, "others": STEADY})
-        assert "Rivals: theirs; others." in to_markdown(verdicts(records, "ours"), "ours")
-        alone = verdicts(records, "ours", rivals=["others"])
-        assert "Rivals: others." in to_markdown(alone, "ours")
 
 
 class TestRefusals:
@@ -260,10 +227,6 @@ class TestRefusals:
                 "ours",
                 metric="accuracy",
             )
-
-    def test_rivals_must_have_records(self):
-        with pytest.raises(ExperimentError, match="no method 'nobody'"):
-            verdicts(study({"ours": STEADY, "theirs": STEADY}), "ours", rivals=["nobody"])
 
     def test_somebody_must_share_a_seed(self):
         records = [*study({"ours": (1.0,)}), record("theirs", 7, nll=1.0)]

@@ -10,8 +10,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.metrics import nll
-from predbayes.seeding import generator
 
 CENTRES = torch.tensor([[1.5, 0.0], [-0.75, 1.3], [-0.75, -1.3]])
 FIT = OptimizerSettings(lr=0.1, num_epochs=60, batch_size=100)
@@ -35,19 +33,6 @@ def test_of_a_skewed_site_it_is_the_law_under_equal_shares(rng):
     assert float(truth.kl(predictor.predict(x)).mean()) < 0.02
     plain = fit(draw([0.8, 0.15, 0.05], 6000, rng), balanced=False, rng=rng)
     assert float(truth.kl(plain.predict(x)).mean()) > 0.2
-
-
-def test_the_untuned_log_pool_of_skewed_sites_gets_better(rng):
-    shares = [[0.9, 0.08, 0.02], [0.08, 0.9, 0.02], [0.49, 0.49, 0.02]]
-    sites = [draw(own, 300, rng) for own in shares]
-    x, y = draw([1.0, 1.0, 1.0], 2000, rng)
-    scores = {}
-    for balanced in (False, True):
-        fitted = [fit(rows, balanced=balanced, rng=generator(1)) for rows in sites]
-        log_probs = [model.predict(x).log_probs for model in fitted]
-        pooled = Categorical(torch.stack(log_probs).mean(0).log_softmax(-1))
-        scores[balanced] = nll(pooled, y)
-    assert scores[True] < 0.9 * scores[False]
 
 
 def test_loaders_are_counted_like_tensors(rng):

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from predbayes.errors import TrainingError
-from predbayes.learning import choice
 from predbayes.learning.choice import LEAST_ROWS, choose, held_out
-from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
+from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS, MAX_BOOSTED, REGRESSORS, tried_by_auto
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
@@ -114,32 +113,12 @@ class TestChoose:
         nothing = choose({"simple": Fails(), "good": Fails()}, rows_of(100), rng=generator(0))
         assert nothing.name == "simple"
 
-    def test_ensembles_are_tried_with_few_members(self):
-        learner = SklearnClassifier(CLASSIFIERS["logistic-regression"](), 2)
-        assert choice.in_brief(learner).size == 4
-        assert choice.in_brief(learner.teller().learner).size == 4
-        assert choice.in_brief(Says(1.0)).right == 1.0
-
     @pytest.mark.parametrize(
         ("make", "best"), [(straight, "logistic-regression"), (curved, "gradient-boosting")]
     )
     def test_of_a_line_and_trees_takes_what_made_the_rows(self, make, best):
         found = [choose(classifiers(), make(400, seed), rng=generator(seed)) for seed in range(3)]
         assert [one.name for one in found] == [best] * 3
-
-    def test_of_numbers(self):
-        rng = generator(0, "numbers")
-        x = torch.randn(300, 2, generator=rng)
-        y = x[:, 0].abs() + 0.2 * torch.randn(300, generator=rng)
-        learners = {
-            name: SklearnRegressor(REGRESSORS[name](), discreet=True)
-            for name in ("linear-regression", "gradient-boosting")
-        }
-        assert choose(learners, (x, y), rng=generator(0)).name == "gradient-boosting"
-
-    def test_the_same_seed_gives_the_same_figures(self):
-        one, two = (choose(classifiers(), curved(100), rng=generator(5)) for _ in range(2))
-        assert one == two
 
 
 def test_boosting_is_not_tried_for_many_classes():

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from predbayes.errors import DivergedError, TrainingError
+from predbayes.errors import DivergedError
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.folds import NUM_REPEATS
@@ -99,18 +99,6 @@ def test_in_every_repeat_each_part_is_left_out_once_and_parts_are_of_one_size(nu
         assert sorted(NUM_LABELS - len(rows) for rows in seen) == [5, 6, 6, 6]
 
 
-def test_parts_are_others_in_every_repeat(numbered):
-    learner, _ = numbered
-    parts = {tuple(seen[:, 0].tolist()) for seen, _ in learner.seen}
-    assert len(parts) == 12
-
-
-def test_labels_stay_with_their_rows(numbered):
-    learner, _ = numbered
-    for seen, targets in learner.seen:
-        assert torch.equal(targets, 100 * seen[:, 0])
-
-
 def test_elsewhere_models_are_averaged_as_on_labelled_rows_and_then_log_linearly(rows, numbered):
     """One of each repeat; of the four means precisions are averaged, and precision × mean."""
     _, predictive = numbered
@@ -155,11 +143,6 @@ def test_labelled_rows_and_others_have_the_same_log_odds_on_average(num_repeats)
     assert abs(float(labelled.mean() - others.mean())) < 3 * float(error)
 
 
-def test_there_is_at_least_one_repeat(rows):
-    with pytest.raises(TrainingError, match="num_repeats must be at least 1, not 0"):
-        cross_fitted(Memory(), *rows, num_repeats=0, rng=generator(0))
-
-
 def test_a_row_does_not_depend_on_its_own_label(rows):
     """Bit by bit; nor on the labels of its part. Every other row does."""
     inputs, targets = rows
@@ -173,16 +156,6 @@ def test_a_row_does_not_depend_on_its_own_label(rows):
         assert bool(same[row])
         assert int(same.sum()) in (4, 5)  # 23 rows in five parts
         assert not bool(same[NUM_LABELS:].any())
-
-
-def test_nor_if_it_is_repeated(rows):
-    inputs, targets = rows
-    before = cross_fitted(Memory(), inputs, targets, rng=generator(0)).log_probs
-    for row in range(NUM_LABELS):
-        changed = targets.clone()
-        changed[row] = (changed[row] + 1) % NUM_CLASSES
-        after = cross_fitted(Memory(), inputs, changed, rng=generator(0)).log_probs
-        assert torch.equal(after[row], before[row])
 
 
 def test_who_memorises_is_honest_all_the_same(rows):
@@ -211,39 +184,11 @@ def test_the_generator_deals_the_parts_and_gives_each_model_its_own(rows):
     )
 
 
-def test_how_much_a_model_draws_is_no_matter_to_the_next(rows):
-    class Wasteful(Numbered):
-        def fit(self, rows, *, rng):
-            model = super().fit(rows, rng=rng)
-            torch.rand(100, generator=rng)
-            return model
-
-    inputs, targets = rows
-    thrifty, wasteful = Numbered(), Wasteful()
-    for learner in (thrifty, wasteful):
-        cross_fitted(learner, inputs, targets.float(), rng=generator(0))
-    assert wasteful.draws == thrifty.draws
-
-
-def test_parts_are_dealt_at_random_not_in_order(numbered):
-    learner, _ = numbered
-    left_out = [sorted(set(range(NUM_LABELS)) - set(x[:, 0].tolist())) for x, _ in learner.seen]
-    left_out = left_out[:4]
-    assert left_out != [list(range(k, NUM_LABELS, 4)) for k in range(4)]
-
-
 def test_a_variance_that_is_not_split_stays_so(rows):
     """Though models disagree: two or three of them are too few to split it by."""
     inputs, targets = rows
     learner = Numbered(splits_variance=False)
     assert cross_fitted(learner, inputs, targets.float(), rng=generator(0)).epistemic_var is None
-
-
-@pytest.mark.parametrize("learner", [Memory(), Numbered()], ids=["classes", "numbers"])
-def test_there_need_not_be_other_rows(learner, rows):
-    inputs, targets = rows
-    targets = targets if isinstance(learner, Memory) else targets.float()
-    assert len(cross_fitted(learner, inputs[:NUM_LABELS], targets, rng=generator(0))) == NUM_LABELS
 
 
 def test_a_fit_that_diverges_begins_again_with_half_the_step(rows, caplog):

@@ -182,13 +182,6 @@ class TestEveryRegressor:
         if predictive.epistemic_var is not None:
             assert bool((predictive.epistemic_var <= predictive.var).all())
 
-    def test_same_seed_same_predictions(self, name, line):
-        first, second = (
-            self.learner(name).fit(line, rng=generator(1)).predict(line[0]) for _ in range(2)
-        )
-        assert torch.equal(first.mean, second.mean)
-        assert torch.equal(first.var, second.var)
-
 
 class TestBootstrap:
     def fit(self, estimator, num_rows=40, size=4, num_classes=2):
@@ -289,15 +282,6 @@ class TestClasses:
         expected = torch.tensor([0.025, 0.025, 0.925, 0.025]).expand(9, 4)
         torch.testing.assert_close(predictor.predict(x).moments(), expected)
 
-    def test_members_are_averaged_in_probability(self, blobs, rng):
-        learner = SklearnClassifier(LogisticRegression(), 2, size=5, smoothing=1e-9)
-        predictor = learner.fit(blobs, rng=rng)
-        table = blobs[0].numpy()
-        expected = np.mean([m.predict_proba(table) for m in predictor.members], axis=0)
-        np.testing.assert_allclose(
-            predictor.predict(blobs[0]).moments().numpy(), expected, rtol=1e-4
-        )
-
 
 class TestNoise:
     @pytest.mark.parametrize("size", [1, 10])
@@ -320,12 +304,6 @@ class TestNoise:
         torch.testing.assert_close(predictive.var.mean(), left_out.square().mean())
         spread = np.var([member.mean_ for member in predictor.members])
         np.testing.assert_allclose(predictive.epistemic_var.numpy(), spread, rtol=1e-4)
-
-    def test_intervals_cover_what_they_promise(self, rng):
-        x, y = line_of(4000, rng)
-        predictive = SklearnRegressor(Ridge(), size=10).fit(line_of(300, rng), rng=rng).predict(x)
-        inside = int((predictive.residuals(y).abs() < 1.96 * predictive.var.sqrt()).sum())
-        assert 0.93 < inside / 4000 < 0.97
 
     @pytest.mark.parametrize(
         "estimator",
@@ -358,16 +336,6 @@ class TestNoise:
         assert spread > 10 * predictor.most_spread_var
         expected = predictor.error.at(far.numpy()) + spread - predictor.most_spread_var
         assert float(predictive.var) == pytest.approx(expected[0], rel=1e-5)
-
-    def test_few_rows_tell_one_constant(self, rng):
-        predictor = SklearnRegressor(Ridge(), 3).fit(halves_of(40, rng), rng=rng)
-        assert predictor.error.forest is None
-
-    def test_rows_of_one_noise_tell_nearly_one_constant(self, rng):
-        x, _ = line_of(2000, rng)
-        predictor = SklearnRegressor(Ridge(), 3).fit(line_of(400, rng), rng=rng)
-        errors = predictor.error.at(x.numpy())
-        assert errors.std() < 0.2 * errors.mean()
 
     @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
     def test_noise_is_in_the_units_of_the_target_and_has_a_floor(self, scale, rng):
@@ -402,17 +370,6 @@ class TestDiscreet:
         predictive = learner.fit(line, rng=rng).predict(line[0])
         assert len(predictive.var.unique()) == 1
         assert predictive.epistemic_var is None
-
-    def test_the_one_variance_is_the_cross_validated_error(self, rng):
-        rows = line_of(1000, rng)
-        noise_var = (
-            SklearnRegressor(Ridge(1e-6), discreet=True)
-            .fit(rows, rng=rng)
-            .predict(rows[0])
-            .var.mean()
-        )
-        low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 1000) / 1000
-        assert low < noise_var / NOISE_STD**2 < high
 
     def test_a_process_is_an_ensemble_and_not_taken_at_its_word(self, line, rng):
         learner = SklearnRegressor(REGRESSORS["process"], size=4, discreet=True)
@@ -449,24 +406,6 @@ class TestDiscreet:
 
 
 class TestRows:
-    def test_a_dataloader_is_gathered(self, blobs):
-        loader = DataLoader(TensorDataset(*blobs), batch_size=50)
-        learner = SklearnClassifier(LogisticRegression(), 2, size=1)
-        first, second = (
-            learner.fit(rows, rng=generator(0)).predict(blobs[0]).log_probs
-            for rows in (loader, blobs)
-        )
-        torch.testing.assert_close(first, second)
-
-    def test_arrays_are_tensors(self, blobs):
-        learner = SklearnClassifier(LogisticRegression(), 2, size=1)
-        arrays = tuple(part.numpy() for part in blobs)
-        first, second = (
-            learner.fit(rows, rng=generator(0)).predict(blobs[0]).log_probs
-            for rows in (arrays, blobs)
-        )
-        assert torch.equal(first, second)
-
     def test_a_shuffling_dataloader_repeats_and_leaves_torch_alone(self, blobs):
         loader = DataLoader(TensorDataset(*blobs), batch_size=50, shuffle=True)
         learner, before = SklearnClassifier(KNeighborsClassifier(), 2, 3), torch.get_rng_state()
@@ -489,10 +428,6 @@ class TestRefusals:
         for bad in (SVC(), make_pipeline(StandardScaler(), SVC()), Ridge()):
             with pytest.raises(TrainingError, match="CalibratedClassifierCV"):
                 SklearnClassifier(bad, 3)
-
-    def test_a_classifier_for_a_regression(self):
-        with pytest.raises(TrainingError, match="use SklearnClassifier"):
-            SklearnRegressor(LogisticRegression())
 
     @pytest.mark.parametrize("bad", [LogisticRegression, "forest"])
     def test_what_is_no_estimator(self, bad):
@@ -525,10 +460,6 @@ class TestRefusals:
             SklearnRegressor(Ridge()).fit(blobs, rng=rng)
         with pytest.raises(TrainingError, match="two rows"):
             SklearnRegressor(Ridge()).fit((line[0][:1], line[1][:1]), rng=rng)
-
-    def test_folds_too_small_for_the_estimator(self, line, rng):
-        with pytest.raises(TrainingError, match="KNeighborsRegressor refuses the site's rows"):
-            SklearnRegressor(KNeighborsRegressor(5)).fit((line[0][:5], line[1][:5]), rng=rng)
 
     def test_a_machine_without_scikit_learn(self, monkeypatch, blobs, rng):
         learner = SklearnClassifier(LogisticRegression(), 2)

@@ -6,14 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.errors import TrainingError, UploadError
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
     Network,
-    NetworkLearner,
     OptimizerSettings,
     SGDLearner,
     SGHMCLearner,
@@ -74,21 +72,6 @@ class TestEveryLearner:
         assert torch.equal(weights[0], weights[1])
         assert not torch.equal(weights[0], weights[2])
 
-    def test_leaves_the_rows_untouched(self, name, blobs, rng):
-        before = [t.clone() for t in blobs]
-        LEARNERS[name](CLASSES).fit(blobs, rng=rng)
-        assert all(torch.equal(a, b) for a, b in zip(before, blobs, strict=True))
-
-    def test_takes_a_dataloader(self, name, blobs, rng):
-        loader = DataLoader(TensorDataset(*blobs), batch_size=50, shuffle=True)
-        predictor = LEARNERS[name](CLASSES).fit(loader, rng=rng)
-        assert accuracy(predictor.predict(blobs[0]), blobs[1]) > 0.97
-
-    def test_has_a_network_to_read_its_weights_with(self, name):
-        learner = LEARNERS[name](CLASSES)
-        assert isinstance(learner, NetworkLearner)
-        assert learner.network is CLASSES
-
 
 @pytest.mark.parametrize(("name", "num"), [("sghmc", 3), ("sgd", 1), ("ensemble", 3)])
 def test_number_of_samples(name, num, blobs, rng):
@@ -109,12 +92,6 @@ def test_batched_prediction_is_the_average_of_the_networks_one_by_one(rng):
     samples = WeightSamples.concat([WeightSamples.of(m) for m in modules])
     expected = torch.stack([m.eval()(x).softmax(-1) for m in modules]).mean(0)
     torch.testing.assert_close(network.predict(samples, x).moments(), expected.detach())
-
-
-def test_new_networks_come_from_the_generator():
-    weights = [CLASSES.create(generator(seed))[1].weight for seed in (0, 0, 1)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
 
 
 def test_a_build_that_returns_one_module_is_refused(rng):
@@ -152,31 +129,10 @@ def test_a_set_that_has_enough_steps_is_fitted_as_ever(blobs):
     assert not torch.equal(vectors[0], vectors[2])
 
 
-def test_small_sets_are_passed_over_more_often():
-    settings = OptimizerSettings(num_epochs=10, min_steps=100)
-    assert [settings.epochs_for(n) for n in (3, 10, 50)] == [34, 10, 10]
-
-
 @pytest.mark.parametrize("bad", [{"optimizer": "adm"}, {"batch_size": 0}, {"num_epochs": 0}])
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(TrainingError):
         OptimizerSettings(**bad)
-
-
-def test_a_name_is_no_settings():
-    with pytest.raises(TrainingError, match=r"such as pb\.PRESETS\['tuned'\], not 'tuned'$"):
-        SGHMCLearner(CLASSES, "tuned")
-
-
-def test_settings_reach_the_optimiser():
-    model = nn.Linear(1, 1)
-    sgd = OptimizerSettings("sgd", lr=0.3, momentum=0.5, weight_decay=0.1).build(model)
-    adam = OptimizerSettings("adam", lr=0.2).build(model)
-    assert isinstance(sgd, torch.optim.SGD)
-    assert isinstance(adam, torch.optim.Adam)
-    (group,) = sgd.param_groups
-    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.3, 0.5, 0.1)
-    assert adam.param_groups[0]["lr"] == 0.2
 
 
 def test_the_sampler_runs_by_its_settings(blobs, monkeypatch):
@@ -238,8 +194,3 @@ def test_the_prior_is_on_weights_and_not_on_the_noise(monkeypatch, line):
     assert (weights, weight_std) == (4, 0.3)
     assert (noise, noise_std) == (1, math.inf)
     assert weight_step == noise_step < SAMPLER.step_size
-
-
-def test_an_ensemble_needs_a_member(blobs, rng):
-    with pytest.raises(TrainingError, match="at least one member"):
-        DeepEnsemble(SGDLearner(CLASSES), size=0).fit(blobs, rng=rng)

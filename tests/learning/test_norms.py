@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
@@ -56,12 +55,6 @@ class TestPrior:
         assert float(samples.parameters["0.weight"].abs().mean()) < 0.05
         assert float(samples.parameters["1.weight"].min()) > 0.8
 
-    def test_scales_do_not_decay(self, norm, rows):
-        settings = OptimizerSettings(lr=0.05, momentum=0.0, weight_decay=1.0, num_epochs=40)
-        samples = SGDLearner(normalised(NORMS[norm]), settings).fit(rows, rng=generator(0)).samples
-        assert float(samples.parameters["0.weight"].abs().mean()) < 0.1
-        assert float(samples.parameters["1.weight"].min()) > 0.8
-
 
 def test_names_of_what_has_no_prior():
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.GroupNorm(2, 4)))
@@ -107,13 +100,6 @@ class TestStatistics:
             mean, _ = statistics_under(samples, 0, rows)
             torch.testing.assert_close(samples.buffers["1.running_mean"][0], mean)
 
-    def test_they_follow_from_the_seed(self, rows):
-        loader = DataLoader(TensorDataset(*rows), batch_size=16, shuffle=True)
-        learner = SGHMCLearner(normalised(), SETTINGS)
-        first, second = (learner.fit(loader, rng=generator(1)).samples for _ in range(2))
-        for name, value in first.arrays().items():
-            assert torch.equal(value, second.arrays()[name])
-
     def test_settings_of_the_layer_and_its_counter_stay(self, rows):
         with isolated(generator(0)):
             model = normalised().build().train()
@@ -123,12 +109,6 @@ class TestStatistics:
         assert int(model[1].num_batches_tracked) == 1
         assert model.training
         assert model[3].training
-
-    def test_nothing_is_drawn_where_nothing_runs(self, rows):
-        rng = generator(0)
-        before = rng.get_state()
-        restate(mlp(3, 2), TensorBatches(*rows, batch_size=16), rng=rng)
-        assert torch.equal(rng.get_state(), before)
 
 
 def frozen_backbone():

@@ -9,13 +9,11 @@ import torch
 from torch import nn
 
 from predbayes.errors import TrainingError
-from predbayes.learning.distill import distill
-from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
+from predbayes.learning.likelihood import FixedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical
 from predbayes.predictive.metrics import accuracy
 from predbayes.seeding import generator
 
@@ -87,12 +85,6 @@ class TestWarmUp:
         ]
         assert cosine.lr_at(0, 40) == pytest.approx(0.1)
 
-    def test_it_acts_in_training(self, far):
-        one = OptimizerSettings(lr=1e-3, momentum=0.0, num_epochs=1)
-        halved = replace(one, num_epochs=2, warmup=1.0)  # steps of 1/2 and 1
-        assert moved(replace(halved, num_epochs=1), far) == moved(one, far)
-        assert moved(one, far) < moved(halved, far) < 2 * moved(one, far)
-
     def test_a_samplers_steps_rise_before_the_first_noise(self):
         settings = SamplerSettings(num_cycles=2, samples_per_cycle=1, warmup=0.2)
         schedule = settings.schedule(40)
@@ -149,14 +141,6 @@ class TestBfloat16:
         predictive = fitted.predict(blobs[0])
         assert seen[-1] == torch.float32
         assert accuracy(predictive, blobs[1]) > 0.97
-
-    def test_students_and_numbers(self, blobs):
-        settings = OptimizerSettings("adam", lr=0.02, num_epochs=5, autocast=True)
-        teacher = Categorical.from_natural(3 * blobs[0])
-        distill(CLASSES, teacher, blobs[0], settings=settings, rng=generator(0))
-        numbers = Network(lambda: mlp(2, 1, hidden=(8,)), LearnedNoise())
-        fitted = SGDLearner(numbers, settings).fit((blobs[0], blobs[0][:, 0]), rng=generator(0))
-        assert bool(fitted.predict(blobs[0]).var.isfinite().all())
 
 
 @pytest.mark.parametrize(

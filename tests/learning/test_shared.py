@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from predbayes.learning import shared as shared_module
 from predbayes.learning.likelihood import Softmax
-from predbayes.learning.local import Network, NetworkLearner, OptimizerSettings, SGDLearner
+from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import cnn, mlp
 from predbayes.learning.shared import FitStore, Shared
 from predbayes.posterior.samples import WeightSamples
@@ -66,16 +65,6 @@ def test_another_state_start_or_site_is_another_fit(rows, rng):
         assert counting.num_fits == 4, again
 
 
-def test_equal_starts_share_a_fit(rows, rng):
-    start = WeightSamples.of(NETWORK.create(rng))
-    twin = WeightSamples.from_arrays({k: v.clone() for k, v in start.arrays().items()})
-    counting = Counting()
-    shared = Shared(counting, [rows])
-    shared.fit(rows, rng=generator(1), start=start)
-    shared.fit(rows, rng=generator(1), start=twin)
-    assert counting.num_fits == 1
-
-
 def test_foreign_rows_and_penalties_are_not_kept(rows):
     counting = Counting()
     shared = Shared(counting, [])
@@ -86,37 +75,6 @@ def test_foreign_rows_and_penalties_are_not_kept(rows):
     for _ in range(2):
         shared.fit(rows, rng=generator(1), penalty=lambda module: None)
     assert counting.num_fits == 4
-
-
-def test_options_that_are_not_known_are_not_ignored(rows):
-    class Scaled(Counting):
-        def fit(self, rows, *, rng, scale=1.0):
-            self.num_fits += 1
-            return LEARNER.fit(rows, rng=rng)
-
-    scaled = Scaled()
-    shared = Shared(scaled, [rows])
-    for scale in (1.0, 2.0, 2.0):
-        shared.fit(rows, rng=generator(1), scale=scale)
-    assert scaled.num_fits == 3
-
-
-def test_predictions_on_the_same_inputs_are_made_once(rows):
-    fitted = Shared(LEARNER, [rows]).fit(rows, rng=generator(1))
-    first = fitted.predict(rows[0])
-    assert fitted.predict(rows[0]) is first
-    other = fitted.predict(rows[0][:3])
-    assert len(other) == 3
-    torch.testing.assert_close(other.natural(), first.natural()[:3])
-
-
-def test_it_is_a_network_learner_only_where_the_learner_is(rows):
-    class Bare:
-        def fit(self, rows, *, rng):
-            raise AssertionError
-
-    assert isinstance(Shared(LEARNER, [rows]), NetworkLearner)
-    assert not isinstance(Shared(Bare(), [rows]), NetworkLearner)
 
 
 class TestStore:
@@ -142,13 +100,6 @@ class TestStore:
             assert torch.equal(natural, expected.predict(rows[0]).natural())
             assert torch.equal(rng.get_state(), own.get_state())
         assert len(list(tmp_path.iterdir())) == 1
-
-    def test_rows_count_by_content(self, rows, tmp_path):
-        self.stored(tmp_path)[0].fit(rows, rng=generator(1))
-        twin = (rows[0].clone(), rows[1].clone())
-        shared, counting = self.stored(tmp_path)
-        shared.fit(twin, rng=generator(1), start=None)
-        assert counting.num_fits == 0
 
     def test_whatever_else_differs_is_another_fit(self, rows, rng, tmp_path):
         self.stored(tmp_path)[0].fit(rows, rng=generator(1))
@@ -221,15 +172,3 @@ class TestStore:
         for learner in (Sharper(), Forest(), Bare()):
             self.stored(tmp_path, learner=learner)[0].fit(rows, rng=generator(1))
         assert list(tmp_path.iterdir()) == []
-
-    def test_rows_that_are_asked_for_often_are_hashed_once(self, rows, tmp_path, monkeypatch):
-        hashed = []
-        content_digest = shared_module._content_digest
-        monkeypatch.setattr(
-            shared_module, "_content_digest", lambda v: hashed.append(id(v)) or content_digest(v)
-        )
-        for identity in ("sampler", "optimizer"):
-            shared = self.stored(tmp_path, identity=identity)[0]
-            for seed in range(3):
-                shared.fit(rows, rng=generator(seed))
-        assert hashed.count(id(rows[0])) == 1

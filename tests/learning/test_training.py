@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from predbayes.errors import DataError, PoolError, TrainingError
 from predbayes.learning.likelihood import Softmax
@@ -49,12 +49,6 @@ def test_an_epoch_visits_every_row_once(batch_size, rng):
     assert len(seen) == len(batches)
     assert sorted(torch.cat([targets for _, targets in seen]).tolist()) == list(range(23))
     assert all(torch.equal(inputs[:, 0].long(), targets) for inputs, targets in seen)
-
-
-def test_every_epoch_has_an_order_of_its_own(rng):
-    batches = TensorBatches(*rows(), 23)
-    first, second = (next(batches.epoch(rng))[1].tolist() for _ in range(2))
-    assert first != second
 
 
 def test_batches_are_of_nearly_equal_size(rng):
@@ -114,55 +108,10 @@ def test_targets_of_a_loader_are_checked_as_those_in_memory():
         list(batches.epoch(generator(0)))
 
 
-def test_classes_in_memory_may_be_of_any_integer():
-    x, y = rows()
-    batches = as_batches((x, y.int()), batch_size=99, device=CPU, check=anything)
-    assert next(batches.epoch(generator(0)))[1].dtype == torch.int64
-
-
 def test_a_loader_without_rows_is_refused():
     loader = DataLoader(TensorDataset(*rows()), batch_size=99, drop_last=True)
     with pytest.raises(DataError, match="the site's loader yields no rows"):
         as_batches(loader, batch_size=99, device=CPU, check=anything)
-
-
-def test_the_model_is_put_into_training_mode():
-    """Dropout and batch norm behave otherwise in evaluation mode."""
-    modes = []
-    model = nn.Linear(1, 1).eval()
-    train(
-        model,
-        squared,
-        TensorBatches(*rows(), 10),
-        torch.optim.SGD(model.parameters(), lr=0.0),
-        num_epochs=1,
-        rng=generator(0),
-        after_step=lambda step: modes.append(model.training),
-    )
-    assert modes == [True] * 3
-
-
-def test_rows_are_those_that_the_sampler_visits():
-    subset = SubsetRandomSampler(range(10))
-    assert count_rows(DataLoader(TensorDataset(*rows()), batch_size=4, sampler=subset)) == 10
-
-
-def test_steps_are_counted_over_all_epochs():
-    calls: list[int] = []
-    _, steps = fit(TensorBatches(*rows(), 10), before_step=calls.append)
-    assert calls == steps == list(range(6))
-
-
-def test_same_seed_same_weights():
-    batches = TensorBatches(*rows(), 10)
-    weights = [fit(batches, seed)[0][0].weight.tolist() for seed in (0, 0, 1)]
-    assert weights[0] == weights[1] != weights[2]
-
-
-def test_torchs_global_generator_is_left_alone():
-    before = torch.get_rng_state()
-    fit(TensorBatches(*rows(), 10))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_divergence_is_reported():
@@ -177,14 +126,6 @@ def test_divergence_is_reported():
             num_epochs=20,
             rng=generator(0),
         )
-
-
-def test_inputs_and_targets_must_match():
-    x, y = rows()
-    for bad in ((x, y[:-1]), (x[:0], y[:0])):
-        with pytest.raises(DataError, match="one target for each input"):
-            as_batches(bad, batch_size=5, device=CPU, check=anything)
-    assert count_rows((x, y)) == 23
 
 
 @pytest.mark.parametrize("make", [lambda x, y: (x.numpy(), y.numpy()), TensorDataset])

@@ -101,16 +101,6 @@ def test_evaluation_rows_have_no_part_in_the_student(world):
     assert not torch.equal(parameters(unlabelled.student), parameters(first.student))
 
 
-def test_the_student_starts_from_given_weights(world):
-    """Of an earlier student: on a rate of zero it is that student again."""
-    earlier = distilled(world)
-    again = distilled(world, STILL, start=earlier.student.samples)
-    assert torch.equal(parameters(again.student), parameters(earlier.student))
-    assert again.temperature == earlier.temperature
-    afresh = distilled(world, STILL)
-    assert not torch.equal(parameters(afresh.student), parameters(earlier.student))
-
-
 def test_a_start_of_another_network_is_refused_before_any_site_trains(world):
     network, _, reference = world
     other = distilled(world).student.samples

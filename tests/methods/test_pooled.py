@@ -13,12 +13,10 @@ from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.distill import distill
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.fedavg import FedAvg
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture, product
@@ -102,28 +100,11 @@ def test_a_learner_without_weights_cannot_send_them(world):
         run(Pooled(Frequencies(), BetaPool()), InProcess(sites), reference, seed=0)
 
 
-def test_weights_cannot_be_read_without_their_network(world):
-    sites, reference = world
-    upload = Pooled(LEARNER, BetaPool()).learn(
-        None, sites["site0"], reference.inputs, rng=generator(0)
-    )
-    method = Pooled(Frequencies(), BetaPool(), send="predictions")
-    state = method.init(reference, rng=generator(0))
-    with pytest.raises(TrainingError, match="with the network"):
-        method.lift(state, upload, reference.inputs)
-
-
 @pytest.mark.parametrize("bad", [{"send": "prediction"}, {"own": "sam"}])
 def test_misspelt_choices_are_refused(bad):
     """A silent default here could send weights where predictions were agreed."""
     with pytest.raises(TrainingError, match="must be"):
         Pooled(LEARNER, **bad)
-
-
-@pytest.mark.parametrize("bad", [{"prior": "refrence"}, {"beta": "tune"}])
-def test_misspelt_choices_of_a_pool_are_refused(bad):
-    with pytest.raises(TrainingError, match="must be"):
-        BetaPool(**bad)
 
 
 @pytest.mark.parametrize(
@@ -193,17 +174,6 @@ def test_what_a_pool_must_not_return_is_refused(world, returned, said):
     method = Pooled(LEARNER, Careless().returns(returned))
     with pytest.raises(PoolError, match=f"^{said}"):
         method.finish(PoolState(), None, world[1], rng=generator(0))
-
-
-def test_a_pool_may_hold_a_class_for_impossible(world):
-    sure = PoolState(pooled=Categorical.from_moments(torch.tensor([[0.0, 1.0]]).expand(30, 2)))
-    method = Pooled(LEARNER, Careless().returns(sure))
-    assert method.finish(PoolState(), None, world[1], rng=generator(0)) is sure
-
-
-def test_a_pool_without_a_part_for_an_own_model_takes_none():
-    with pytest.raises(TrainingError, match="BetaPool takes no own model"):
-        Pooled(LEARNER, BetaPool(), own="none")
 
 
 def test_the_default_pool_is_selected_on_the_labelled_rows(world):
@@ -292,37 +262,6 @@ def test_predictions_must_cover_the_reference_inputs(world):
         method.lift(state, upload.named("site0"), reference.inputs)
 
 
-def test_the_gap_of_the_student_is_reported(world, caplog):
-    sites, reference = world
-    sure = SGDLearner(NETWORK, OptimizerSettings(lr=0.1, num_epochs=100, batch_size=10))
-    lazy = OptimizerSettings("sgd", lr=0.0, num_epochs=1)
-    method = Distilled(Pooled(sure, BetaPool()), NETWORK, lazy)
-    state = run(method, InProcess(sites), reference, seed=0).state
-    expected = state.teacher.predictive.kl(state.student.predict(reference.inputs)).mean()
-    assert state.gap == pytest.approx(float(expected))
-    assert "distil for more steps" in caplog.text
-
-
-def test_the_student_never_sees_the_evaluation_rows(world, monkeypatch):
-    sites, reference = world
-    with_test = ReferenceRows.of(
-        (reference.inputs, reference.targets), evaluate=reference.inputs[:7] + 1
-    )
-    seen = []
-
-    def spy(student, teacher, inputs, **options):
-        seen.append((len(teacher), inputs))
-        return distill(student, teacher, inputs, **options)
-
-    monkeypatch.setattr("predbayes.methods.distilled.distill", spy)
-    short = OptimizerSettings("adam", num_epochs=1)
-    method = Distilled(Pooled(LEARNER, BetaPool()), NETWORK, short)
-    run(method, InProcess(sites), with_test, seed=0)
-    ((num_rows, inputs),) = seen
-    assert num_rows == 30
-    assert torch.equal(inputs, reference.inputs)
-
-
 def test_options_of_the_method_reach_the_pool(world):
     sites, reference = world
     federation = InProcess(sites)
@@ -338,20 +277,6 @@ def test_options_of_the_method_reach_the_pool(world):
     ).state
     plain = run(Pooled(LEARNER, BetaPool(beta=1.0)), federation, reference, seed=0).state
     assert float(floored.predictive.entropy().min()) > float(plain.predictive.entropy().min())
-
-
-def test_rounds_repeat_the_method(world):
-    """Each round starts from the state that the one before it left."""
-    sites, reference = world
-    rounds = []
-
-    class Counting(InProcess):
-        def collect(self, task):
-            rounds.append((task.round, task.state.pooled is not None))
-            return super().collect(task)
-
-    run(FedAvg(LEARNER), Counting(sites), reference, seed=0, num_rounds=3)
-    assert rounds == [(0, False), (1, True), (2, True)]
 
 
 class TestGates:
@@ -471,16 +396,6 @@ class TestPrior:
             total.add_(method.lift(state, vague, self.numbers.inputs))
         pooled = method.finish(state, total, self.numbers, rng=generator(0)).predictive
         torch.testing.assert_close(pooled.var, state.prior.var.expand(4))
-
-
-def test_results_before_the_round_are_refused(world):
-    _, reference = world
-    method = Distilled(Pooled(LEARNER, BetaPool()), NETWORK)
-    state = method.init(reference, rng=generator(0))
-    with pytest.raises(PoolError, match="no round has been run"):
-        _ = state.teacher.predictive
-    with pytest.raises(PoolError, match="no round has been run"):
-        _ = state.student
 
 
 def test_the_student_of_a_regression_has_a_variance_head(rng):

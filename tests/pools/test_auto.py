@@ -208,11 +208,6 @@ class TestLearn:
         upload = auto().learn(None, rows, reference.inputs, rng=generator(0))
         assert upload.info.class_rows == (40.0, 0.0, 0.0)
 
-    def test_numbers_have_no_classes(self):
-        sites, reference, _ = world(Gaussian)
-        _, uploads, _ = lifted(auto(Gaussian), sites, reference)
-        assert all(upload.info.class_rows is None for upload in uploads)
-
 
 class TestWhatItChoosesFrom:
     def test_the_coordinator_is_one_more_site_and_a_component(self, monkeypatch):
@@ -248,22 +243,6 @@ class TestWhatItChoosesFrom:
         assert not any(OWN in spec.components for spec in specs)
         assert "every term" in {spec.name for spec in specs}
         assert state.choice.spec in specs
-
-    def test_the_own_model_may_be_of_another_kind(self, monkeypatch):
-        class Uniform:
-            def fit(self, rows, *, rng):
-                return self
-
-            def predict(self, inputs):
-                return Categorical.from_moments(torch.ones(len(inputs), 3))
-
-        sites, reference, _ = world()
-        method = auto(own=Uniform())
-        _, total, *_ = components_chosen_from(monkeypatch, method, sites, reference)
-        assert total.num_clients == 4
-        torch.testing.assert_close(
-            total.component(OWN), torch.full((60, 3), -math.log(3)).double(), rtol=0, atol=1e-6
-        )
 
     def test_a_learner_that_cannot_fit_so_few_rows_leaves_the_pool_without(
         self, monkeypatch, caplog
@@ -467,15 +446,6 @@ class TestErrors:
     def test_what_makes_no_sense_is_refused(self, bad):
         with pytest.raises(TrainingError, match="must be"):
             AutoPool(**bad)
-
-    def test_the_bounds_themselves_make_sense(self):
-        assert AutoPool(num_folds=2, min_labels=2).num_folds == 2
-
-    def test_labels_that_the_network_cannot_learn_are_refused_before_any_site_trains(self):
-        _, reference, _ = world()
-        wrong = dataclasses.replace(reference, targets=reference.targets + 1)
-        with pytest.raises(PoolError, match="with 3 classes"):
-            Pooled(NETWORK, AutoPool()).init(wrong, rng=generator(0))
 
     def test_sites_kept_apart_have_names_of_their_own(self):
         sites, reference, _ = world()

@@ -9,15 +9,12 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.beta import product
 from predbayes.pools.informed import gpoe, rbcm
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.pooling import ENTROPY, ROBUST, PredictiveSum
 from predbayes.seeding import generator
 from predbayes.summand import fold
 
-POOLS = {"rbcm": rbcm, "gpoe": gpoe}
 STANDARD = Gaussian(torch.zeros(1).double(), torch.ones(1).double())
 
 
@@ -101,34 +98,6 @@ def test_a_site_fades_out_without_a_jump_as_it_comes_to_know_nothing(make):
     assert means[0.9999] == pytest.approx(means[1.0001], abs=5e-4)
     assert means[1.0] == pytest.approx(0.0, abs=1e-6)
     assert means[1.1] == pytest.approx(means[1.0], abs=1e-6)
-
-
-def test_the_papers_product_jumps_there():
-    """It counts who is at all more certain than the prior in full: that is how it is reproduced."""
-    knows = gaussian([0.0], [0.5])
-    before, after = (
-        float(pooled(product(STANDARD), [knows, gaussian([3.0], [v])]).mean) for v in (0.999, 1.0)
-    )
-    assert before == pytest.approx(1.5, abs=0.01)
-    assert after == 0.0
-
-
-@pytest.mark.parametrize("term", [ROBUST, ENTROPY], ids=["robust", "entropy"])
-@pytest.mark.parametrize("family", [Categorical, Gaussian])
-def test_partial_sums_merge_in_any_grouping(term, family, rng):
-    prior = None if family is Categorical else STANDARD
-    natural = torch.randn(4, 5, 3, generator=rng, dtype=torch.float64)
-    clients = [
-        Categorical.from_natural(x)
-        if family is Categorical
-        else Gaussian(x[:, 0], x[:, 1].square() + 0.1)
-        for x in natural
-    ]
-    summands = [PredictiveSum.of(c, prior=prior, terms=(term,)) for c in clients]
-    weights = {term.name: 1.0}
-    flat = fold(PredictiveSum.of(c, prior=prior, terms=(term,)) for c in clients).pool(weights)
-    tree = ((summands[3] + summands[1]) + (summands[0] + summands[2])).pool(weights)
-    torch.testing.assert_close(flat.natural(), tree.natural(), rtol=0, atol=1e-12)
 
 
 def test_the_robust_committee_is_never_less_certain_than_the_prior(rng):

@@ -76,11 +76,6 @@ def test_too_few_steps_are_refused():
         PRESETS["paper"].schedule(20)
 
 
-def test_small_sets_are_passed_over_more_often():
-    settings = SamplerSettings(num_epochs=10, min_steps=100)
-    assert [settings.epochs_for(n) for n in (3, 10, 50)] == [34, 10, 10]
-
-
 @pytest.mark.parametrize("bad", [{"num_cycles": 0}, {"samples_per_cycle": 0}, {"exploration": 1.0}])
 def test_schedules_that_make_no_sense_are_refused(bad):
     options = {"num_steps": 100, "num_cycles": 1, "step_size": 0.1, "samples_per_cycle": 1} | bad
@@ -94,27 +89,3 @@ def test_schedules_that_make_no_sense_are_refused(bad):
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(TrainingError):
         SamplerSettings(**bad)
-
-
-def test_the_presets_are_what_their_tables_say():
-    """The appendix of the paper; and the choice that the experiment `presets` explains."""
-    assert PRESETS["paper"] == SamplerSettings(
-        num_epochs=25,
-        batch_size=100,
-        step_size=0.1,
-        friction=0.9,
-        temperature=1.0,
-        prior_std=5e4,
-        num_cycles=5,
-        samples_per_cycle=2,
-        max_samples=6,
-        exploration=0.8,
-    )
-    tuned = PRESETS["tuned"]
-    assert (tuned.friction, tuned.prior_std, tuned.num_cycles) == (0.1, 0.3, 2)
-    assert (tuned.samples_per_cycle, tuned.max_samples, tuned.exploration) == (3, 6, 0.9)
-
-
-def test_both_readings_of_the_papers_temperature():
-    assert SamplerSettings(temperature=1.0).temperature_for(9600) == 1.0
-    assert SamplerSettings(temperature="1/rows").temperature_for(9600) == 1 / 9600

@@ -39,8 +39,3 @@ def test_one_cycle_does_not_tell():
 def test_a_first_cycle_of_which_samples_were_dropped_is_left_out():
     samples = samples_of(0.9, 3, 2)
     assert effective_samples(samples[1:], 2) == effective_samples(samples[2:], 2)
-
-
-def test_samples_that_never_move_are_one_per_cycle():
-    still = WeightSamples({"weight": torch.ones(6, 3)}, {})
-    assert effective_samples(still, 3) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -16,7 +14,6 @@ from predbayes.predictive.measures import (
     row_values,
     whole_values,
 )
-from predbayes.predictive.risk import AT_THRESHOLD
 from predbayes.predictive.survival import (
     concordance_rows,
     integrated_brier_rows,
@@ -89,29 +86,12 @@ def test_measures_of_all_rows_are_those_of_the_table():
             assert least <= figure.low <= figure.value <= figure.high <= greatest
 
 
-def test_every_measure_says_what_adds_up_and_which_way_is_better():
-    assert {name for name, m in MEASURES.items() if not m.adds} == {"ece_null", "r2"}
-    assert set(AT_THRESHOLD) <= MEASURES.keys()
-    ways = {name: MEASURES[name].direction for name in ("nll", "auroc", "slope", "coverage_95")}
-    assert ways == {
-        "nll": "lower is better",
-        "auroc": "higher is better",
-        "slope": "1 is best",
-        "coverage_95": "0.95 is best",
-    }
-
-
 def test_values_keep_their_bounds():
     for family in FAMILIES:
         for name, rows in row_values(*draw(family)).items():
             least, greatest = MEASURES[name].bounds
             assert least <= float(rows.mean()) <= greatest
             assert not MEASURES[name].is_share or set(rows.tolist()) <= {0.0, 1.0}
-
-
-def test_the_mean_of_a_root_may_be_below_zero_at_the_end_of_an_interval():
-    after = MEASURES["rmse"].after
-    assert after(torch.tensor([-1.0, 0.0, 4.0])).tolist() == [0.0, 0.0, 2.0]
 
 
 def test_what_is_in_another_unit_only_exists_where_there_is_a_scale():
@@ -122,13 +102,3 @@ def test_what_is_in_another_unit_only_exists_where_there_is_a_scale():
 
     names = {measure.name for measure in row_measures(Gaussian, Transformed())}
     assert names == {measure.name for measure in row_measures(Gaussian)} - {"crps"}
-
-
-def test_readers_are_told_which_way_is_better():
-    """Of a share the aim may be neither end."""
-    for measure in MEASURES.values():
-        words = {math.inf: "Higher is better", -math.inf: "is better", 0.0: "It should be 0"}
-        if measure.rows is not None:
-            assert words.get(measure.aim, "It should be 95 %") in measure.meaning
-        assert measure.label
-        assert measure.meaning.endswith(".")

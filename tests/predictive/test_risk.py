@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import AT_THRESHOLD, Decision, Risks, macro, wilson_of
-from predbayes.predictive.riskbins import GRID, MOST_BINS, RiskBins
+from predbayes.predictive.riskbins import MOST_BINS, RiskBins
 from predbayes.seeding import generator
 
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -113,13 +113,6 @@ def test_several_classes_are_each_against_the_others_and_their_mean():
     assert macro(predictive, targets.clamp_max(1), Risks.auroc) is not None  # one class is absent
 
 
-def test_risks_next_to_certainty_keep_their_order():
-    odds = torch.tensor([50.0, 60.0, 70.0]).double()
-    predictive = Categorical(torch.stack([-odds, torch.zeros(3).double()], 1).log_softmax(1))
-    risks = Risks.of(predictive, torch.tensor([0, 1, 1]), 1)
-    assert risks.auroc().value == 1.0
-
-
 class TestUndefined:
     def test_without_events_or_others_little_can_be_said(self):
         for event in (torch.zeros(9), torch.ones(9)):
@@ -144,11 +137,6 @@ class TestUndefined:
         sides = torch.linspace(-gap - 6, -gap, 320), torch.linspace(gap, gap + 4, 32)
         odds = torch.cat(sides).double()
         assert Risks(odds, odds > 0).slope() is None
-
-    def test_one_risk_for_all_has_no_slope_and_a_coins_area(self):
-        risks = Risks(torch.zeros(20).double(), torch.arange(20) % 3 == 0)
-        assert risks.slope() is None
-        assert risks.auroc().value == 0.5
 
 
 def test_wilsons_interval_is_that_of_scipy():
@@ -219,12 +207,3 @@ class TestBins:
             for name in AT_THRESHOLD:
                 assert found[name].error == 0
                 assert found[name].value == NEAR(exact[name].value, abs=1e-12)
-
-    def test_with_many_rows_the_bound_is_small(self):
-        bins = RiskBins.count(draw(2, 5000), 5)
-        assert bins.auroc().error < 0.02
-        assert len(bins.events) >= 12
-
-    def test_edges_are_of_the_grid_or_thresholds(self):
-        bins = RiskBins.count(draw(3, 3000), 5, (0.15,))
-        assert set(bins.low.tolist()) <= {0.0, 0.15, *GRID}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -20,24 +19,20 @@ from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum, Term, gated
 from predbayes.predictive.selection import (
     CATEGORICAL_TERMS,
-    FAVOUR,
     GATED_MIXTURE,
     GAUSSIAN_TERMS,
-    MARGINAL,
     MIN_LABELS,
     MIXTURE,
     OWN,
     CandidateScore,
-    Choice,
     Complexity,
     PoolSpec,
     _least_complexity,
-    _reason,
     _shares,
     candidates,
     select,
 )
-from predbayes.predictive.tuning import TunedPool, tune_beta, tune_weights
+from predbayes.predictive.tuning import tune_weights
 from predbayes.seeding import generator
 from predbayes.summand import fold
 from tests.oracles import RANDOM, prior_for, random_categorical, random_targets
@@ -119,23 +114,8 @@ class TestTheTable:
         ]
         assert found == recorded["classes" if family is Categorical else "numbers"]
 
-    def test_numbers_without_a_prior_have_the_other_product(self):
-        robust = candidates(_Complete(Gaussian, product="robust"))
-        plain = candidates(_Complete(Gaussian))
-        assert len(plain) == len(robust) == 44
-        assert {(one.name, two.name) for one, two in zip(plain, robust, strict=True)} - {
-            (spec.name, spec.name) for spec in plain
-        } == {
-            ("mixture, product", "mixture, robust product"),
-            ("mixture, product, own", "mixture, robust product, own"),
-        }
-
 
 class TestCandidates:
-    def test_with_every_term_there_are_these(self, rng):
-        total, _ = any_problem(Categorical, rng)
-        assert names_of(candidates(total)) == {"mixture", "log pool", "every term"} | FEW
-
     def test_the_own_model_brings_its_candidates(self, rng):
         total, _ = any_problem(Categorical, rng)
         more = total.with_component(OWN, random_categorical(rng, num_rows=60))
@@ -160,40 +140,9 @@ class TestCandidates:
         assert {OWN, *names} <= set(by_name["a weight per site, own"].free)
         assert set(by_name["the same, own"].by_class) == {OWN, *names}
 
-    def test_a_gaussian_is_always_tuned(self, rng):
-        total, _ = any_problem(Gaussian, rng)
-        for name in (OWN, MARGINAL):
-            total = total.with_component(name, RANDOM[Gaussian](rng, num_rows=60))
-        specs = candidates(total)
-        assert all(r.complexity == Complexity.FEW_WEIGHTS for r in specs)
-        assert all(r.num_weights(2) > 0 for r in specs)
-        for exponent in ("0.5", "1", "2"):
-            for more in ("tempered", "own", "marginal", "own, marginal"):
-                assert f"trust {exponent}, {more}" in names_of(specs)
-
     def test_gaussians_that_do_not_split_their_variance_are_not_weighed_by_it(self, rng):
         total = fold(lift(RANDOM[Gaussian](rng)) for _ in range(2))
         assert names_of(candidates(total)) == {"beta", "mixture, tempered", "mixture, product"}
-
-    def test_the_labels_marginal_brings_its_candidates(self, rng):
-        total = fold(lift(RANDOM[Gaussian](rng)) for _ in range(2))
-        more = total.with_component(MARGINAL, RANDOM[Gaussian](rng))
-        assert names_of(candidates(more)) - names_of(candidates(total)) == {"mixture, marginal"}
-
-    def test_gaussian_sites_kept_apart_have_a_complexity(self, rng):
-        total, names = kept_apart([RANDOM[Gaussian](rng) for _ in range(2)])
-        (spec,) = (r for r in candidates(total, names) if r.complexity > Complexity.FEW_WEIGHTS)
-        assert (spec.name, spec.free) == ("a weight per site", ("mixture", *names))
-
-    @pytest.mark.parametrize("family", FAMILIES)
-    def test_they_come_from_the_ground_up_each_once(self, family, rng):
-        total, names = kept_apart(
-            [RANDOM[family](rng) for _ in range(2)],
-            class_rows=torch.ones(4),
-        )
-        specs = candidates(total.with_component(OWN, RANDOM[family](rng)), names)
-        assert [r.complexity for r in specs] == sorted(r.complexity for r in specs)
-        assert len(names_of(specs)) == len(specs)
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_every_candidate_can_be_tuned_and_pooled(self, family, rng):
@@ -206,26 +155,6 @@ class TestCandidates:
         for spec in candidates(total, names):
             tuned = spec.tune(total, y)
             assert nll(total.pool(tuned.weights), y) == pytest.approx(tuned.nll, abs=1e-9)
-
-    @pytest.mark.parametrize("family", FAMILIES)
-    def test_names_say_what_they_are_drawn_towards(self, family, rng):
-        total, _ = any_problem(family, rng)
-        for name in (OWN, MARGINAL):
-            total = total.with_component(name, RANDOM[family](rng, num_rows=60))
-        for spec in candidates(total):
-            first = spec.name.split(", ")[0]
-            named = {"beta": "mixture", "every term": "mixture", "own model": OWN}
-            base = named.get(first.removesuffix(" alone"), first.replace(" ", "_"))
-            assert spec.base == base
-            assert (OWN in spec.components) is ("own" in spec.name)
-            assert (MARGINAL in spec.components) is ("marginal" in spec.name)
-            assert len(spec.free) == 0 or spec.base in spec.free
-
-    def test_weights_are_counted(self):
-        assert MIXTURE.num_weights(4) == 0
-        assert PoolSpec("", interpolates=True).num_weights(4) == 1
-        assert PoolSpec("", free=("mixture", "product")).num_weights(4) == 2
-        assert PoolSpec("", free=("mixture",), by_class=("a", "b", "c")).num_weights(4) == 13
 
 
 class TestManyWeights:
@@ -272,14 +201,6 @@ class TestManyWeights:
         assert "more than 7 weights: 'a weight per site and class'" in choice.reason
         assert "not tried" in caplog.text
 
-    def test_where_all_fit_nothing_is_said(self, rng, caplog):
-        total, specs, y = self.problem(rng)
-        choice = select(total, y, specs, rng=generator(0))
-        assert {found.num_tuned for found in choice.scores} == {100}
-        assert choice.left_out == ()
-        assert ";" not in choice.reason
-        assert caplog.text == ""
-
 
 class TestFavour:
     """A few labels do not outvote the gated mixture; many do; nor is it favoured in distrust."""
@@ -310,15 +231,6 @@ class TestFavour:
         rng.set_state(state)
         assert self.share(rng, 120, ratio=0.01) < trusted
 
-    def test_shares_are_the_losses_times_the_votes(self, rng):
-        losses = [torch.zeros(50, dtype=torch.float64)] + [
-            torch.full((50,), gap, dtype=torch.float64) for gap in (0.01, 0.02)
-        ]
-        found = _shares(losses, [True] * 3, rng, favoured=2)
-        votes = torch.tensor([1, 1, 1 + 3 * FAVOUR / (1 - FAVOUR)]).log()
-        expected = (votes - 50 * torch.tensor([0.0, 0.01, 0.02])).softmax(0)
-        assert found == pytest.approx(expected.tolist(), abs=1e-6)
-
 
 class TestDuplicates:
     """A candidate under several names has one vote."""
@@ -337,42 +249,6 @@ class TestDuplicates:
         torch.testing.assert_close(crowd.losses, alone.losses)
         shares = {found.name: found.share for found in crowd.scores}
         assert shares["two"] == pytest.approx(shares["copy 7"])
-
-    def test_nearly_the_same_counts_as_the_same(self, rng):
-        """Temperatures of 1 and 1.0001 beside a truly other pool."""
-        truth = random_categorical(rng, num_rows=60, scale=1.0)
-        total, y = lift(truth), draw(truth, rng)
-        near = Categorical.from_natural(1.0001 * truth.natural())
-        far = Categorical.from_natural(0.9 * truth.natural())
-        total = total.with_component("near", near).with_component("far", far)
-        specs = [MIXTURE, *(PoolSpec(name, Complexity.UNTUNED, name) for name in ("near", "far"))]
-        shares = [found.share for found in select(total, y, specs, rng=generator(0)).scores]
-        two = select(total, y, [specs[0], specs[2]], rng=generator(0)).scores
-        assert shares[0] + shares[1] == pytest.approx(two[0].share, abs=1e-3)
-        assert shares[2] == pytest.approx(two[1].share, abs=1e-3)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-class TestTune:
-    def test_a_candidate_that_interpolates_is_the_papers(self, family, rng):
-        total, y = any_problem(family, rng)
-        spec = PoolSpec("beta", interpolates=True)
-        assert spec.tune(total, y, prior_std=0.5) == tune_beta(total, y, prior_std=0.5)
-
-    def test_others_are_free_weights_which_a_gaussian_has_not_below_zero(self, family, rng):
-        total, y = any_problem(family, rng)
-        total = total.with_component(OWN, RANDOM[family](rng, num_rows=60))
-        spec = PoolSpec("", base=OWN, free=("mixture", "product"))
-        expected = tune_weights(
-            total,
-            y,
-            components=("mixture", "product"),
-            base=OWN,
-            prior_std=0.5,
-            nonnegative=family is Gaussian,
-            profiles=False,
-        )
-        assert spec.tune(total, y, prior_std=0.5) == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -410,11 +286,6 @@ class TestTooFewLabels:
         assert len(choice.scores) == len(candidates(total))
         assert not caplog.text
 
-    def test_how_many_are_needed_can_be_said(self, family, rng):
-        total, y = any_problem(family, rng, num_rows=10)
-        assert select(total, y, candidates(total), min_labels=10, rng=rng).scores
-        assert not select(total, y, candidates(total), min_labels=11, rng=rng).scores
-
 
 def score(complexity, nll, standard_error=0.0, best=1.0):
     return CandidateScore("", Complexity(complexity), 0, nll, nll - best, standard_error)
@@ -426,10 +297,6 @@ class TestOneStandardErrorRule:
     def test_the_least_complexity_within_one_standard_error(self):
         assert _least_complexity(self.SCORES) == Complexity.FEW_WEIGHTS
 
-    def test_just_within_is_within(self):
-        assert _least_complexity([score(0, 1.5, 0.5), score(1, 1.0)]) == Complexity.UNTUNED
-        assert _least_complexity([score(0, 1.5, 0.499), score(1, 1.0)]) == Complexity.FEW_WEIGHTS
-
     def test_the_best_of_a_complexity_counts_not_the_widest_error(self):
         """No complexity is stayed in because one of its losers is uncertain."""
         far = [score(0, 1.3, 9.0), score(0, 1.2, 0.1), score(1, 1.0)]
@@ -437,37 +304,6 @@ class TestOneStandardErrorRule:
         for order in itertools.permutations(range(3)):
             assert _least_complexity([far[k] for k in order]) == Complexity.FEW_WEIGHTS
             assert _least_complexity([near[k] for k in order]) == Complexity.UNTUNED
-
-    def test_candidates_need_not_come_in_order(self):
-        for scores in itertools.permutations(self.SCORES):
-            assert _least_complexity(scores) == Complexity.FEW_WEIGHTS
-
-    def test_what_was_improper_is_out(self):
-        assert (
-            _least_complexity([score(0, math.inf, math.nan), score(2, 1.0)])
-            == Complexity.MANY_TERMS
-        )
-
-    def test_alone_it_is_chosen(self):
-        assert _least_complexity([score(4, 1.0)]) == Complexity.CLASSES
-
-    def test_a_candidate_that_equals_the_best_but_for_rounding_changes_nothing(self):
-        """Losses of one mean whose difference is not quite zero: the best is still there."""
-        almost = CandidateScore("", Complexity.UNTUNED, 0, 1.0, 1e-17, 0.0)
-        assert _least_complexity([score(0, 1.0), almost, score(1, 1.1)]) == Complexity.UNTUNED
-
-    def test_the_reason_is_about_the_best_of_that_complexity(self):
-        """Not about a lower one that is nearer to the best, but surely behind."""
-        scores = [score(0, 1.01, 0.005), score(1, 1.03, 0.05), score(1, 1.02, 0.04), score(2, 1.0)]
-        scores[3] = dataclasses.replace(scores[3], name="every term")
-        assert _least_complexity(scores) == Complexity.FEW_WEIGHTS
-        assert _reason(Complexity.FEW_WEIGHTS, scores, 3) == (
-            "cross-validated NLL 1.0200 with a few weights, within one standard error (0.0400) of "
-            "'every term' (1.0000), which overfits sooner"
-        )
-        assert _reason(Complexity.MANY_TERMS, scores, 3) == (
-            "cross-validated NLL 1.0000 with a weight for every term"
-        )
 
 
 class TestShares:
@@ -491,18 +327,6 @@ class TestShares:
         assert _shares(losses, [True] * 3, rng) == pytest.approx(expected, abs=0.09)
         unweighed = -torch.stack(losses).sum(1)
         assert expected[1] - float(unweighed.softmax(0)[1]) > 0.15  # they matter
-
-    def test_they_sum_to_one_also_after_small_ones_are_left_out(self, rng):
-        row = torch.rand(50, generator=rng, dtype=torch.float64)
-        kept, dropped = math.log(0.02) / 50, math.log(0.004) / 50
-        shares = _shares([row, row - kept, row - dropped], [True] * 3, rng)
-        assert shares == pytest.approx([1 / 1.02, 0.02 / 1.02, 0.0])
-        assert shares[2] == 0
-
-    def test_what_is_not_admitted_or_improper_has_none(self, rng):
-        row = torch.rand(50, generator=rng, dtype=torch.float64)
-        losses = [row - 1, torch.full_like(row, math.inf), row, row]
-        assert _shares(losses, [False, True, True, True], rng) == pytest.approx([0, 0, 0.5, 0.5])
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_the_pool_is_the_candidates_pools_averaged_log_linearly(self, family, rng):
@@ -533,20 +357,6 @@ class TestShares:
         assert min(shares) > 0
         expected = [shares[0] * first + shares[1] * each for each in second]
         assert choice.tuned.weights["log_pool"] == pytest.approx(expected)
-
-    def test_the_choice_is_called_by_its_largest_shares(self, rng):
-        shares = {"a": 0.05, "b": 0.3, "c": 0.45, "d": 0.2}
-        scores = tuple(
-            CandidateScore(n, Complexity(0), 0, 1.0, 0.0, 0.0, s) for n, s in shares.items()
-        )
-        choice = Choice(MIXTURE, TunedPool({}, 1.0, 1, {}), scores, "")
-        assert choice.name == "c (45%) + b (30%) + d (20%)"
-        assert dataclasses.replace(choice, scores=()).name == "mixture"
-
-    def test_its_candidate_is_the_largest(self, rng):
-        total, y = any_problem(Categorical, rng)
-        choice = select(total, y, candidates(total), rng=rng)
-        assert choice.spec.name == max(choice.scores, key=lambda found: found.share).name
 
 
 class TestScores:
@@ -623,13 +433,6 @@ class TestScores:
         found = select(total, y, specs, rng=generator(0)).scores[0]
         assert found.behind == pytest.approx(math.log((1 - 0.00075) / (1 - 0.015)))
         assert (found.behind > found.standard_error) is selected
-
-    def test_the_best_is_behind_by_nothing(self, rng):
-        total, y = any_problem(Categorical, rng)
-        scores = select(total, y, candidates(total), rng=rng).scores
-        best = min(scores, key=lambda s: s.nll)
-        assert (best.behind, best.standard_error) == (0.0, 0.0)
-        assert all(s.behind >= 0 for s in scores)
 
     def test_the_generator_decides_scores_and_shares_and_no_candidates_weights(self, rng):
         """One seed, one choice, whatever else was drawn; another, but the same weights."""
@@ -722,14 +525,6 @@ class TestChoice:
             assert one.name == other.name
             assert one.nll == pytest.approx(other.nll, abs=1e-6)
             assert one.standard_error == pytest.approx(other.standard_error, abs=1e-6)
-
-    def test_the_reason_says_how_high_and_why_not_higher(self):
-        total, y = self.overconfident(0)
-        best = select(total, y, [MIXTURE, TEMPERED], rng=generator(0))
-        nll_of_best = best.scores[1].nll
-        assert best.reason == f"cross-validated NLL {nll_of_best:.4f} with a few weights"
-        tied = [MIXTURE, PoolSpec("the same", Complexity.SITES)]
-        assert select(total, y, tied, rng=generator(0)).reason.endswith("with no weights")
 
     def test_lower_complexities_have_theirs(self):
         """What is surely behind, by .02 on each of 50 rows, is e times less likely."""

@@ -58,11 +58,6 @@ class TestWords:
         with pytest.raises(PoolError, match=r"the term 'moments' needs 76 bits .* lower max_rows"):
             _ = FixedPoint(20, 3, -80.0, 10**9, 10**6).parts
 
-    def test_words_of_other_rows_are_refused(self):
-        predictive, counts = site(0)
-        with pytest.raises(PoolError, match="not predictions of the plan's classes"):
-            to_words(FORM, predictive[:5], float(counts.sum()), counts)
-
     def test_what_no_sites_can_have_is_refused(self):
         words = words_of(0)
         with pytest.raises(PoolError, match=r"a sum of this plan has 3\d\d words"):
