@@ -174,6 +174,7 @@ def test_four_hospitals_by_commands_each_training_in_a_process_of_its_own(tmp_pa
         assert (out / hospital.folder / "out" / "egress.html").is_file()
 
 
+@pytest.mark.slow("a whole study, by commands")
 @pytest.mark.data
 def test_four_hospitals_from_nothing_by_commands(tmp_path):
     """No reference row and no label; yet no hospital's patients are told worse than by chance."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.coverage import dealt, means, one_split
+from benchmarks.coverage import dealt, one_split
 
 
 def test_every_row_of_a_site_is_dealt_once():
@@ -14,10 +14,6 @@ def test_every_row_of_a_site_is_dealt_once():
     for site, part in enumerate(parts):
         assert sorted(torch.cat(part).tolist()) == (sites == site).nonzero()[:, 0].tolist()
     assert not torch.equal(parts[0][0], next(dealt(sites, 4))[0])
-
-
-def test_means_are_over_splits():
-    assert means([{"a": 1.0, "b": 0.0}, {"a": 2.0, "b": 0.5}]) == {"a": 1.5, "b": 0.25}
 
 
 @pytest.mark.data

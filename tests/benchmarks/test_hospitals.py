@@ -8,19 +8,11 @@ import torch
 
 from benchmarks.hospitals import (
     SETTINGS,
-    by_patient,
     nearest,
     patient_table,
     score_split,
 )
 from predbayes.experiments.world import make_world
-
-
-def test_a_patient_who_is_tested_often_is_one_patient_and_the_mean_stays():
-    values, patients = np.array([1.0, 3.0, 11.0]), np.array([7, 7, 2])
-    merged = by_patient(values, patients)
-    assert merged.tolist() == pytest.approx([22 / 3, 8 / 3])
-    assert merged.mean() == pytest.approx(values.mean())
 
 
 @pytest.mark.data

@@ -30,15 +30,6 @@ def patients(num_rows=400):
     )
 
 
-@pytest.mark.parametrize("split", ["alike", "sorted"])
-def test_every_row_is_dealt_once(split):
-    table = patients()
-    reference, sites = survival.dealt(table, split, seed=2)
-    assert len(reference) == len(table) // 4 + survival.NUM_LABELLED
-    index = [*reference.index, *(row for site in sites for row in site.index)]
-    assert sorted(index) == list(table.index)
-
-
 def test_sorted_sites_have_seen_no_age_of_the_others():
     _reference, sites = survival.dealt(patients(), "sorted", seed=2)
     for younger, older in itertools.pairwise(sites):

@@ -36,14 +36,6 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it():
         assert "predbayes is on no package index yet" in texts[ROOT / page]
 
 
-def test_the_egress_page_has_one_name():
-    other = re.compile(r"egress report|page (?:about|of) what leaves|one page about it", re.I)
-    kinds = ("README.md", "docs/*.md", "examples/*/*.md", "src/**/*.py", "src/**/*.j2")
-    paths = [path for kind in kinds for path in ROOT.glob(kind)]
-    assert [path.name for path in paths if other.search(path.read_text("utf-8"))] == []
-    assert "egress page" in (ROOT / "src/predbayes/study/kit/texts/README.txt").read_text("utf-8")
-
-
 @pytest.mark.parametrize(("page", "least"), [("README.md", 3), ("docs/claims.md", 8)])
 def test_what_shows_a_claim_exists(page, least):
     tests = re.findall(r"\btests/[\w/.]+", (ROOT / page).read_text())
@@ -94,7 +86,18 @@ def test_pages_show_code_and_tables_as_their_files_have_them():
     assert SCRIPT.with_inclusions(changed) == page != changed
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+EXAMPLES = [
+    pytest.param(
+        path,
+        id=path.name,
+        # The quickstart's blocks run above, and contracts train the method and pool of one's own.
+        marks=[] if path.name == "own_learner.py" else [pytest.mark.slow("a whole example")],
+    )
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
 def test_examples_run(path, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")

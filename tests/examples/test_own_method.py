@@ -53,6 +53,7 @@ def sweep(project, *options):
     return read_records(project / "results" / "mine" / RECORDS_FILE)
 
 
+@pytest.mark.slow("a sweep on Ray")
 def test_it_runs_beside_the_papers_methods_by_its_import_string(project):
     records = sweep(project, "--workers", "2")  # Ray's workers find it, too
     labels = {"median", "median student", "mixture"}

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import KeyFileError
+from predbayes.exchange.keyfiles import owner_of
 from predbayes.exchange.signing import _SMALL_ORDER, PublicKey, Signed, SigningKey, fingerprint
 
 DIGEST = "ab" * 32
@@ -140,6 +141,13 @@ class TestFiles:
         with pytest.raises(KeyFileError, match="never overwritten"):
             SigningKey.generate().save(path)
         assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("owner", ["", "Zürich", "Long Beach"])
+    def test_a_public_key_says_whose_it_is(self, owner, tmp_path):
+        path = tmp_path / "site.pub"
+        KEY.public.save(path, owner)
+        assert PublicKey.load(path) == KEY.public
+        assert owner_of(path) == owner
 
     def test_a_private_key_is_not_taken_for_a_public_one(self, tmp_path):
         KEY.save(tmp_path / "site.key")

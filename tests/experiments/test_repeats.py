@@ -21,23 +21,21 @@ from tests.experiments.test_results import FOLDERS
 RESULTS = Path(__file__).parents[2] / "results"
 DIGITS = 1e-4  # relative; tables show three or four digits, and processors round differently
 
-# Experiments with images whose cheapest cell takes a minute; two others like them always run.
-IMAGES = pytest.mark.slow("a minute of images")
-LONG = {
-    "cifar10-short",
-    "emnist",
-    "gates-balanced",
-    "gates-features-100",
-    "gates-labels",
-    "gates-reference",
-    "gates-sites",
-    "gates-sites-200",
-    "labels",
-    "moments-features",
-    "presets",
+# One experiment with images, and those with tables.
+ALWAYS = {
+    "auto-moments",
+    "gates-auto",
+    "gates-hospitals",
+    "gates-regression",
+    "learners-regression",
+    "moments-hospitals",
+    "presets-regression",
+    "regression",
+    "regression-released",
 }
+LONG = pytest.mark.slow("up to a minute of images each")
 EXPERIMENTS = [
-    pytest.param(folder.name, marks=[IMAGES] if folder.name in LONG else []) for folder in FOLDERS
+    pytest.param(folder.name, marks=[] if folder.name in ALWAYS else [LONG]) for folder in FOLDERS
 ]
 
 pytestmark = pytest.mark.data
@@ -71,7 +69,7 @@ def test_the_cheapest_cell_of_every_experiment_repeats(name):
     assert_repeated([cheapest], repeat(name, [cheapest]))
 
 
-@pytest.mark.ci("every method is trained")
+@pytest.mark.slow("every method is trained")
 def test_every_method_repeats():
     """Every method for numbers and its student, in the cheapest cell of the regressions."""
     methods, students = set(), set()

@@ -493,9 +493,7 @@ class TestMethods:
         with pytest.raises(ExperimentError, match="no learner 'smpl'"):
             plan(load_experiment(str(config)), [0])
 
-    @pytest.mark.parametrize(
-        "name", ["sklearn.linear_model:Ridge", "linear-regression", "random-forest"]
-    )
+    @pytest.mark.parametrize("name", ["sklearn.linear_model:Ridge", "linear-regression"])
     def test_estimators_are_learners(self, config, name):
         with_learner(config, name)
         record = all_records(load_experiment(str(config), methods=["mixture"]))["mixture"]

@@ -117,6 +117,7 @@ def test_settings_that_cannot_work_stop_at_once(config, tmp_path):
         sweep(experiment, tmp_path)
 
 
+@pytest.mark.slow("three sweeps, two of them in processes")
 def test_a_sweep_killed_in_the_middle_goes_on(config, tmp_path):
     """kill -9, run again: no record lost, none twice, and the table of an undisturbed sweep."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
@@ -151,6 +152,7 @@ def command_line(*arguments):
     return subprocess.run(command, capture_output=True, text=True, env=os.environ)
 
 
+@pytest.mark.slow("a sweep on Ray")
 def test_ray_gives_the_same_records_and_workers_share_their_fits(config, tmp_path, monkeypatch):
     here, there, fits = (tmp_path / name for name in ("here", "there", "fits"))
     alone = sweep(load_experiment(str(config)), here)
