@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbayes.data.dataset import RawFiles
-from predbayes.data.heart import HOSPITALS, parse_hospital, read_heart
+from predbayes.data.heart import HOSPITALS, parse_hospital
 from predbayes.data.partition import by_group
-from predbayes.data.registry import DATASETS, load
+from predbayes.data.registry import load
 from predbayes.errors import DataError
 from predbayes.seeding import generator
 from tests.data.publishers import write_hospitals
@@ -58,32 +57,10 @@ def test_test_rows_change_no_training_number(root):
     assert not torch.equal(before.test_inputs, after.test_inputs)
 
 
-def test_seeds_change_the_split(root):
-    first, again, other = (load("heart", root=root, rng=generator(s)) for s in (0, 0, 1))
-    assert torch.equal(first.test_inputs, again.test_inputs)
-    assert not torch.equal(first.test_inputs, other.test_inputs)
-
-
 def test_any_narrowing_is_positive():
     rows = [f"50,1,2,130,200,0,0,150,0,1.5,?,?,?,{num}" for num in range(5)]
     parsed = parse_hospital("\n".join(rows).encode(), "x")
     assert (parsed[:, -1] > 0).tolist() == [False, True, True, True, True]
-
-
-def test_targets_follow_the_last_column(root, rng):
-    heart = load("heart", root=root, rng=rng)
-    files = [root / "uci" / "heart" / file for file in DATASETS["heart"].files]
-    lines = [line for file in files for line in file.read_text().splitlines()[1:]]
-    positive = sum(not line.endswith(",0") for line in lines)
-    assert int(heart.train_targets.sum() + heart.test_targets.sum()) == positive
-
-
-def test_the_fraction_of_test_rows_can_be_chosen(root, rng):
-    contents = {
-        file: (root / "uci" / "heart" / file).read_bytes() for file in DATASETS["heart"].files
-    }
-    heart = read_heart(RawFiles("heart", "default", contents), rng=rng, test_fraction=0.5)
-    assert heart.test_groups.bincount().tolist() == [25, 15, 5, 10]
 
 
 @pytest.mark.parametrize(

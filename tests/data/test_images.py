@@ -10,7 +10,7 @@ import torch
 from predbayes.data.features import NUM_FILTERS, patch_features
 from predbayes.data.files import data_root, find_file, read_content
 from predbayes.data.images import parse_cifar, parse_idx
-from predbayes.data.registry import DATASETS, count_rows, load
+from predbayes.data.registry import DATASETS, load
 from predbayes.errors import DataError
 from predbayes.seeding import generator
 from tests.data.publishers import write_cifar, write_idx, write_idx_set
@@ -79,11 +79,6 @@ def test_test_images_change_no_training_number(mnist, rng):
     assert before.fingerprint.sha256 != after.fingerprint.sha256
 
 
-def test_images_do_not_depend_on_the_generator(mnist):
-    first, second = (load("mnist", root=mnist, rng=generator(seed)) for seed in (0, 1))
-    assert torch.equal(first.train_inputs, second.train_inputs)
-
-
 def test_the_fingerprint_is_of_the_decompressed_files_in_order(mnist, rng):
     digest = hashlib.sha256()
     for file in DATASETS["mnist"].files:
@@ -150,23 +145,6 @@ def test_cifar_100_has_fine_labels(coarse, tmp_path, rng):
     images = load("cifar100", root=tmp_path, rng=rng)
     assert images.train_targets.tolist() == [3, 99]
     assert ("not the publisher's" in images.fingerprint.note) == (coarse == 0)
-
-
-def test_rows_are_counted_without_reading_the_images(mnist, cifar):
-    assert count_rows("mnist", mnist) == 30
-    assert count_rows("cifar10", cifar[0]) == 18
-    path = cifar[0] / "cifar-10-batches-bin" / "test_batch.bin"
-    path.with_suffix(".bin.gz").write_bytes(gzip.compress(path.read_bytes()))
-    path.unlink()
-    assert count_rows("cifar10", cifar[0]) == 18
-
-
-def test_bytes_come_back(tmp_path):
-    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    for compress in (False, True):
-        path = tmp_path / ("a.gz" if compress else "a")
-        write_idx(path, array, compress=compress)
-        np.testing.assert_array_equal(parse_idx(read_content(path), "a"), array)
 
 
 def test_other_files_are_refused(tmp_path):

@@ -296,29 +296,9 @@ class TestEPMCMC:
         # The variance of 20,000 draws has a relative standard deviation of .01; five of them.
         assert epistemic.tolist() == pytest.approx(expected, rel=0.05)
 
-    def test_recovers_the_pooled_gaussian_from_samples(self, rng):
-        """Sites whose posteriors are Gaussian with known moments, through their samples."""
-        num = 40_000
-        means, stds = ([0.0, 1.0], [3.0, -1.0]), ([1.0, 0.5], [2.0, 0.25])
-        results = {n: _drawn(m, s, num, rng) for n, m, s in zip((1, 3), means, stds, strict=True)}
-        state = run_on(EPMCMC(Known(results)))
-        prec = [1 / 1**2 + 1 / 2**2, 1 / 0.5**2 + 1 / 0.25**2]
-        mean = [(0 / 1 + 3 / 4) / prec[0], (1 / 0.25 - 1 / 0.0625) / prec[1]]
-        assert vector(state).tolist() == pytest.approx(mean, abs=0.05)
-
     def test_one_sample_has_no_variance(self):
         with pytest.raises(UploadError, match="no variance"):
             run_on(EPMCMC(Known(TWO)))
-
-    @pytest.mark.parametrize("options", [{"num_samples": 0}, {"prior_std": 0.0}])
-    def test_refuses_settings_that_cannot_work(self, options):
-        with pytest.raises(TrainingError, match="EP-MCMC needs"):
-            EPMCMC(Known(TWO), **options)
-
-
-def _drawn(mean, std, num, rng):
-    draws = torch.tensor(mean) + torch.tensor(std) * torch.randn(num, 2, generator=rng)
-    return WeightSamples({"bias": draws[:, :1], "weight": draws[:, 1:].unsqueeze(-1)}, {})
 
 
 class TestFedBE:

@@ -314,22 +314,12 @@ class TestGates:
         with pytest.raises(UploadError, match="mean ratio"):
             self.lift(gate.flip(0), GatedPool())
 
-    def test_a_pool_without_gates_does_not_mind(self):
-        self.lift(torch.full((80,), 3.0), mixture())
-
     def test_a_federation_of_honest_sites_passes(self, world, rng):
         sites, labelled = world
         far = 4 * torch.randn(40, 2, generator=rng) + 2
         reference = ReferenceRows.of((labelled.inputs, labelled.targets), far, far)
         for pool in (GatedPool(), AutoPool()):
             run(Pooled(LEARNER, pool), sites, reference, seed=0)
-
-
-def test_a_given_beta_is_the_states_beta(world):
-    sites, reference = world
-    state = run(Pooled(LEARNER, BetaPool(beta=0.25)), InProcess(sites), reference, seed=0).state
-    assert state.beta == 0.25
-    assert state.tuned is None
 
 
 class TestPrior:

@@ -25,14 +25,13 @@ from predbayes.methods.server_only import ServerOnly
 from predbayes.pools import auto as auto_module
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.beta import BetaPool, mixture
-from predbayes.pools.prior import marginal_predictive
 from predbayes.pools.tempered import Tempered
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import CATEGORICAL_TERMS, MARGINAL, OWN, Complexity, select
 from predbayes.seeding import generator, split
-from predbayes.summand import Kept, fold
+from predbayes.summand import fold
 
 DIM = 24
 SHORT = OptimizerSettings("adam", lr=0.02, num_epochs=1, batch_size=100)
@@ -333,15 +332,6 @@ class TestWhatItChoosesFrom:
                 assert bool(same[row])
                 assert int(same.sum()) == 12  # 60 rows in five parts
 
-    def test_elsewhere_the_marginal_is_that_of_all_labels(self):
-        _, reference, _ = world(Gaussian)
-        found = marginal_predictive("default", reference, num_folds=5, rng=generator(0))
-        targets = reference.targets.double()
-        others = found[len(targets) :]
-        assert len(found) == len(reference.inputs)
-        torch.testing.assert_close(others.mean, targets.mean().expand(len(others)))
-        torch.testing.assert_close(others.var, targets.var().expand(len(others)))
-
     def test_options_reach_the_selection_and_the_own_model(self, monkeypatch):
         asked = []
 
@@ -361,26 +351,6 @@ class TestWhatItChoosesFrom:
             "site site0",
         ):  # floored and renormalised: no class below e^-.5 / 3
             assert float(total.component(name).exp().min()) > 0.2
-
-
-class TestStreams:
-    @pytest.mark.parametrize("family", [Categorical, Gaussian])
-    def test_sums_unless_kept_apart(self, family):
-        sites, reference, _ = world(family)
-        method = auto(family)
-        assert method.streams is True
-        _, _, summands = lifted(method, sites, reference)
-        assert all(isinstance(s, PredictiveSum) for s in summands)
-        assert fold(summands).num_clients == 3
-
-    def test_kept_apart_they_are_all_there(self):
-        sites, reference, _ = world()
-        method = auto(keep_apart=True)
-        assert method.streams is False
-        _, _, summands = lifted(method, sites, reference)
-        total = fold(summands)
-        assert isinstance(total, Kept)
-        assert [item.name for item in total.items] == list(sites)
 
 
 class TestLabels:
