@@ -43,13 +43,6 @@ def test_15_percent_of_patients_die_and_chances_are_true(script):
         )
 
 
-def test_the_drafted_plan_stays_as_it_is_but_for_what_no_table_tells(plan):
-    assert (plan.learner.name, plan.pool.own, plan.pool.method) == ("auto", "auto", "auto")
-    assert plan.gate is not None
-    assert plan.columns["lactate"].optional
-    assert plan.reference.legal_basis == "nobody's data"
-
-
 @pytest.mark.parametrize("number", range(4))
 def test_every_site_file_undoes_what_its_hospital_does_to_a_table(number, script, plan, tmp_path):
     hospital = script.HOSPITALS[number]

@@ -79,11 +79,6 @@ class TestLines:
         nll, _, ece, _ = lines(records, ["nll", "ece"], X, tmp_path / "f.png").axes
         assert (nll.get_yscale(), ece.get_yscale()) == ("linear", "log")
 
-    def test_panels_without_data_are_left_out(self, tmp_path):
-        records = [record(dataset="mnist", nll=1.0, ece=0.1), record(dataset="bike", nll=2.0)]
-        figure = lines(records, ["nll", "ece"], X, tmp_path / "f.png")
-        assert len(figure.axes) == 3
-
     @pytest.mark.parametrize(
         ("metrics", "x", "message"),
         [
@@ -119,11 +114,6 @@ class TestReliability:
         np.testing.assert_allclose(pooled.confidence, [0.35, np.nan, 0.85])
         np.testing.assert_allclose(pooled.accuracy, [0.25, np.nan, 0.9])
         assert pooled.ece == pytest.approx((0.1 + 0.05) / 2)
-
-    def test_nan_in_an_empty_bin_is_no_number(self):
-        nan = float("nan")
-        pooled = pool_bins([record(bins=bins([0, 4], [nan, 0.9], [nan, 1.0]))])
-        assert pooled.ece == pytest.approx(0.1)
 
     def test_one_diagram_per_cell_and_method(self, records, tmp_path):
         figure = reliability_diagrams(records, tmp_path / "f.png", ["mixture", "beta"])
@@ -169,10 +159,3 @@ class TestFiles:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
             lines(records, ["nll"], X, tmp_path / "f.png")
-
-    def test_global_settings_stay_as_they_were(self, records, tmp_path):
-        import matplotlib as mpl
-
-        before = dict(mpl.rcParams)
-        lines(records, ["nll"], X, tmp_path / "f.pdf")
-        assert dict(mpl.rcParams) == before

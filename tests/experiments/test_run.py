@@ -124,25 +124,6 @@ class TestKeys:
             "beta student",
         }
 
-    @pytest.mark.parametrize(
-        ("learner", "changed"),
-        [("sampler", {"mixture", "beta", "beta student"}), ("optimizer", {"fedavg"})],
-    )
-    def test_results_versions_of_learners_are_covered(self, config, monkeypatch, learner, changed):
-        before = keys(load_experiment(str(config)))
-        monkeypatch.setitem(methods_module.LEARNERS, learner, 2)
-        after = keys(load_experiment(str(config)))
-        assert {label for label in before if before[label] != after[label]} == changed
-
-    def test_rounds_and_device_are_covered(self, config):
-        before = keys(load_experiment(str(config)))
-        text = config.read_text().replace("[methods.fedavg]", "[methods.fedavg]\nnum-rounds = 2")
-        config.write_text(text)
-        experiment = load_experiment(str(config))
-        assert keys(experiment)["fedavg"] != before["fedavg"]
-        elsewhere = plan(experiment, [0], device="cuda")
-        assert elsewhere[-1].keys["fedavg"] != keys(experiment)["fedavg"]
-
     def test_code_of_ones_own_is_covered_by_its_text_or_its_results_version(
         self, config, tmp_path, monkeypatch
     ):
@@ -184,19 +165,6 @@ class TestIdentityOfFits:
         monkeypatch.setitem(methods_module.LEARNERS, "sampler", 2)
         assert self.identity(config) not in others | {same}
 
-    def test_young_settings_are_told_only_where_they_are_set(self, config, monkeypatch):
-        """Fits that were stored before a setting was there are found again."""
-        same, set_ = self.identity(config), self.identity(config, "sampler.step-floor=0.2")
-        settings = load_experiment(str(config)).settings({}, "beta")
-        told = methods_module._Told(settings.sampler)
-        young = "step_floor=0.0, warmup=0.0, clip_norm=0.0, autocast=False"
-        assert f"{told}, {young})".replace("), ", ", ") == repr(settings.sampler)
-        assert same != set_
-        both = methods_module._Told(methods_module.learner_settings("ensemble", settings))
-        assert repr(both) == repr((settings.optimizer, settings.ensemble)).replace(
-            ", warmup=0.0, clip_norm=0.0, autocast=False", ""
-        )
-
 
 class TestResults:
     def test_a_record_is_what_the_library_gives(self, config):
@@ -234,12 +202,6 @@ class TestResults:
         for label in variants:
             alone = all_records(load_experiment(str(config), methods=[label]))
             assert alone[label].scores == together[label].scores
-
-    def test_seeds_in_one_call_equal_seeds_apart(self, config):
-        experiment = load_experiment(str(config))
-        both = [r for r, _ in run_methods(experiment, plan(experiment, [0, 1]))]
-        apart = [r for s in (0, 1) for r, _ in run_methods(experiment, plan(experiment, [s]))]
-        assert [r.scores for r in both] == [r.scores for r in apart]
 
     def test_threads_do_not_matter_and_are_left_as_they_were(self, config):
         experiment = load_experiment(
@@ -480,18 +442,6 @@ class TestMethods:
             ExperimentError, match="no option 'prior_sdt'; did you mean 'prior_std'"
         ):
             build_method(find_method("beta"), entry, settings, None)
-
-    def test_unknown_learners_and_networks_are_one_line(self, config):
-        for assignment, message in (
-            ("network.kind=mpl", "no network 'mpl'; did you mean 'mlp'"),
-            ("network.kind=cnn", "'cnn' is for images"),
-        ):
-            experiment = load_experiment(str(config), assignments=[assignment])
-            with pytest.raises(ExperimentError, match=message):
-                all_records(experiment)
-        with_learner(config, "smpl")
-        with pytest.raises(ExperimentError, match="no learner 'smpl'"):
-            plan(load_experiment(str(config)), [0])
 
     @pytest.mark.parametrize("name", ["sklearn.linear_model:Ridge", "linear-regression"])
     def test_estimators_are_learners(self, config, name):

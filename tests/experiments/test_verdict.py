@@ -53,11 +53,6 @@ class TestOutcome:
         assert outcome({"ours": ours, "theirs": STEADY}) == "level"
         assert outcome({"ours": ours, "theirs": STEADY}, margin=0.001) == "undecided"
 
-    def test_even_if_the_small_difference_is_certain(self):
-        values = {"ours": [v + 0.009 for v in STEADY], "theirs": STEADY}
-        assert outcome(values) == "level"
-        assert outcome(values, margin=0.005) == "worse"
-
     def test_a_wide_interval_around_zero_shows_nothing(self):
         ours = shifted(0.3, -0.2, 0.2, -0.15, 0.1, 0.0)
         (found,) = verdicts(study({"ours": ours, "theirs": STEADY}), "ours")
@@ -211,13 +206,6 @@ class TestTable:
         for line in lines[3:5]:
             assert line.endswith("|  | 0.029 | 0.058 | worse by itself |")
 
-    def test_of_a_mean_near_zero_no_part_is_told(self):
-        near = [v - 0.99 for v in STEADY]
-        (found,) = verdicts(study({"ours": [v - 0.5 for v in near], "theirs": near}), "ours")
-        text = to_markdown([found], "ours")
-        assert "| -0.500 | -0.500 to -0.500 |" in text
-        assert "within 0.02 of 0" in text
-
 
 class TestRefusals:
     def test_more_must_not_be_better(self):
@@ -232,12 +220,3 @@ class TestRefusals:
         records = [*study({"ours": (1.0,)}), record("theirs", 7, nll=1.0)]
         with pytest.raises(ExperimentError, match="shares no seed"):
             verdicts(records, "ours")
-
-
-def test_markdown_says_who_against_whom():
-    found = verdicts(study({"ours": STEADY, "theirs": [v + 0.1 for v in STEADY]}), "ours")
-    text = to_markdown(found, "ours")
-    assert "| bike | 1.0000 | theirs | 1.1000 | -9.1 % | -9.1 to -9.1 % | theirs | " in text
-    assert text.count("| better |") == 1
-    assert "ours minus its best rival" in text
-    assert "6 seeds, paired" in text

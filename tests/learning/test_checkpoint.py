@@ -117,14 +117,6 @@ def test_one_that_somebody_made_is_one_line(lost, tmp_path):
         learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 0.0))
 
 
-def test_it_writes_no_more_often_than_asked(tmp_path):
-    network, rows = problem("classes")
-    path = tmp_path / "fit.safetensors"
-    learner = SGHMCLearner(network, SETTINGS)
-    learner.fit(rows, rng=generator(0, "fit"), checkpoint=Checkpoint(path, "fit", 3600.0))
-    assert not path.exists()
-
-
 class TestDivergence:
     """A fit that diverged began again with half the step; when it was stopped it goes on there."""
 

@@ -11,7 +11,6 @@ from predbayes.errors import DivergedError
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.folds import NUM_REPEATS
-from predbayes.predictive.metrics import accuracy
 from predbayes.seeding import generator
 
 NUM_LABELS, NUM_ROWS, NUM_CLASSES = 23, 31, 3
@@ -158,17 +157,6 @@ def test_a_row_does_not_depend_on_its_own_label(rows):
         assert not bool(same[NUM_LABELS:].any())
 
 
-def test_who_memorises_is_honest_all_the_same(rows):
-    """Labels of pure noise: fitted to all rows it is always right, cross-fitted never surely."""
-    inputs, targets = rows
-    labelled = inputs[:NUM_LABELS]
-    knows = Memory().fit((labelled, targets), rng=generator(0)).predict(labelled)
-    honest = cross_fitted(Memory(), inputs, targets, rng=generator(0))[:NUM_LABELS]
-    assert accuracy(knows, targets) == 1
-    assert float(knows.moments().max(-1).values.min()) > 0.999
-    assert float(honest.moments().max()) < 0.7
-
-
 def test_the_generator_deals_the_parts_and_gives_each_model_its_own(rows):
     inputs, targets = rows
     first, same, other = (Numbered() for _ in range(3))
@@ -182,13 +170,6 @@ def test_the_generator_deals_the_parts_and_gives_each_model_its_own(rows):
         a[0].shape != b[0].shape or not torch.equal(a[0], b[0])
         for a, b in zip(first.seen, other.seen, strict=True)
     )
-
-
-def test_a_variance_that_is_not_split_stays_so(rows):
-    """Though models disagree: two or three of them are too few to split it by."""
-    inputs, targets = rows
-    learner = Numbered(splits_variance=False)
-    assert cross_fitted(learner, inputs, targets.float(), rng=generator(0)).epistemic_var is None
 
 
 def test_a_fit_that_diverges_begins_again_with_half_the_step(rows, caplog):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -24,19 +23,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 from torch.utils.data import DataLoader, TensorDataset
 
-from predbayes.errors import MissingPackageError, PredbayesError, TrainingError
-from predbayes.exchange.reference import ReferenceRows
+from predbayes.errors import PredbayesError, TrainingError
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.likelihood import MIN_NOISE_VAR, Softmax
-from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
+from predbayes.learning.likelihood import MIN_NOISE_VAR
 from predbayes.learning.named import CLASSIFIERS as NAMED
-from predbayes.learning.nets import mlp
 from predbayes.learning.noise import learn_error
-from predbayes.methods.pooled import Pooled
-from predbayes.pools.beta import BetaPool
 from predbayes.predictive.metrics import accuracy, nll
 from predbayes.seeding import generator
-from predbayes.summand import fold
 from tests.oracles import FALSE_ALARM
 
 CLASSIFIERS = {
@@ -346,11 +339,6 @@ class TestNoise:
         floor = MIN_NOISE_VAR * float(y.double().var(correction=0))
         assert noise_var == pytest.approx(floor, rel=1e-5)
 
-    def test_constant_targets_keep_a_positive_variance(self, rng):
-        x, y = torch.randn(10, 2, generator=rng), torch.full((10,), 3.0)
-        predictive = SklearnRegressor(Ridge(), 3).fit((x, y), rng=rng).predict(x)
-        assert bool((predictive.var >= MIN_NOISE_VAR).all())
-
     def test_a_standard_deviation_of_ones_own_is_taken(self, line, rng):
         model = GaussianProcessRegressor(RBF() + WhiteKernel(0.09), optimizer=None)
         predictor = SklearnRegressor(model, size=10).fit(line, rng=rng)
@@ -396,13 +384,6 @@ class TestDiscreet:
         for member in predictor.members:
             assert len(np.unique(member.X_train_, axis=0)) == len(member.X_train_) < 80
             assert member.kernel_.k2.noise_level == pytest.approx(NOISE_STD**2, rel=0.6)
-
-    def test_nor_does_one_of_classes(self, rng):
-        x = torch.randn(100, 3, generator=rng)
-        learner = SklearnClassifier(CLASSIFIERS["process"], 2, size=4)
-        for member in learner.fit((x, (x[:, 0] > 0).long()), rng=rng).members:
-            seen = member.base_estimator_.X_train_
-            assert len(np.unique(seen, axis=0)) == len(seen) < 80
 
 
 class TestRows:
@@ -460,38 +441,6 @@ class TestRefusals:
             SklearnRegressor(Ridge()).fit(blobs, rng=rng)
         with pytest.raises(TrainingError, match="two rows"):
             SklearnRegressor(Ridge()).fit((line[0][:1], line[1][:1]), rng=rng)
-
-    def test_a_machine_without_scikit_learn(self, monkeypatch, blobs, rng):
-        learner = SklearnClassifier(LogisticRegression(), 2)
-        monkeypatch.setitem(sys.modules, "sklearn.base", None)
-        with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
-            learner.fit(blobs, rng=rng)
-
-
-def test_sites_with_different_models_make_one_pool(rng):
-    """A forest, a regression and a network, each with two of three classes; the pool knows all."""
-    y = torch.randint(3, (900,), generator=rng)
-    x = 3.0 * torch.eye(3)[y] + torch.randn(900, 3, generator=rng)
-    reference = ReferenceRows.of((x[600:700], y[600:700]), evaluate=x[700:])
-    network = Network(lambda: mlp(3, 3, hidden=(16,)), Softmax(3))
-    learners = [
-        SklearnClassifier(RandomForestClassifier(20, min_samples_leaf=5), 3, size=3),
-        SklearnClassifier(make_pipeline(StandardScaler(), LogisticRegression()), 3, size=3),
-        SGDLearner(network, OptimizerSettings(lr=0.05, num_epochs=20)),
-    ]
-    methods = [Pooled(learner, BetaPool(), send="predictions") for learner in learners]
-    state = methods[0].init(reference, rng=rng)
-    uploads = []
-    for absent, (method, part) in enumerate(
-        zip(methods, torch.arange(600).tensor_split(3), strict=True)
-    ):
-        kept = part[y[part] != absent]
-        uploads.append(method.learn(state, (x[kept], y[kept]), reference.inputs, rng=rng))
-    total = fold(methods[0].lift(state, upload, reference.inputs) for upload in uploads)
-    pooled = methods[0].finish(state, total, reference, rng=rng).predictive[reference.evaluate]
-    alone = [upload.predictive()[reference.evaluate] for upload in uploads]
-    assert accuracy(pooled, y[700:]) > 0.85 > 0.75 > max(accuracy(p, y[700:]) for p in alone)
-    assert nll(pooled, y[700:]) < 0.5 * min(nll(p, y[700:]) for p in alone)
 
 
 @pytest.mark.parametrize("columns", [2, 5, 12, 60])

@@ -181,18 +181,6 @@ class TestDivergence:
         assert "begins again with half the step" in caplog.text
         assert gate.isfinite().all()
 
-    @pytest.mark.parametrize(
-        ("learner", "step"),
-        [
-            (SGHMCLearner(Network.mlp(2, Softmax(3)), PRESETS["tuned"]), "step_size"),
-            (SGDLearner(Network.mlp(2, Softmax(3))), "lr"),
-        ],
-    )
-    def test_slower_is_half_the_step_and_nothing_else(self, learner, step):
-        half = learner.slower().settings
-        assert getattr(half, step) == getattr(learner.settings, step) / 2
-        assert replace(half, **{step: getattr(learner.settings, step)}) == learner.settings
-
 
 class TestBounds:
     @pytest.mark.parametrize("floor", [-6.0, -1.0, -0.1, -0.001])
@@ -278,14 +266,6 @@ class TestBinary:
     def test_log_odds_are_the_only_output_or_the_difference_of_the_first_two(self, outputs):
         found = LogOdds(len(outputs)).predictive(torch.tensor([[outputs]])).log_probs
         assert float(found[0, 1] - found[0, 0]) == pytest.approx(2.0)
-
-    def test_by_class_untrained_odds_of_own_rows_are_even(self):
-        found = LogOdds(2, by_class=True).predictive(torch.tensor([[[1.0, 3.0]]])).log_probs
-        assert found.shape == (1, 3)
-        against = [1.0 - math.log(2), 3.0 - math.log(2)]
-        assert (found[0, 1:] - found[0, 0]).tolist() == pytest.approx(against)
-        even = LogOdds(7, by_class=True).predictive(torch.zeros(1, 1, 7)).log_probs
-        assert float(even[0, 0].exp()) == pytest.approx(0.5)
 
     def test_who_has_none_is_told_what_to_do(self):
         with pytest.raises(TrainingError, match="give a learner for two classes as gate="):

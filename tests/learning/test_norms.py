@@ -14,13 +14,12 @@ from predbayes.learning.distill import distill
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner, SGHMCLearner
 from predbayes.learning.nets import mlp
-from predbayes.learning.norms import norm_parameters, restate, without_prior
-from predbayes.learning.training import TensorBatches
+from predbayes.learning.norms import norm_parameters, without_prior
 from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical
-from predbayes.seeding import generator, isolated
+from predbayes.seeding import generator
 
 SETTINGS = SamplerSettings(
     num_epochs=12, batch_size=16, num_cycles=2, samples_per_cycle=2, friction=0.1
@@ -99,16 +98,6 @@ class TestStatistics:
         for samples in (fitted.samples, student.samples):
             mean, _ = statistics_under(samples, 0, rows)
             torch.testing.assert_close(samples.buffers["1.running_mean"][0], mean)
-
-    def test_settings_of_the_layer_and_its_counter_stay(self, rows):
-        with isolated(generator(0)):
-            model = normalised().build().train()
-        model(rows[0])
-        restate(model, TensorBatches(*rows, batch_size=16), rng=generator(0))
-        assert model[1].momentum == 0.1
-        assert int(model[1].num_batches_tracked) == 1
-        assert model.training
-        assert model[3].training
 
 
 def frozen_backbone():

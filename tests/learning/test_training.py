@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from predbayes.errors import DataError, PoolError, TrainingError
+from predbayes.errors import DataError, PoolError
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.training import (
     LoaderBatches,
@@ -112,20 +112,6 @@ def test_a_loader_without_rows_is_refused():
     loader = DataLoader(TensorDataset(*rows()), batch_size=99, drop_last=True)
     with pytest.raises(DataError, match="the site's loader yields no rows"):
         as_batches(loader, batch_size=99, device=CPU, check=anything)
-
-
-def test_divergence_is_reported():
-    model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e6)
-    with pytest.raises(TrainingError, match="lower the step size"):
-        train(
-            model,
-            squared,
-            TensorBatches(*rows(), 5),
-            optimizer,
-            num_epochs=20,
-            rng=generator(0),
-        )
 
 
 @pytest.mark.parametrize("make", [lambda x, y: (x.numpy(), y.numpy()), TensorDataset])

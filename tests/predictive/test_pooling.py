@@ -19,7 +19,6 @@ from predbayes.predictive.pooling import (
     LOG_POOL,
     PredictiveSum,
     Term,
-    gated,
     trust,
 )
 from predbayes.predictive.selection import TERMS
@@ -82,21 +81,6 @@ def test_clients_that_are_taken_away_were_never_there(federation, beta, data):
     assert left.num_clients == without.num_clients
     for name in without.components:
         assert torch.equal(left.component(name), without.component(name))
-
-
-def test_a_client_without_a_gate_takes_the_gated_terms_with_it(rng):
-    """They are back once it is taken away."""
-    gate = torch.zeros(7)
-    with_gate = [
-        PredictiveSum.of(random_categorical(rng), 10, gate=gate, terms=[gated()]) for _ in range(2)
-    ]
-    without = PredictiveSum.of(random_categorical(rng), 10, terms=[gated()])
-    total = fold(with_gate)
-    before = total.component("gated")
-    total.add_(without)
-    assert "gated" not in total.components
-    total.take_away_(without)
-    assert torch.equal(total.component("gated"), before)
 
 
 def test_the_last_client_is_not_taken_away(rng):
@@ -391,16 +375,6 @@ class TestTerms:
             torch.testing.assert_close(
                 self.natural(total, "corrected"), self.natural(total, "log_pool")
             )
-
-    def test_weights_of_class_mixture_and_log_pool_are_relative(self, rng):
-        clients, summands = skewed(rng)
-        scaled = [
-            PredictiveSum.of(c, 7 * float(n.sum()), class_rows=7 * n, terms=EVERY_TERM)
-            for c, n in zip(clients, COUNTS, strict=True)
-        ]
-        first, second = fold(scaled), fold(summands)
-        for name in ("class_mixture", "log_pool"):
-            torch.testing.assert_close(first.component(name), second.component(name))
 
 
 @given(st.integers(0, 2**32), st.permutations(range(4)), st.integers(1, 3), st.booleans())

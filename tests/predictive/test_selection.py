@@ -140,10 +140,6 @@ class TestCandidates:
         assert {OWN, *names} <= set(by_name["a weight per site, own"].free)
         assert set(by_name["the same, own"].by_class) == {OWN, *names}
 
-    def test_gaussians_that_do_not_split_their_variance_are_not_weighed_by_it(self, rng):
-        total = fold(lift(RANDOM[Gaussian](rng)) for _ in range(2))
-        assert names_of(candidates(total)) == {"beta", "mixture, tempered", "mixture, product"}
-
     @pytest.mark.parametrize("family", FAMILIES)
     def test_every_candidate_can_be_tuned_and_pooled(self, family, rng):
         total, names = kept_apart(
@@ -346,17 +342,6 @@ class TestShares:
         torch.testing.assert_close(pooled.natural(), expected.natural(), rtol=1e-6, atol=1e-6)
         assert choice.tuned.nll == pytest.approx(nll(pooled, y))
         assert choice.tuned.num_labels == len(y)
-
-    def test_weights_for_all_and_for_each_class_average(self, rng):
-        """Equal specs but for that one component has a weight for each class in one of them."""
-        total, y = any_problem(Categorical, rng)
-        specs = [PoolSpec("all", free=("log_pool",)), PoolSpec("each", by_class=("log_pool",))]
-        choice = select(total, y, specs, rng=rng)
-        first, second = (spec.tune(total, y).weights["log_pool"] for spec in specs)
-        shares = [found.share for found in choice.scores]
-        assert min(shares) > 0
-        expected = [shares[0] * first + shares[1] * each for each in second]
-        assert choice.tuned.weights["log_pool"] == pytest.approx(expected)
 
 
 class TestScores:
