@@ -157,46 +157,33 @@ def test_the_last_one_wins_also_over_a_whole_table_between(write):
     assert (sampler.num_epochs, sampler.step_size) == (50, 0.3)
 
 
+BETA = "[data]\nname = 'wine'\n[methods.beta]\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("title = 'x'\n", "no methods"),
+        ("title = 'x'\n", "methods"),
         ("[methods.beta]\n", "data needs name"),
-        ("[data]\nname = 'vine'\n[methods.beta]\n", "no dataset 'vine'; did you mean 'wine'"),
-        ("[data]\nname = 'wine'\n[methods.beta]\nnum-rounds = 2\n", "beta is run in one round"),
-        ("[methods.beta]\nnum-rounds = 0\n", "num-rounds must be at least 1"),
-        (
-            "[methods.beta]\ngrid = { 'optimizer.lr' = [] }\n",
-            "grid of 'optimizer.lr' has no values",
-        ),
-        ("[method.beta]\n", r"trial\.toml: no key 'method'; did you mean 'methods'"),
-        ("[methods.beta]\nstudents = true\n", "no key 'methods.beta.students'; did you mean"),
-        ("seeds = 0\n[methods.beta]\n", "seeds must be"),
-        ("seeds = ['a']\n[methods.beta]\n", "seeds must be"),
-        ("[methods.beta]\n[axes]\n'data.name' = 'wine'\n", "needs a list"),
-        ("[methods.beta]\n[axes]\n'data.nam' = ['wine']\n", "no key 'data.nam'; did you mean"),
-        (
-            "[data]\nname='wine'\n[methods.beta]\n[sampler]\npreset = 'tunde'\n",
-            "no preset 'tunde'; did you mean",
-        ),
-        (
-            "[data]\nname='wine'\n[methods.beta]\n[reference]\nfraction = 2.0\n",
-            "fraction must be between 0 and 1",
-        ),
-        ("evaluate = 'tset'\n[data]\nname='wine'\n[methods.beta]\n", "evaluate = 'tset'"),
-        (
-            "[data]\nname='wine'\n[methods.beta]\n[[override]]\nwhere={}\nset={}\nmethods=['bta']\n",
-            "override: no method 'bta'; did you mean 'beta'",
-        ),
-        ("[data]\nname='wine'\n[methods.beta]\n[[override]]\nset={}\n", "override needs where"),
-        (
-            "[data]\nname='wine'\n[methods.beta]\n[[override]]\nwhere={'data.nme'='wine'}\nset={}\n",
-            "override: no setting 'data.nme'; did you mean 'data.name'",
-        ),
+        ("[data]\nname = 'vine'\n[methods.beta]\n", "'wine'"),
+        (BETA + "num-rounds = 2\n", "one round"),
+        (BETA + "num-rounds = 0\n", "num-rounds"),
+        (BETA + "grid = { 'optimizer.lr' = [] }\n", "'optimizer.lr'"),
+        (BETA + "students = true\n", "'methods.beta.students'"),
+        (BETA + "[method.beta]\n", r"trial\.toml: no key 'method'"),
+        ("seeds = ['a']\n" + BETA, "seeds"),
+        ("evaluate = 'tset'\n" + BETA, "evaluate = 'tset'"),
+        (BETA + "[axes]\n'data.name' = 'wine'\n", "list"),
+        (BETA + "[axes]\n'data.nam' = ['wine']\n", "'data.nam'"),
+        (BETA + "[sampler]\npreset = 'tunde'\n", "'tunde'"),
+        (BETA + "[reference]\nfraction = 2.0\n", "fraction"),
+        (BETA + "[[override]]\nwhere={}\nset={}\nmethods=['bta']\n", "'bta'"),
+        (BETA + "[[override]]\nset={}\n", "where"),
+        (BETA + "[[override]]\nwhere={'data.nme'='wine'}\nset={}\n", "'data.nme'"),
     ],
 )
-def test_mistakes_show_before_the_first_run(write, text, message):
-    with pytest.raises(PredbayesError, match=message):
+def test_mistakes_show_before_the_first_run(write, text, named):
+    with pytest.raises(PredbayesError, match=named):
         load_experiment(write(text))
 
 

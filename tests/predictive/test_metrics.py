@@ -28,40 +28,40 @@ def numbers(rng):
     return random_gaussian(rng, num_rows=500), random_targets(Gaussian, rng, num_rows=500)
 
 
+def normal(predictive):
+    return predictive.mean.numpy(), predictive.var.sqrt().numpy()
+
+
+CLASS_ORACLES = {
+    metrics.nll: lambda p, y: torch.nn.functional.cross_entropy(p.log_probs, y),
+    metrics.accuracy: lambda p, y: tm.multiclass_accuracy(p.moments(), y, 4, average="micro"),
+    metrics.brier: lambda p, y: (
+        scoringrules.brier_score(np.eye(4)[y.numpy()], p.moments().numpy()).sum(-1).mean()
+    ),
+}
+NUMBER_ORACLES = {
+    metrics.nll: lambda p, y: scoringrules.logs_normal(y.numpy(), *normal(p)).mean(),
+    metrics.crps: lambda p, y: scoringrules.crps_normal(y.numpy(), *normal(p)).mean(),
+}
+
+
 class TestAgainstOthers:
-    def test_nll_is_cross_entropy(self, classes):
-        p, y = classes
-        expected = torch.nn.functional.cross_entropy(p.log_probs, y)
-        assert metrics.nll(p, y) == pytest.approx(float(expected))
+    @pytest.mark.parametrize("metric", CLASS_ORACLES)
+    def test_scores_of_classes(self, metric, classes):
+        assert metric(*classes) == pytest.approx(float(CLASS_ORACLES[metric](*classes)))
 
-    def test_gaussian_nll_has_its_constant(self, numbers):
-        p, y = numbers
-        expected = scoringrules.logs_normal(y.numpy(), p.mean.numpy(), p.var.sqrt().numpy()).mean()
-        assert metrics.nll(p, y) == pytest.approx(expected)
-
-    def test_accuracy(self, classes):
-        p, y = classes
-        expected = tm.multiclass_accuracy(p.moments(), y, 4, average="micro")
-        assert metrics.accuracy(p, y) == pytest.approx(float(expected))
-
-    def test_brier(self, classes):
-        p, y = classes
-        expected = scoringrules.brier_score(np.eye(4)[y.numpy()], p.moments().numpy()).sum(-1)
-        assert metrics.brier(p, y) == pytest.approx(expected.mean())
-
-    def test_crps(self, numbers):
-        p, y = numbers
-        expected = scoringrules.crps_normal(y.numpy(), p.mean.numpy(), p.var.sqrt().numpy()).mean()
-        assert metrics.crps(p, y) == pytest.approx(expected)
+    @pytest.mark.parametrize("metric", NUMBER_ORACLES)
+    def test_scores_of_numbers(self, metric, numbers):
+        assert metric(*numbers) == pytest.approx(float(NUMBER_ORACLES[metric](*numbers)))
 
     def test_pit_is_the_normal_cdf(self, numbers):
         p, y = numbers
-        expected = stats.norm.cdf(y.numpy(), p.mean.numpy(), p.var.sqrt().numpy())
+        expected = stats.norm.cdf(y.numpy(), *normal(p))
         np.testing.assert_allclose(metrics.pit(p, y).numpy(), expected, atol=1e-12)
 
     def test_intervals(self, numbers):
         p, y = numbers
-        low, high = stats.norm.interval(0.9, p.mean.numpy(), p.var.sqrt().numpy())
+        low, high = stats.norm.interval(0.9, *normal(p))
         inside = (low <= y.numpy()) & (y.numpy() <= high)
         assert metrics.interval_coverage(p, y, 0.9) == pytest.approx(inside.mean())
         assert metrics.interval_width(p, 0.9) == pytest.approx((high - low).mean())

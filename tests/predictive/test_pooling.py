@@ -502,57 +502,38 @@ class TestWeightsByClass:
         torch.testing.assert_close(pooled.natural(), logits.log_softmax(-1))
 
 
-class TestErrors:
-    def test_families_do_not_mix(self, rng):
-        with pytest.raises(PoolError, match="cannot pool Categorical with Gaussian"):
-            PredictiveSum.of(random_categorical(rng)).add_(PredictiveSum.of(random_gaussian(rng)))
+CLASSES, NUMBERS = (RANDOM[family](torch.Generator().manual_seed(0)) for family in FAMILIES)
+FEW = random_categorical(torch.Generator().manual_seed(0), num_rows=3)
+PRIOR = prior_for(Gaussian)
+WIDER = Gaussian(PRIOR.mean, 2 * PRIOR.var)
 
-    def test_shapes_must_agree(self, rng):
-        small, large = random_categorical(rng, num_rows=3), random_categorical(rng)
-        with pytest.raises(PoolError, match="same reference inputs"):
-            PredictiveSum.of(small).add_(PredictiveSum.of(large))
 
-    def test_terms_must_agree(self, rng):
-        p = random_categorical(rng)
-        with pytest.raises(PoolError, match="cannot add terms"):
-            PredictiveSum.of(p).add_(PredictiveSum.of(p, terms=[ENTROPY]))
+def of(predictive, *arguments, **options):
+    return PredictiveSum.of(predictive, *arguments, **options)
 
-    def test_priors_must_agree(self, rng):
-        p, prior = random_gaussian(rng), prior_for(Gaussian)
-        wider = Gaussian(prior.mean, 2 * prior.var)
-        for first, second in itertools.permutations([None, prior, wider], 2):
-            with pytest.raises(PoolError, match="different priors"):
-                PredictiveSum.of(p, prior=first).add_(PredictiveSum.of(p, prior=second))
 
-    def test_clients_must_be_finite(self):
-        with pytest.raises(PoolError, match="not finite"):
-            PredictiveSum.of(Categorical(torch.tensor([[math.nan, -1.0]])))
-        with pytest.raises(PoolError, match="not finite"):
-            PredictiveSum.of(Gaussian(torch.tensor([math.inf]), torch.tensor([1.0])))
-
-    @pytest.mark.parametrize("name", ["natural", "product"])
-    def test_names_that_every_sum_has_are_taken(self, name, rng):
-        with pytest.raises(PoolError, match="may not be called"):
-            PredictiveSum.of(random_categorical(rng), terms=[Term(name, "natural", lambda c: 1.0)])
-
-    def test_clients_must_have_rows(self, rng):
-        with pytest.raises(PoolError, match="positive number of rows"):
-            PredictiveSum.of(random_categorical(rng), 0)
-
-    def test_unknown_components_are_named(self, rng):
-        total = PredictiveSum.of(random_categorical(rng), terms=[ENTROPY])
-        for name in ("entrpy", "natural"):
-            with pytest.raises(PoolError, match="it has mixture, product, entropy"):
-                total.pool({name: 1.0})
-
-    def test_improper_pools_are_refused(self, rng):
-        total = fold(PredictiveSum.of(random_gaussian(rng)) for _ in range(5))
-        with pytest.raises(PoolError, match="not a distribution"):
-            total.pool(-5.0)
-
-    def test_no_clients_no_pool(self):
-        with pytest.raises(PoolError, match="nothing to pool"):
-            fold([])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(lambda: of(CLASSES) + of(NUMBERS), id="two families"),
+        pytest.param(lambda: of(CLASSES) + of(FEW), id="other rows"),
+        pytest.param(lambda: of(CLASSES) + of(CLASSES, terms=[ENTROPY]), id="other terms"),
+        pytest.param(lambda: of(NUMBERS) + of(NUMBERS, prior=PRIOR), id="a prior and none"),
+        pytest.param(lambda: of(NUMBERS, prior=WIDER) + of(NUMBERS, prior=PRIOR), id="two priors"),
+        pytest.param(lambda: of(Categorical(torch.tensor([[math.nan, -1.0]]))), id="NaN"),
+        pytest.param(lambda: of(Gaussian(torch.tensor([math.inf]), torch.ones(1))), id="infinite"),
+        pytest.param(
+            lambda: of(CLASSES, terms=[Term("product", "natural", lambda c: 1.0)]), id="name taken"
+        ),
+        pytest.param(lambda: of(CLASSES, 0), id="no rows"),
+        pytest.param(lambda: of(CLASSES).pool({"entrpy": 1.0}), id="unknown component"),
+        pytest.param(lambda: fold(of(NUMBERS) for _ in range(5)).pool(-5.0), id="improper"),
+        pytest.param(lambda: fold([]), id="nothing"),
+    ],
+)
+def test_what_cannot_be_pooled_is_refused(refused):
+    with pytest.raises(PoolError):
+        refused()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
