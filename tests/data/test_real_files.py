@@ -34,7 +34,18 @@ RELEASED = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
+ALWAYS = {"mnist", "bike", "wine", "heart"}
+LONG = pytest.mark.slow("seconds of reading for each file")
+
+
+def sets(names):
+    """Names of datasets; those that take long to read are read with the slow tests."""
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[] if name in ALWAYS else [LONG]) for name in names]
+    )
+
+
+@sets(ROWS)
 def test_files_are_the_publishers_and_have_all_rows(name):
     report = check(name, data_root())
     assert report.ok
@@ -45,6 +56,7 @@ def test_files_are_the_publishers_and_have_all_rows(name):
     assert verified == ({"unknown"} if name == "cifar100" else {"ok"})
 
 
+@LONG
 def test_emnist_says_which_split_it_is(rng):
     images = load("emnist-byclass", rng=rng)
     assert images.num_classes == 62
@@ -54,7 +66,7 @@ def test_emnist_says_which_split_it_is(rng):
     assert ("not the official training set" in images.fingerprint.note) == (not official)
 
 
-@pytest.mark.parametrize("name", [name for name, rows in ROWS.items() if rows[3] is None])
+@sets([name for name, rows in ROWS.items() if rows[3] is None])
 class TestTables:
     def test_no_column_gives_the_target_away(self, name, rng):
         """With `casual` and `registered` least squares has no error at all."""
@@ -79,6 +91,7 @@ def test_released_bike_gives_its_target_away(rng):
     assert residual_var(load("bike", rng=rng, variant="released")) < 1e-9
 
 
+@LONG
 def test_released_air_quality_is_sorted_by_nitrogen_oxides(rng):
     """Never by the date, as was measured on the released code."""
     dataset = load("airquality", rng=rng, variant="released")
@@ -94,6 +107,7 @@ def test_hospitals_have_the_rows_of_the_published_cohort(rng):
     assert heart.group_names == ("cleveland", "hungarian", "switzerland", "va")
 
 
+@LONG
 def test_released_clients_of_mnist_share_most_of_their_rows(rng):
     """As was measured on the released code at h = .9, where a client's classes run out."""
     targets = load("mnist", rng=rng).train_targets[:48_000]

@@ -82,7 +82,6 @@ class TestSignatures:
 
     def test_it_is_of_one_kind_of_thing(self):
         kinds = get_args(Signed)
-        assert len(kinds) == 14
         for kind, other in itertools.product(kinds, kinds):
             signature = KEY.sign(kind, DIGEST.encode())
             assert KEY.public.verifies(other, DIGEST.encode(), signature) == (kind == other)
