@@ -351,9 +351,7 @@ def _pool(plan: Plan, names: tuple[str, str, str]) -> PoolResult:
 
 
 def _student(scores: Scores) -> StudentResult:
-    return StudentResult(
-        scores=scores, gap=0.0134, temperature=1.07, num_parameters=17_610, start=1
-    )
+    return StudentResult(scores=scores, gap=0.0134, temperature=1.07, num_parameters=17_610)
 
 
 def _estimate(value: float, half: float) -> Estimate:

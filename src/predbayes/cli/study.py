@@ -276,12 +276,6 @@ def finish(
     leave_out: Annotated[
         list[str] | None, typer.Option(help="A site to leave out; may be repeated.")
     ] = None,
-    warm: Annotated[
-        bool,
-        typer.Option(
-            "--warm", help="Start from the last common model; the result then depends on it, too."
-        ),
-    ] = False,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Also write model.onnx (needs the extra onnx).")
     ] = False,
@@ -303,7 +297,6 @@ def finish(
     with watched():
         recorded, result = opened.finish(
             leave_out=leave_out or (),
-            warm=warm,
             onnx=onnx,
             device=device,
             openings=opening or (),

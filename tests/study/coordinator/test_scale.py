@@ -167,7 +167,7 @@ class TestCheckpoint:
         uploads = {site: a.digest for site, a in study.state().uploads.items()}
         told = {"uploads": uploads, "left_out": ["Alpha"], "files": {"a": "b"}, "outcome": "c"}
         with step_module.begin_step(study) as step:
-            step.record("finish", {"number": 1, "start": None, **told})
+            step.record("finish", {"number": 1, **told})
         state = study.state()
         assert state.resumed
         assert state.results == replayed(study).results

@@ -124,23 +124,6 @@ class TestSteps:
         with pytest.raises(StudyError, match="no site with an upload 'Zeta'"):
             study.finish(leave_out=["Zeta"])
 
-    def test_a_warm_student_is_recorded_and_rebuilt(self, world, study):
-        for site in SITES[:2]:
-            study.add(world.file(site))
-        with pytest.raises(StudyError, match="no result to start from"):
-            study.finish(warm=True)
-        study.finish()
-        study.add(world.file("Gamma"))
-        warm, result = study.finish(warm=True)
-        assert warm.start == result.student.start == 1
-        assert study.verify(rebuild=True) == []
-        assert study.finish(warm=True)[0].number == 2  # nothing has changed
-        cold, _ = study.finish()
-        assert (cold.number, cold.start) == (3, None)
-        study.withdraw("Alpha")
-        with pytest.raises(StudyError, match="Alpha has withdrawn since result 3"):
-            study.finish(warm=True)
-
     def test_adding_twice_is_adding_once(self, world, study):
         path = world.file("Alpha")
         assert study.add(path) is not None

@@ -504,17 +504,6 @@ class TestStudy:
         text = (world.root / "first" / "ledger.jsonl").read_text()
         assert "evaluat" not in json.dumps([json.loads(line) for line in text.splitlines()])
 
-    def test_a_warm_student_stays_where_it_came_from(self, world):
-        study, _ = begin(world, "warm")
-        study.add(world.file("Delta"))
-        warm, _ = study.finish(warm=True)
-        study.add(evaluation_file(world, "Alpha", warm.model))
-        again, result = study.finish(warm=True)
-        assert (again.number, again.start, again.outcome) == (3, 1, warm.outcome)
-        assert result.student.start == 1
-        assert weights(study, 2) == weights(study, 3)
-        assert study.verify(rebuild=True) == []
-
 
 class TestReport:
     @pytest.fixture(params=["classes", "number"])

@@ -31,7 +31,7 @@ from predbayes.study.report.outstanding import site_files
 from predbayes.study.report.report import render_card, render_report
 from predbayes.study.report.tripod import CARD_FILE, render_card_data
 from predbayes.study.result.accepted import RESULT_FILE
-from predbayes.study.result.conclude import Conclusion, Heading, Start, conclude
+from predbayes.study.result.conclude import Conclusion, Heading, conclude
 from predbayes.study.result.evaluation import at_sites
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.opened import conclude_opened
@@ -53,7 +53,6 @@ def finish(
     step: Step,
     leave_out: frozenset[str],
     *,
-    warm: bool,
     onnx: bool,
     device: str = "cpu",
     openings: Sequence[Path] = (),
@@ -64,12 +63,12 @@ def finish(
     for site in sorted(leave_out - state.uploads.keys()):
         raise StudyError(no_such("site with an upload", site, state.uploads))
     current = state.current
-    if current is not None and current.serves(leave_out, [_ONNX] if onnx else [], warm=warm):
+    if current is not None and current.serves(leave_out, [_ONNX] if onnx else []):
         return current, study.result(current.number)
     _require_ready(study.plan, state, leave_out)
     heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
     openings = openings or kept_openings(study, state.of_these_uploads)
-    found, start = _found(step, heading, leave_out, openings, warm=warm, device=device)
+    found = _found(step, heading, leave_out, openings, device)
     # Whom screening leaves out is known from here on.
     require_apart(study.plan, state, found.result.out)
     with make_folder(study.result_folder(heading.number), 0o700) as scratch:
@@ -79,7 +78,7 @@ def finish(
         files = digests(scratch, scratch.rglob("*"))
         if step.signer is not None:
             files |= _sign(step.signer, scratch, files)
-    made = {"left_out": sorted(leave_out), "files": files, "start": start}
+    made = {"left_out": sorted(leave_out), "files": files}
     if screened := sorted(found.result.out - leave_out):
         made["screened"] = screened
     step.record("finish", _made_of(state, found) | made, at=heading.finished)
@@ -145,16 +144,14 @@ def _found(
     heading: Heading,
     leave_out: frozenset[str],
     openings: Sequence[Path],
-    *,
-    warm: bool,
     device: str,
-) -> tuple[Conclusion, int | None]:
-    """What the uploads give, and the number of the result whose student it began from."""
+) -> Conclusion:
+    """What the uploads give."""
     state, study = step.state, step.study
     last = state.of_these_uploads
-    if last is not None and last.serves(leave_out, [], warm=warm):
+    if last is not None and last.serves(leave_out, []):
         # New are evaluations, surveys, or a file that is asked for: the model stays to the bit.
-        return evaluated(study, state, _again(study, last, heading)), last.start
+        return evaluated(study, state, _again(study, last, heading))
     sent = state.uploads.values()
     gone = sorted(accepted.site for accepted in sent if accepted.digest in state.deleted)
     if gone:
@@ -162,30 +159,8 @@ def _found(
             f"the upload of {gone[0]} is deleted, so no new result can be made of it; withdraw "
             f"{gone[0]} to go on without it"
         )
-    start = _warm_start(step) if warm else None
-    found = conclude_study(study, state, heading, leave_out, start, device, openings)
-    return evaluated(study, state, found), None if start is None else start.number
-
-
-def _warm_start(step: Step) -> Start:
-    """The last student, as long as nobody who is in it has left."""
-    state = step.state
-    if not state.results:
-        raise StudyError("there is no result to start from; finish without --warm")
-    last = state.results[-1]
-    now_in = {(accepted.site, accepted.digest) for accepted in state.uploads.values()}
-    gone = sorted(last.uploads.items() - now_in)
-    if gone:
-        raise StudyError(
-            f"{gone[0][0]} has withdrawn since result {last.number}, and the model of that result "
-            "learnt from it; finish without --warm"
-        )
-    return start_of(step.study, last.number)
-
-
-def start_of(study: StudyFolder, number: int) -> Start:
-    """Return the student of a result, to begin from."""
-    return Start(number, _model(study, number).predictor.samples)
+    found = conclude_study(study, state, heading, leave_out, device, openings)
+    return evaluated(study, state, found)
 
 
 def conclude_study(
@@ -193,7 +168,6 @@ def conclude_study(
     state: State,
     heading: Heading,
     leave_out: frozenset[str],
-    start: Start | None,
     device: str = "cpu",
     openings: Sequence[Path] = (),
 ) -> Conclusion:
@@ -205,7 +179,7 @@ def conclude_study(
             return conclude_sums(kit, labels, uploads, study.read, heading, leave_out, device)
         if kit.plan.sealing is not None:
             return conclude_opened(
-                kit, labels, uploads, study.read, heading, openings, start=start, device=device
+                kit, labels, uploads, study.read, heading, openings, device=device
             )
         return conclude(
             kit,
@@ -214,7 +188,6 @@ def conclude_study(
             study.read,
             heading,
             leave_out=leave_out,
-            start=start,
             device=device,
         )
 

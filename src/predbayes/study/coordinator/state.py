@@ -52,7 +52,6 @@ class FinishedResult:
     left_out: tuple[str, ...]  # by hand
     files: Mapping[str, str]  # digest of the bytes, by path in the result's folder
     outcome: str  # digest of what was found: equal for equal sets of uploads
-    start: int | None
     ledger: str  # digest of the entry before
     evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
     surveys: tuple[str, ...] = ()  # that were in, likewise
@@ -68,13 +67,9 @@ class FinishedResult:
         """Digest of the model's weights, which results of the same uploads share."""
         return self.files.get(f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "")
 
-    def serves(self, left_out: frozenset[str], files: Sequence[str], *, warm: bool) -> bool:
-        """Say whether it is what one would make with these sites left out, and has these files.
-
-        A student that began cold serves who asks for a warm one, but not the other way round.
-        """
-        alike = frozenset(self.left_out) == left_out and (warm or self.start is None)
-        return alike and set(files) <= self.files.keys()
+    def serves(self, left_out: frozenset[str], files: Sequence[str]) -> bool:
+        """Say whether it is what one would make with these sites left out, and has these files."""
+        return frozenset(self.left_out) == left_out and set(files) <= self.files.keys()
 
 
 @dataclass(frozen=True, slots=True)

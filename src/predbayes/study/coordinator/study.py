@@ -185,7 +185,6 @@ class Study(StudyFolder):
         self,
         *,
         leave_out: Sequence[str] = (),
-        warm: bool = False,
         onnx: bool = False,
         device: str = "cpu",
         openings: Sequence[str | Path] = (),
@@ -194,7 +193,6 @@ class Study(StudyFolder):
 
         Args:
             leave_out: Sites whose uploads are not pooled; they are shown all the same.
-            warm: Start from the last student; the result is then a function of that one, too.
             onnx: Also write the model for ONNX runtimes.
             device: Where networks are run and trained: ``cpu``, ``cuda``, ``auto``. Another device
                 than the CPU gives other last digits, so `verify` cannot make the result again.
@@ -206,7 +204,6 @@ class Study(StudyFolder):
             made = finish(
                 step,
                 frozenset(leave_out),
-                warm=warm,
                 onnx=onnx,
                 device=device,
                 openings=[*map(Path, openings)],

@@ -42,7 +42,6 @@ from predbayes.study.coordinator.finish import (
     evaluated,
     kept_openings,
     outcome,
-    start_of,
 )
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
@@ -238,10 +237,9 @@ def _rebuilt(study: StudyFolder, state: State) -> list[str]:
     if state.deleted:
         return [f"result {last.number} cannot be made again: files that it is of were deleted"]
     before = study.result(last.number)
-    start = None if last.start is None else start_of(study, last.start)
     heading = Heading(last.number, last.at, last.ledger, before.withdrawn)
     left_out, openings = frozenset(last.left_out), kept_openings(study, last)
-    found = conclude_study(study, state, heading, left_out, start, openings=openings)
+    found = conclude_study(study, state, heading, left_out, openings=openings)
     if outcome(found) != last.outcome:
         why = _other_versions(before, found.result)
         return [f"rebuilding gives another result than number {last.number}{why}"]

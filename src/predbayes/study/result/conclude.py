@@ -46,14 +46,13 @@ from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
+from predbayes.learning.distill import without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
 from predbayes.pools.pool import Contribution, PoolState
-from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
@@ -105,9 +104,6 @@ from predbayes.summand import fold
 
 _log = logging.getLogger(__name__)
 
-WARM_DISTILLATION = replace(DISTILLATION, num_epochs=10, min_steps=500)
-"""A quarter of the steps, from a student that is nearly there."""
-
 MOST_SCORED_WHOLE = 200
 """Sites of which each has measures of all rows at once, as the AUROC; of more means over rows."""
 
@@ -143,14 +139,6 @@ class Conclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """The student of an earlier result, to begin from."""
-
-    number: int
-    samples: WeightSamples
-
-
-@dataclass(frozen=True, slots=True)
 class _Site:
     """What is kept of an upload once it is folded."""
 
@@ -175,17 +163,16 @@ def conclude(
     heading: Heading,
     *,
     leave_out: frozenset[str] = frozenset(),
-    start: Start | None = None,
     device: str = "cpu",
 ) -> Conclusion:
     """Screen, pool, distil and score the uploads that count, in the order of digests.
 
-    Sites that are left out by hand are shown all the same. The student begins at random weights of
-    the plan's seed if there is no start; networks are run and trained on the device.
+    Sites that are left out by hand are shown all the same. Networks are run and trained on the
+    device.
     """
     reference = labels.reference
     limits = Limits.of(kit.plan, [u.num_rows for u in uploads if u.site not in leave_out])
-    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)), limits)
+    run = Run(kit.plan, reference, labels, str(resolve_device(device)), limits)
     rows = run.compared_rows(len(uploads))
     tell_step(f"read the uploads, {len(uploads):,} in all")
     sites, total = run.read(uploads, read, leave_out, rows.index)
@@ -305,7 +292,6 @@ class Run:
     plan: Plan
     reference: ReferenceRows
     labels: Labels
-    start: Start | None
     device: str = "cpu"
     limits: Limits = UNLIMITED
 
@@ -436,13 +422,11 @@ class Run:
         """Tune, pool and distil."""
         tell_step("tune the pool and distil it into the common model")
         pool = pool_of(self.plan, own)
-        rng, start = self.rng("pool"), self.start
+        rng = self.rng("pool")
         state = taught_by(
             pool.finish(pool.init(reference), total, reference, rng=rng),
             reference,
             student_network(self.plan),
-            settings=DISTILLATION if start is None else WARM_DISTILLATION,
-            start=None if start is None else start.samples,
             device=self.device,
             rng=rng,
         )
@@ -530,8 +514,7 @@ class Run:
         for out, rest in parts:
             order = torch.cat([rest, others, out])
             part = ReferenceRows(reference.inputs[order], reference.targets[rest], len(out))
-            # Cold, whatever the start is: an earlier student has learnt from every row.
-            inner = Run(self.plan, part, self.labels, None, self.device)
+            inner = Run(self.plan, part, self.labels, self.device)
             own = inner.own_model()
             total = sum_by(rest, own)[order]
             found.append(inner.held_out(sum_by, total, inner.finish(total, part, own)))
@@ -679,13 +662,11 @@ class Report:
     def _student(self, predicted: Predictive) -> StudentResult:
         student: NetworkPredictor = self.state.student
         arrays = student.samples.arrays().values()
-        start = self.run.start
         return StudentResult(
             scores=self._score(predicted),
             gap=self.state.gap,
             temperature=self.state.temperature,
             num_parameters=sum(array[0].numel() for array in arrays),
-            start=None if start is None else start.number,
         )
 
     def _pool(self) -> PoolResult:

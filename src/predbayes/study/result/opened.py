@@ -28,7 +28,7 @@ from predbayes.predictive.words import from_words
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Privacy
 from predbayes.study.result.accepted import AcceptedUpload
-from predbayes.study.result.conclude import Conclusion, Heading, Read, Report, Run, Start
+from predbayes.study.result.conclude import Conclusion, Heading, Read, Report, Run
 from predbayes.study.result.schema import SiteResult
 
 ABSENT = (
@@ -45,7 +45,6 @@ def conclude_opened(
     heading: Heading,
     openings: Sequence[Path],
     *,
-    start: Start | None = None,
     device: str = "cpu",
 ) -> Conclusion:
     """Open the sum of the uploads; pool, distil and score it.
@@ -57,13 +56,12 @@ def conclude_opened(
         read: How an upload is read.
         heading: Of the result.
         openings: One file of each key holder.
-        start: The student of an earlier result, to begin from.
         device: Where networks are run and trained.
     """
     assert kit.plan.sealing is not None
     total = _opened(kit, kit.plan.sealing, uploads, read, openings)[labels.order]
     reference = labels.reference
-    run = Run(kit.plan, reference, labels, start, str(resolve_device(device)))
+    run = Run(kit.plan, reference, labels, str(resolve_device(device)))
     own = run.own_model()
     state = run.finish(total, reference, own)
 

@@ -216,7 +216,6 @@ class StudentResult(Section):
     gap: Finite  # mean KL(pool || student) on the rows distilled on, in nats
     temperature: Finite
     num_parameters: int
-    start: int | None  # the earlier result whose student it started from; None is cold
 
 
 class ScoreSums(Section):

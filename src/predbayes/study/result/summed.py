@@ -89,7 +89,7 @@ def conclude_sums(
     device: str = "cpu",
 ) -> Conclusion:
     """Add up the sums that count, fit their head, and judge it where there are labels."""
-    run = Run(kit.plan, labels.reference, labels, None, str(resolve_device(device)))
+    run = Run(kit.plan, labels.reference, labels, str(resolve_device(device)))
     return _Summed(run, uploads, read, leave_out).conclusion(kit, heading)
 
 
@@ -231,7 +231,6 @@ class _Summed:
             gap=0.0,
             temperature=1.0,
             num_parameters=sum(math.prod(array.shape[1:]) for array in arrays),
-            start=None,
         )
 
 
