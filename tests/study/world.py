@@ -236,7 +236,6 @@ def quick_results() -> Iterator[None]:
     short = replace(DISTILLATION, num_epochs=1, min_steps=2)
     with (
         mock.patch.object(conclude, "DISTILLATION", short),
-        mock.patch.object(conclude, "WARM_DISTILLATION", short),
         mock.patch.object(figures, "_svg", return_value="<svg></svg>"),
     ):
         yield
