@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,20 @@ from predbayes.seeding import generator
 # Derandomised: a red build can be repeated. Tests of speed are benchmarks, so no deadline.
 settings.register_profile("predbayes", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("predbayes")
+
+
+_BEGAN = time.monotonic()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seconds", type=float, help="skip the tests that are left after this time")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test for which `scripts/check --fast` has no time; the other modes have no limit."""
+    seconds = item.config.getoption("--seconds")
+    if seconds and time.monotonic() - _BEGAN > seconds:
+        pytest.skip(f"{seconds:.0f} seconds are over")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
