@@ -26,7 +26,7 @@ from torch import Tensor
 from predbayes.data import registry
 from predbayes.exchange.header import UploadInfo
 from predbayes.learning.moments import Moments, RandomFeatures
-from predbayes.predictive.conformal import ScoreBins, credible_sets, promised_sets, score_rows
+from predbayes.predictive.conformal import ScoreBins, promised_sets, score_rows
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
@@ -136,7 +136,8 @@ def told(predictive: Predictive, targets: Tensor, parts: list[Part], min_cell: i
         of = predictive[rows], targets[rows], "0" * 64
         infos.append(evaluation_upload(plan, f"site {number}", *of).info)
         check_evaluation(plan, infos[-1])
-    sums = pooled_scores(plan, infos)[0]
+    sums = pooled_scores(infos)
+    assert sums is not None
     return ScoreBins(sums.edges, sums.counts)
 
 
@@ -145,7 +146,7 @@ def promised(
 ) -> tuple[Tensor, Tensor]:
     """Whether each row is covered, and the size of its set or interval."""
     if isinstance(predictive, Categorical):
-        sets = promised_sets(predictive, [bound, bound])
+        sets = promised_sets(predictive, bound)
         return sets.gather(1, targets[:, None])[:, 0], sets.sum(1)
     return score_rows(predictive, targets) <= bound, 2 * bound * predictive.var.sqrt()
 
@@ -155,7 +156,9 @@ def credible(
 ) -> tuple[Tensor, Tensor]:
     """The same by the model itself."""
     if isinstance(predictive, Categorical):
-        sets = credible_sets(predictive, level)
+        ordered, places = predictive.moments().double().sort(dim=1, descending=True, stable=True)
+        inside = ordered.cumsum(1) - ordered < level  # the fewest classes that have it
+        sets = torch.zeros_like(inside).scatter(1, places, inside)
         return sets.gather(1, targets[:, None])[:, 0], sets.sum(1)
     return promised(predictive, targets, statistics.NormalDist().inv_cdf((1 + level) / 2))
 

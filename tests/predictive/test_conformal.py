@@ -16,7 +16,6 @@ from predbayes.predictive.conformal import (
     NUMBER_GRID,
     ScoreBins,
     class_scores,
-    credible_sets,
     promised_sets,
     score_rows,
 )
@@ -56,8 +55,8 @@ class TestOracles:
 @pytest.mark.parametrize("level", [0.8, 0.9, 0.95])
 @pytest.mark.parametrize("num_sites", [1, 3])
 def test_coverage_is_as_promised_and_little_more(level, num_sites):
-    """A model that is wrong about its spread; 150 rows at each site, 400 draws."""
-    rng, num_draws, num_new = generator(3, "coverage"), 400, 50
+    """A model that is wrong about its spread; 150 rows at each site, 100 draws."""
+    rng, num_draws, num_new = generator(3, "coverage"), 100, 50
     hits = torch.zeros(num_draws, dtype=torch.float64)
     for draw in range(num_draws):
         bins = [
@@ -71,31 +70,6 @@ def test_coverage_is_as_promised_and_little_more(level, num_sites):
     # Four rows of each site may share the bin of the bound, and the grid has a width, too.
     most = level + (4 * num_sites + 5 + 1) / rows + 0.015
     assert level - error <= float(hits.mean()) <= most + error
-
-
-@pytest.mark.parametrize("level", [0.8, 0.9])
-def test_each_class_is_covered_whatever_the_shares_of_classes_are(level):
-    """The model is good at one class and bad at the other; at the new place classes differ."""
-    rng = generator(4, "shift")
-
-    def rows(share):
-        targets = torch.bernoulli(torch.full((4000,), share), generator=rng).long()
-        odds = torch.where(targets == 1, 0.3, -2.0) + torch.randn(4000, generator=rng)
-        return Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1)), targets
-
-    predictive, targets = rows(0.2)
-    scores = score_rows(predictive, targets)
-    each = [ScoreBins.cut(scores[targets == c], CLASS_GRID, 5).bound(level) for c in (0, 1)]
-    both = [ScoreBins.cut(scores, CLASS_GRID, 5).bound(level)] * 2
-    new, truth = rows(0.8)
-    found = [
-        promised_sets(new, bounds).gather(1, truth[:, None])[:, 0].double()
-        for bounds in (each, both)
-    ]
-    error = 4 * math.sqrt(level * (1 - level) * (1 / 3200 + 1 / 800))
-    for index in (0, 1):
-        assert float(found[0][truth == index].mean()) >= level - error
-    assert float(found[1].mean()) < level - 0.1  # which is what one bound for all misses
 
 
 @pytest.mark.parametrize("grid", [CLASS_GRID, NUMBER_GRID])
@@ -119,13 +93,6 @@ class TestCut:
         assert added.num_rows == together.num_rows
         for level in torch.linspace(0.01, 0.99, 99).tolist():
             assert added.bound(level) >= together.bound(level)
-
-    def test_cuts_are_kept_and_bins_between_them_divided(self, grid, least):
-        scores, cuts = self.scores(), (0.111, 0.555)
-        bins = ScoreBins.cut(scores, grid, least, cuts)
-        assert set(cuts) < set(bins.edges)
-        assert min(bins.counts) >= least
-        assert bins == ScoreBins.count(scores, bins.edges)
 
     def test_few_rows_are_one_bin_that_promises_nothing(self, grid, least):
         bins = ScoreBins.cut(self.scores(num=2 * least - 1), grid, least)
@@ -155,26 +122,14 @@ def test_how_many_rows_are_below_is_known_up_to_one_bin():
     assert bins.below(math.inf) == (60, 60)
 
 
-def test_a_set_is_never_empty_and_a_credible_one_has_the_fewest_classes():
+def test_a_set_is_never_empty():
     predictive = random_categorical(generator(0, "sets"), num_rows=50)
-    probs = predictive.moments()
-    assert promised_sets(predictive, [0.0] * 4).sum(1).eq(1).all()
-    inside = credible_sets(predictive, 0.9)
-    mass = (probs * inside).sum(1)
-    assert bool((mass >= 0.9 - 1e-9).all())
-    least = torch.where(inside, probs, math.inf).min(1).values
-    assert bool((mass - least < 0.9).all())  # without the least likely of them it is too little
+    assert promised_sets(predictive, 0.0).sum(1).eq(1).all()
 
 
-@pytest.mark.parametrize("make", [random_categorical, random_gaussian])
-def test_a_credible_set_of_two_classes_and_an_interval_cover_by_the_score(make):
+def test_an_interval_covers_by_the_score():
     rng = generator(1, "own")
-    predictive = make(rng, num_rows=400, num_classes=2)
-    targets = random_targets(type(predictive), rng, num_rows=400, num_classes=2)
-    scores = score_rows(predictive, targets)
-    if isinstance(predictive, Categorical):
-        covered = credible_sets(predictive, 0.8).gather(1, targets[:, None])[:, 0]
-        assert covered.tolist() == (scores <= 0.8).tolist()
-    else:
-        inside = (targets - predictive.mean).abs() <= 1.2815515655446004 * predictive.var.sqrt()
-        assert inside.tolist() == (scores <= stats.norm.ppf(0.9)).tolist()
+    predictive = random_gaussian(rng, num_rows=400)
+    targets = random_targets(Gaussian, rng, num_rows=400)
+    inside = (targets - predictive.mean).abs() <= 1.2815515655446004 * predictive.var.sqrt()
+    assert inside.tolist() == (score_rows(predictive, targets) <= stats.norm.ppf(0.9)).tolist()

@@ -38,9 +38,6 @@ def predict_command(
         float | None,
         typer.Option(help="Add a set, or lower and upper, that holds the truth so often."),
     ] = None,
-    by_class: Annotated[
-        bool, typer.Option("--by-class", help="Promise --coverage for each class.")
-    ] = False,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Copy this column of DATA; may be repeated."),
@@ -63,8 +60,6 @@ def predict_command(
     from predbayes.study.tables.sitefile import SiteFile
 
     _require_writable(out, data)
-    if by_class and coverage is None:
-        raise DataError("--by-class is about --coverage: give that, too")
     own = None if site is None else SiteFile.load(site)
     allowed = (*(allow_network or ()), *(own.allow_networks if own else ()))
     key = None if own is None else _public_key(own)
@@ -76,9 +71,7 @@ def predict_command(
     inputs = Encoder(calibrated.plan).in_blocks(examined)
     predictions = calibrated.told(inputs, frame.index, level)
     if coverage is not None:
-        predictions = predictions.assign(
-            **_promised(model, calibrated, inputs, coverage, by_class=by_class)
-        )
+        predictions = predictions.assign(**_promised(model, calibrated, inputs, coverage))
     table = _beside(raw, keep or (), predictions)
     _write(table, out)
     if site is not None:
@@ -90,7 +83,7 @@ def predict_command(
 
 
 def _promised(
-    path: Path, model: CalibratedModel, inputs: Tensor, coverage: float, *, by_class: bool
+    path: Path, model: CalibratedModel, inputs: Tensor, coverage: float
 ) -> dict[str, Any]:
     """Sets or intervals, from what sites counted with this very model."""
     import numpy as np
@@ -106,8 +99,8 @@ def _promised(
         )
     at_sites = signed_result(model_folder(path)).at_sites
     predictive = model.predictive(inputs)
-    sums = () if at_sites is None else at_sites.scores
-    found = promised(model.plan, predictive, sums, coverage, by_class=by_class)
+    sums = None if at_sites is None else at_sites.scores
+    found = promised(model.plan, predictive, sums, coverage)
     return {name: np.asarray(values) for name, values in found.items()}
 
 

@@ -116,11 +116,8 @@ class Evaluation(Strict):
         tuple[GroupSums, ...] | None,
         Field(max_length=200, exclude_if=lambda found: found is None),
     ] = None
-    # Of all rows, or of each class; left out likewise.
-    scores: Annotated[
-        tuple[ScoreCounts, ...] | None,
-        Field(max_length=1000, exclude_if=lambda found: found is None),
-    ] = None
+    # None for times to an event; left out likewise.
+    scores: Annotated[ScoreCounts | None, Field(exclude_if=lambda found: found is None)] = None
 
 
 class Seal(Strict):

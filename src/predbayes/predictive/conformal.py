@@ -3,22 +3,21 @@ r"""Promised coverage: sets and intervals that hold the truth as often as they s
 A score says how strange a target is to a model: of a class :math:`1 - p_y`, of a number
 :math:`|y - \mu| / \sigma`. If a new row is exchangeable with n rows that the model has not seen,
 
-    P(its score <= the r-th least of theirs)  >=  r / (n + 1),
+    P(its score <= the r-th smallest of theirs)  >=  r / (n + 1),
 
 so all targets with at most that score are a set with coverage :math:`r / (n + 1)` (split conformal
-prediction; Vovk et al., 2005). It needs no more of the rows than how many have at most each score:
-counts by bins, which add up over sites. A row counts at the upper end of its bin. So a bound from
-counts is never below that of the rows, the promise holds, and what is covered beyond it is no more
-than what shares a bin with the bound.
+prediction; Vovk et al., 2005). It needs only how many rows have at most each score: counts by bins,
+which add up over sites. A row counts at the upper end of its bin. So a bound from counts is never
+below that of the rows, and the promise holds.
 
-Bins begin and end on a grid that everybody knows, and none has fewer rows than may be told of. They
-are cut from the top, where bounds are. The last has no end: rows in it promise nothing.
+Bins end on a grid that is the same everywhere, and none has fewer rows than may be told. They are
+cut from the top, where bounds are. The last bin has no end, so its rows promise nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +30,6 @@ CLASS_GRID = tuple(round(1 / (1 + math.exp(-step / 16)), 6) for step in range(-1
 
 NUMBER_GRID = tuple(float(f"{math.exp(step / 50):.6g}") for step in range(-150, 351))
 """Ends of bins for numbers, two hundredths apart, from 0.05 to 1,097 standard deviations."""
-
-_EXACT = 1e-9  # of what a computer's arithmetic may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +45,23 @@ class ScoreBins:
         scores: Tensor,
         grid: Sequence[float],
         least: int,
-        cuts: Collection[float] = (),
-        refused: Callable[[ScoreBins], bool] | None = None,
+        refused: Callable[[Sequence[float]], bool] | None = None,
     ) -> ScoreBins:
         """Count scores, (N,), in as many bins as have enough rows.
 
         Args:
             scores: Of the rows.
             grid: Where bins may end, ascending.
-            least: Rows that every bin has, but for what is between two cuts and has fewer.
-            cuts: Where bins end in any case.
-            refused: Of bins, whether they must not be told.
+            least: Rows that every bin has.
+            refused: Whether bins with these edges may not be told.
         """
         edges: tuple[float, ...] = ()
-        ordered = scores.double().sort().values
-        ends = sorted({*grid, *cuts}, reverse=True)
-        below = dict(zip(ends, _at_most(ordered, ends), strict=True))
+        ends = torch.tensor(grid, dtype=torch.float64)
+        below = torch.searchsorted(scores.double().sort().values, ends, right=True).tolist()
         left = len(scores)  # rows that are in no bin yet
-        for edge, num in below.items():
-            beneath = max((below[cut] for cut in cuts if cut < edge), default=0)
-            few = edge not in cuts and min(left - num, num - beneath) < least
-            if few or (refused is not None and refused(cls.count(scores, (edge, *edges)))):
-                continue
-            edges, left = (edge, *edges), num
+        for edge, num in zip(reversed(grid), reversed(below), strict=True):
+            if min(left - num, num) >= least and not (refused and refused((edge, *edges))):
+                edges, left = (edge, *edges), num
         return cls.count(scores, edges)
 
     @classmethod
@@ -81,13 +72,13 @@ class ScoreBins:
 
     @classmethod
     def added(cls, several: Sequence[ScoreBins]) -> ScoreBins:
-        """Add the counts of several sites or classes, each at the upper end of its bin."""
-        at: dict[float, int] = {}
+        """Add the counts of several sites, each at the upper end of its bin."""
+        at: dict[float, int] = {math.inf: 0}
         for one in several:
             for edge, count in zip((*one.edges, math.inf), one.counts, strict=True):
                 at[edge] = at.get(edge, 0) + count
-        edges = sorted(at.keys() - {math.inf})
-        return cls(tuple(edges), (*(at[edge] for edge in edges), at.get(math.inf, 0)))
+        ends = sorted(at)
+        return cls(tuple(ends[:-1]), tuple(at[end] for end in ends))
 
     @property
     def num_rows(self) -> int:
@@ -96,12 +87,12 @@ class ScoreBins:
 
     @property
     def most(self) -> float:
-        """The greatest coverage that they can promise."""
+        """The largest coverage that they can promise."""
         return sum(self.counts[:-1]) / (self.num_rows + 1)
 
     def bound(self, level: float) -> float:
-        """Return the greatest score in a set of this coverage; infinite if none is promised."""
-        rank, below = math.ceil(level * (self.num_rows + 1) - _EXACT), 0
+        """Return the largest score in a set of this coverage; infinite if none is promised."""
+        rank, below = math.ceil(level * (self.num_rows + 1) - 1e-9), 0  # 1e-9: float arithmetic
         for edge, count in zip(self.edges, self.counts, strict=False):
             below += count
             if below >= rank:
@@ -109,18 +100,11 @@ class ScoreBins:
         return math.inf
 
     def below(self, score: float) -> tuple[int, int]:
-        """Return how many rows at the least, and at the most, have no more than this score."""
+        """Return how many rows at least, and at most, have no more than this score."""
         ends = (-math.inf, *self.edges, math.inf)
         least = sum(n for n, end in zip(self.counts, ends[1:], strict=True) if end <= score)
         most = sum(n for n, begin in zip(self.counts, ends[:-1], strict=True) if begin < score)
         return least, most
-
-
-def _at_most(ordered: Tensor, ends: Sequence[float]) -> list[int]:
-    """How many of ascending scores are at most each of these."""
-    bounds = torch.tensor(ends, dtype=torch.float64)
-    counts: list[int] = torch.searchsorted(ordered, bounds, right=True).tolist()
-    return counts
 
 
 def class_scores(predictive: Categorical) -> Tensor:
@@ -135,18 +119,10 @@ def score_rows(predictive: Categorical | Gaussian, targets: Tensor) -> Tensor:
     return (targets.double() - predictive.mean.double()).abs() / predictive.var.double().sqrt()
 
 
-def promised_sets(predictive: Categorical, bounds: Sequence[float]) -> Tensor:
-    """Return which classes are in each row's set, (N, C), given the bound of each class.
+def promised_sets(predictive: Categorical, bound: float) -> Tensor:
+    """Return which classes are in each row's set, (N, C).
 
     The likeliest always is, so that no set is empty; that covers more, if anything.
     """
     scores = class_scores(predictive)
-    inside = scores <= torch.tensor(bounds, dtype=torch.float64)
-    return inside.scatter(1, scores.argmin(1, keepdim=True), value=True)
-
-
-def credible_sets(predictive: Categorical, level: float) -> Tensor:
-    """Return the fewest classes that have this probability by the model itself, (N, C)."""
-    ordered, places = (1 - class_scores(predictive)).sort(dim=1, descending=True, stable=True)
-    inside = ordered.cumsum(1) - ordered < level
-    return torch.zeros_like(inside).scatter(1, places, inside)
+    return (scores <= bound).scatter(1, scores.argmin(1, keepdim=True), value=True)

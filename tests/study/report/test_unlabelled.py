@@ -117,11 +117,9 @@ class TestNumbers:
         found = scores(600, coverage_95=covered)
         if shown is None:
             return told(found, plan, result)
-        one = Promise(
-            level=0.95, num_sites=4, size=1.0, credible_size=1.0, credible_covered=shown, covered={}
-        )
-        counts = ScoreSums(name="", edges=(1.0,), counts=(500, 100))
-        return told(found, plan, result, promises=(one,), scores=(counts,))
+        one = Promise(level=0.95, size=1.0, credible_covered=shown)
+        counts = ScoreSums(num_sites=4, edges=(1.0,), counts=(500, 100))
+        return told(found, plan, result, promises=(one,), scores=counts)
 
     def test_what_clipping_alone_explains_is_no_verdict(self):
         text = self.of((0.907, 0.93, 0.948), (0.927, 0.967))

@@ -403,8 +403,8 @@ class TestStudy:
         for site in ("Alpha", "Beta"):
             study.add(evaluation_file(world, site, model))
         _, result = study.finish(leave_out=["Beta"])
-        assert sum(result.at_sites.scores[0].counts) == 60
-        assert {promise.num_sites for promise in result.at_sites.promises} == {1}
+        assert sum(result.at_sites.scores.counts) == 60
+        assert result.at_sites.scores.num_sites == 1
         assert study.verify(rebuild=True) == []
 
     def test_adding_twice_is_adding_once(self, world, model):

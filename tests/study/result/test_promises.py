@@ -66,30 +66,12 @@ def told(plan, num_rows, seed=0, site="Basel"):
 
 
 def bins_of(info):
-    return [ScoreBins(one.edges, one.counts) for one in info.evaluation.scores]
+    return ScoreBins(info.evaluation.scores.edges, info.evaluation.scores.counts)
 
 
-def hits_up_to(info, num_classes):
-    """Scores, and how many rows are hits that have at most these, as far as it is told."""
-    hits = int(info.evaluation.metrics["accuracy"].total)
-    if num_classes == 2:
-        return [(0.5, hits)]
-    bins = info.evaluation.bins
-    num = len(bins.hits) if bins else 0
-    return [(1 - j / num, sum(bins.hits[j:])) for j in range((num + 1) // 2, num)]
-
-
-def rows_beside(found, score):
-    """Rows up to the nearest edges at most a score, and at least."""
-    cumulative = [
-        [(-math.inf, 0), *zip(one.edges, itertools.accumulate(one.counts), strict=False)]
-        for one in found
-    ]
-    yield sum(max(rows for edge, rows in each if edge <= score) for each in cumulative)
-    yield sum(
-        min([rows for edge, rows in each if edge >= score] or [one.num_rows])
-        for one, each in zip(found, cumulative, strict=True)
-    )
+def rows_beside(bins, score):
+    """Rows up to the nearest edge at most a score, and at least."""
+    return [bins.below(score)[0], bins.below(score)[1]]
 
 
 class TestAtASite:
@@ -100,17 +82,17 @@ class TestAtASite:
         plan = plan_of(num_classes, min_cell)
         info = told(plan, num_rows)
         check_evaluation(plan, info)
-        found = bins_of(info)
-        assert sum(bins.num_rows for bins in found) == num_rows
-        assert min(min(bins.counts) for bins in found) >= min_cell
-        by_class = num_classes is not None and num_rows == 1500 and min_cell == 5
-        assert len(found) == (num_classes if by_class else 1)
+        bins = bins_of(info)
+        assert bins.num_rows == num_rows
+        assert min(bins.counts) >= min_cell
+        if num_rows == 1500:
+            assert len(bins.counts) > 20 - min_cell
 
     def test_counts_are_those_of_the_scores_as_the_model_predicts(self):
         for num_classes in (3, None):
             predictive, targets = draw(num_classes, 90)
             info = evaluation_upload(plan_of(num_classes), "Basel", predictive, targets, MODEL).info
-            (bins,) = bins_of(info)
+            bins = bins_of(info)
             assert bins == ScoreBins.count(score_rows(predictive, targets), bins.edges)
 
     @pytest.mark.parametrize("thresholds", [(), (0.2, 0.61)])
@@ -123,31 +105,35 @@ class TestAtASite:
         risks = info.evaluation.risks[0]
         edges = [round(1 - edge, 6) for edge in reversed(risks.edges)]
         known = [ScoreBins(risks.edges, risks.others), ScoreBins(edges, risks.events[::-1])]
-        found = bins_of(info)
-        for told_of, among in (
-            zip(found, [[one] for one in known], strict=False)
-            if len(found) == 2
-            else [(found[0], known)]
-        ):
-            ends = (-math.inf, *told_of.edges, math.inf)
-            for low, high in itertools.combinations(ends, 2):
-                rows = told_of.below(high)[0] - told_of.below(low)[0]
-                inside = sum(max(0, one.below(high)[0] - one.below(low)[1]) for one in among)
-                around = sum(one.below(high)[1] - one.below(low)[0] for one in among)
-                assert rows - inside == 0 or rows - inside >= 5
-                assert around - rows == 0 or around - rows >= 5
+        bins = bins_of(info)
+        for low, high in itertools.combinations((-math.inf, *bins.edges, math.inf), 2):
+            rows = bins.below(high)[0] - bins.below(low)[0]
+            inside = sum(max(0, one.below(high)[0] - one.below(low)[1]) for one in known)
+            around = sum(one.below(high)[1] - one.below(low)[0] for one in known)
+            assert rows - inside == 0 or rows - inside >= 5
+            assert around - rows == 0 or around - rows >= 5
 
-    @pytest.mark.parametrize(
-        ("num_classes", "num_rows"), [(2, 60), (2, 90), (2, 300), (2, 1200), (3, 90), (3, 1500)]
-    )
-    def test_no_small_count_follows_from_hits_by_subtraction(self, num_classes, num_rows):
-        """Rows up to the edges of all classes next to a score, less the hits up to it."""
-        plan = plan_of(num_classes)
+    @pytest.mark.parametrize("num_rows", [60, 90, 300, 1200])
+    def test_no_small_count_follows_from_hits_by_subtraction(self, num_rows):
+        """Rows up to the edges next to 1/2, less the hits, which have scores below."""
         for seed in range(6):
-            info = told(plan, num_rows, seed)
-            for score, hits in hits_up_to(info, num_classes):
-                for rows in rows_beside(bins_of(info), score):
-                    assert abs(rows - hits) in {0, *range(5, num_rows)}
+            info = told(plan_of(2), num_rows, seed)
+            hits = int(info.evaluation.metrics["accuracy"].total)
+            for rows in rows_beside(bins_of(info), 0.5):
+                assert abs(rows - hits) in {0, *range(5, num_rows)}
+
+    @pytest.mark.parametrize("num_rows", [90, 1500])
+    def test_nor_from_hits_by_confidence(self, num_rows):
+        """Above a confidence of 1/2 a hit's score is one minus it; each bin of hits is told."""
+        for seed in range(6):
+            info = told(plan_of(3), num_rows, seed)
+            bins, diagram = bins_of(info), info.evaluation.bins
+            num = len(diagram.hits) if diagram else 0
+            for j in range((num + 1) // 2, num):
+                hits = sum(diagram.hits[j:])
+                for rows in rows_beside(bins, 1 - j / num):
+                    known = {abs(hits - sum(diagram.hits[k:])) for k in range(num)}
+                    assert abs(rows - hits) in {0, *range(5, num_rows)} | known
 
     def test_nor_from_what_an_interval_covers(self):
         plan = plan_of(None)
@@ -183,9 +169,9 @@ class TestAtASite:
                 predictive = Gaussian(mean, var)
             upload = evaluation_upload(plan, "B", predictive, targets, MODEL, inputs=inputs)
             assert upload.info.evaluation.groups
-            found = bins_of(upload.info)
-            for low, high in itertools.combinations((-math.inf, *found[0].edges, math.inf), 2):
-                answers.append(found[0].below(high)[0] - found[0].below(low)[0])
+            bins = bins_of(upload.info)
+            for low, high in itertools.combinations((-math.inf, *bins.edges, math.inf), 2):
+                answers.append(bins.below(high)[0] - bins.below(low)[0])
         assert not {139, 140, 141, 159, 160, 161} & set(answers)
 
     def test_an_evaluation_without_counts_reads_and_weighs_as_before(self):
@@ -195,7 +181,7 @@ class TestAtASite:
         assert "scores" not in text
         assert Evaluation.model_validate_json(text) == old
         check_evaluation(plan_of(None), info.model_copy(update={"evaluation": old}))
-        assert pooled_scores(plan_of(None), [info.model_copy(update={"evaluation": old})]) == ()
+        assert pooled_scores([info.model_copy(update={"evaluation": old})]) is None
 
 
 class TestHostile:
@@ -215,24 +201,7 @@ class TestHostile:
     def test_counts_that_no_site_can_have_are_refused_in_one_line(self, counts, edges, why):
         plan = plan_of(None)
         info = told(plan, 60)
-        self.refused(plan, info, (ScoreCounts(edges=edges, counts=counts),), why)
-
-    @pytest.mark.parametrize("several", [0, 2])
-    def test_of_numbers_there_is_one(self, several):
-        plan = plan_of(None)
-        info = told(plan, 60)
-        one = ScoreCounts(edges=(), counts=(30,))
-        self.refused(plan, info, (one,) * several, "not those of the plan")
-
-    def test_classes_are_those_of_the_risks(self):
-        plan = plan_of(2)
-        info = told(plan, 1200)
-        first, second = info.evaluation.scores
-        moved = [
-            one.model_copy(update={"counts": (one.counts[0] + by, *one.counts[1:])})
-            for one, by in ((first, 1), (second, -1))
-        ]
-        self.refused(plan, info, tuple(moved), "not of the same rows")
+        self.refused(plan, info, ScoreCounts(edges=edges, counts=counts), why)
 
     def refused(self, plan, info, scores, why):
         evaluation = info.evaluation.model_copy(update={"scores": scores})
@@ -249,41 +218,20 @@ class TestHostile:
             UploadInfo.model_validate_json(changed)
 
 
-def test_promises_say_what_the_model_itself_covers_and_what_each_site_has():
-    """The model's spread is half of what it should be; one site is worse than the others."""
+def test_promises_say_what_the_model_itself_covers():
+    """The model's spread is half of what it should be."""
     plan = plan_of(None)
     infos = [told(plan, 400, seed, site) for seed, site in enumerate(("Aarau", "Basel", "Chur"))]
-    rows = draw(None, 400, 9)
-    worse = evaluation_upload(
-        plan, "Davos", rows[0], rows[0].mean + 2 * (rows[1] - rows[0].mean), MODEL
-    )
-    found = promises(plan, draw(None, 50, 5)[0], [*infos, worse.info])
+    sums = pooled_scores(infos)
+    assert (sums.num_sites, sum(sums.counts)) == (3, 1200)
+    found = promises(plan, draw(None, 50, 5)[0], sums)
     assert [one.level for one in found] == [0.8, 0.9, 0.95]
     for one in found:
         low, high = one.credible_covered
         assert low <= high < one.level
-        assert one.size > one.credible_size
-        shares = {site: low for site, (low, _) in one.covered.items()}
-        assert min(shares, key=shares.get) == "Davos"
-        assert np.mean(list(shares.values())) >= one.level - 0.01
-    few = promises(plan, draw(None, 50, 5)[0], [told(plan, 30)])
+        assert one.size is not None
+    few = promises(plan, draw(None, 50, 5)[0], pooled_scores([told(plan, 30)]))
     assert [one.size is None for one in few] == [False, True, True]
-    assert few[-1].covered == {}
-
-
-def test_by_class_each_class_has_a_bound_of_its_own():
-    plan = plan_of(2)
-    sums = pooled_scores(plan, [told(plan, 1200, 0), told(plan, 60, 1), told(plan, 900, 2)])
-    assert [one.name for one in sums] == ["", "no", "yes"]
-    assert sum(sums[0].counts) == 2160
-    assert sum(sum(one.counts) for one in sums[1:]) == 2100  # without the site that has too few
-    bounds = [ScoreBins(one.edges, one.counts).bound(0.9) for one in sums[1:]]
-    predictive, _ = draw(2, 40, 7)
-    (found,) = promised(plan, predictive, sums, 0.9, by_class=True).values()
-    probs = predictive.log_probs.double().exp()
-    for names, row in zip(found, probs.tolist(), strict=True):
-        likely = [n for n, p, b in zip(("no", "yes"), row, bounds, strict=True) if 1 - p <= b]
-        assert names == " | ".join(likely or [("no", "yes")[row[1] > row[0]]])
 
 
 def test_of_times_nothing_is_promised():
@@ -291,10 +239,10 @@ def test_of_times_nothing_is_promised():
         update={"target": Target(name="t", task="survival", event="e", times=(1.0, 2.0))}
     )
     with pytest.raises(DataError, match="nothing is promised of times to an event"):
-        promised(survival, Survival(torch.zeros(3, 2)), (), 0.9)
+        promised(survival, Survival(torch.zeros(3, 2)), None, 0.9)
     info = told(plan_of(None), 60)
     with pytest.raises(UploadError, match="not those of the plan"):
-        check_scores(survival, info.evaluation, 60)
+        check_scores(survival, info.evaluation.scores, 60)
 
 
 # End to end
@@ -370,8 +318,9 @@ class TestPredict:
         else:
             truth = frame["height"].astype(float).to_numpy()
             inside = (found["lower"] <= truth) & (truth <= found["upper"])
-        promise = study.result(2).at_sites.promises[1]
-        most = np.mean([high for _, high in promise.covered.values()])
+        sums = study.result(2).at_sites.scores
+        bins = ScoreBins(sums.edges, sums.counts)
+        most = bins.below(bins.bound(0.9))[0] / bins.num_rows
         # Three standard errors of 450 counted and 1,050 new rows.
         assert 0.9 - 0.05 <= np.mean(inside) <= most + 0.05
 
@@ -395,8 +344,6 @@ class TestPredict:
             (2, ("--coverage", 0.999), "the 450 rows that sites counted promise at most 0.9"),
             (2, ("--coverage", 1.5), "between 0 and 1, not 1.5"),
             (2, ("--coverage", "nan"), "between 0 and 1, not nan"),
-            (2, ("--coverage", 0.8, "--by-class"), "no site has enough rows of each"),
-            (2, ("--by-class",), "give that, too"),
         ],
     )
     def test_where_nothing_is_promised(self, finished, monkeypatch, capsys, number, more, why):
@@ -418,7 +365,7 @@ class TestPredict:
         arguments = (folder, world.root / "new.csv", "--out", tmp_path / "o.csv", "--coverage", 0.9)
         assert predict(monkeypatch, *arguments) == 0
         result = json.loads((folder / "result.json").read_text())
-        sums = result["at_sites"]["scores"][0]
+        sums = result["at_sites"]["scores"]
         sums["counts"][0] += 100
         (folder / "result.json").write_text(json.dumps(result))
         assert "not as the coordinator signed it" in refusal(monkeypatch, capsys, *arguments)
@@ -432,49 +379,36 @@ class TestPredict:
 
 
 class TestReport:
-    def test_members_see_size_beside_the_models_own_and_each_site(self, finished):
+    def test_everybody_sees_sizes_and_nobody_a_single_site(self, finished):
         _, study, _ = finished
-        page = (study.result_folder(2) / "report.html").read_text()
-        table = promised_of(page)
-        assert "450 held-out rows of 3 sites" in table
-        for site in worlds.SITES[:3]:
-            assert site in table
-        for one in study.result(2).at_sites.promises:
-            assert f"<td>{100 * one.level:.0f} %</td>" in table
-            assert one.size is not None
-            assert all(low <= high for low, high in one.covered.values())
+        for name in ("report.html", "report-public.html"):
+            table = promised_of((study.result_folder(2) / name).read_text())
+            assert "450 held-out rows of 3 sites" in table
+            for site in worlds.SITES[:3]:
+                assert site not in table
+            for one in study.result(2).at_sites.promises:
+                assert f"<td>{100 * one.level:.0f} %</td>" in table
+                assert one.size is not None or one.level == 0.95
 
-    def test_the_public_sees_no_single_site(self, finished):
+    def test_of_few_sites_the_public_sees_nothing(self, finished):
         _, study, _ = finished
-        result = study.result_folder(2)
-        table = promised_of((result / "report-public.html").read_text())
-        assert "450 held-out rows of 3 sites" in table
-        for site in worlds.SITES[:3]:
-            assert site not in table
-        few = study.result(2).at_sites.model_copy(
-            update={
-                "promises": tuple(
-                    one.model_copy(update={"num_sites": 2})
-                    for one in study.result(2).at_sites.promises
-                )
-            }
-        )
-        page = render_report(
-            study.plan, study.result(2).model_copy(update={"at_sites": few}), public=True
-        )
-        assert "held-out rows of" not in promised_of(page)
-        assert "No coverage is promised" in promised_of(page)
+        found = study.result(2).at_sites
+        few = found.model_copy(update={"scores": found.scores.model_copy(update={"num_sites": 2})})
+        shown = study.result(2).model_copy(update={"at_sites": few})
+        page = promised_of(render_report(study.plan, shown, public=True))
+        assert "held-out rows of" not in page
+        assert "No coverage is promised" in page
 
     def test_it_says_where_rows_are_too_few_and_where_nobody_counted(self, finished):
         _, study, _ = finished
         result = study.result(2)
         promises = [
-            one.model_copy(update={"size": None, "covered": {}} if one.level > 0.9 else {})
+            one.model_copy(update={"size": None} if one.level > 0.9 else {})
             for one in result.at_sites.promises
         ]
         for change, words in (
             ({"promises": tuple(promises)}, "No coverage is promised at 95 %: 450 rows"),
-            ({"promises": (), "scores": ()}, "No coverage is promised: no site has sent counts"),
+            ({"promises": (), "scores": None}, "No coverage is promised: no site has sent counts"),
         ):
             at_sites = result.at_sites.model_copy(update=change)
             shown = result.model_copy(update={"at_sites": at_sites})

@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
-from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.masking import OPENING, Request, requests_of
 from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
-from predbayes.predictive.families import Predictive
 from predbayes.progress import tell_step
 from predbayes.study.coordinator.differencing import require_apart
 from predbayes.study.coordinator.folder import StudyFolder
@@ -215,23 +213,15 @@ def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion
     received = [accepted for accepted in sent if accepted.digest not in state.deleted]
     infos = [study.read(accepted).info for accepted in received]
     shown = at_sites(study.plan, infos)
-    if shown is not None and shown.scores:
+    if shown is not None and shown.scores is not None:
         with threads(study.plan.learner.threads):
             predictive = found.model.predictive(study.kit.inputs)
-        shown = shown.model_copy(update=_promised(study.plan, predictive, infos, found.result))
+        # A site that is left out of the model is no part of what is promised.
+        sums = pooled_scores([info for info in infos if info.site not in found.result.out])
+        told = {"scores": sums, "promises": promises(study.plan, predictive, sums)}
+        shown = shown.model_copy(update=told)
     change = {"at_sites": shown, "table_one": _table_one(study, state, found.result)}
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
-
-
-def _promised(
-    plan: Plan, predictive: Predictive, infos: Sequence[UploadInfo], result: Result
-) -> dict[str, object]:
-    """Scores and promises, of which a site that is left out of the model is no part."""
-    counted = [info for info in infos if info.site not in result.out]
-    return {
-        "scores": pooled_scores(plan, counted),
-        "promises": promises(plan, predictive, counted),
-    }
 
 
 def _table_one(study: StudyFolder, state: State, result: Result) -> TableOne | None:

@@ -39,15 +39,7 @@ def outstanding(result: Result) -> Result:
     }
     if result.at_sites is not None:
         change["at_sites"] = result.at_sites.model_copy(
-            update={
-                "sites": tuple(one for one in result.at_sites.sites if one.site in shown),
-                "promises": tuple(
-                    one.model_copy(
-                        update={"covered": {n: c for n, c in one.covered.items() if n in shown}}
-                    )
-                    for one in result.at_sites.promises
-                ),
-            }
+            update={"sites": tuple(one for one in result.at_sites.sites if one.site in shown)}
         )
     if result.table_one is not None:
         change["table_one"] = result.table_one.model_copy(update={"sites": ()})

@@ -42,7 +42,6 @@ from predbayes.study.report.clinical import (
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.outstanding import SITES_FILE, is_listed, outstanding
 from predbayes.study.report.pages import render_page
-from predbayes.study.report.promises import promised
 from predbayes.study.report.tableone import MOST_LINES, table_blocks
 from predbayes.study.report.unlabelled import opening, trusted
 from predbayes.study.result.schema import (
@@ -51,6 +50,7 @@ from predbayes.study.result.schema import (
     ClassRisk,
     Estimate,
     PoolResult,
+    Promise,
     Result,
     Scores,
     SiteResult,
@@ -151,7 +151,8 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         table_blocks=[] if shown.table_one is None else table_blocks(shown.table_one),
         first=first_lines(plan, result, public=public),
         trusted=trusted(plan, shown),
-        promises=promised(plan, shown),
+        promises=_promises(plan, shown),
+        unpromised=_unpromised(plan, shown),
         min_labels=MIN_LABELS,
         fewest_of_gate=MIN_ROWS,
         fitted=fitted_words(plan),
@@ -199,7 +200,7 @@ def without_sites(result: Result) -> Result:
                 "risks": _public_risks(at_sites),
                 "groups": (),
                 "group_words": "",
-                **_public_promises(at_sites),
+                "promises": _public_promises(at_sites),
             }
         )
         at_sites = bare if at_sites.public else None
@@ -215,11 +216,44 @@ def _public_risks(found: AtSites) -> tuple[ClassRisk, ...]:
     return tuple(risk.model_copy(update={"bins": ()}) for risk in found.risks)
 
 
-def _public_promises(found: AtSites) -> dict[str, Any]:
-    """What sites' counts promise together, without shares of each; nothing if few sites counted."""
-    if any(one.num_sites < FEWEST_TO_POOL for one in found.promises):
-        return {"promises": ()}
-    return {"promises": tuple(one.model_copy(update={"covered": {}}) for one in found.promises)}
+def _public_promises(found: AtSites) -> tuple[Promise, ...]:
+    """What sites' counts promise together; nothing if few sites counted."""
+    few = found.scores is None or found.scores.num_sites < FEWEST_TO_POOL
+    return () if few else found.promises
+
+
+def _promises(plan: Plan, result: Result) -> dict[str, Any] | None:
+    """The table of promised coverage; None where nobody counted."""
+    found = result.at_sites
+    if found is None or not found.promises or found.scores is None:
+        return None
+    unit = f"widths in {plan.target.unit}" if plan.target.unit else "widths"
+    rows, sites = sum(found.scores.counts), found.scores.num_sites
+    return {
+        "counted": f"{counted(rows, 'held-out row')} of {counted(sites, 'site')}",
+        "size": "numbers of classes" if plan.classification else unit,
+        "places": decimals([one.size for one in found.promises if one.size is not None] or [1.0]),
+        "levels": found.promises,
+    }
+
+
+def _unpromised(plan: Plan, result: Result) -> list[str]:
+    """Say where no coverage is promised."""
+    if plan.survival:
+        return ["No coverage is promised for times to an event."]
+    found = result.at_sites
+    if found is None or not found.promises or found.scores is None:
+        return [
+            "No coverage is promised: no site has sent counts of scores with its evaluation, or "
+            "they may not be shown here."
+        ]
+    rows = counted(sum(found.scores.counts), "row")
+    return [
+        f"No coverage is promised at {plain(100 * one.level)} %: {rows}, in bins of which none is "
+        "small, are too few."
+        for one in found.promises
+        if one.size is None
+    ]
 
 
 def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:

@@ -132,9 +132,9 @@ def _of_numbers(found: AtSites) -> str:
 def _unclipped(found: AtSites) -> str:
     """What is left of a coverage that is not 95 %: sites clip predictions, which widens misses."""
     counts = [one.credible_covered for one in found.promises if one.level == 0.95]
-    if not counts or counts[0] is None:
+    if not counts or counts[0] is None or found.scores is None:
         return "not 95 %, where predictions are clipped as they leave a site"
-    (low, high), num_rows = counts[0], sum(found.scores[0].counts)
+    (low, high), num_rows = counts[0], sum(found.scores.counts)
     ends = [wilson(round(end * num_rows), num_rows) for end in (low, high)]
     if ends[0].low <= 0.95 <= ends[1].high:
         return (

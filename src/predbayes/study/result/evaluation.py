@@ -32,13 +32,20 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
-from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
+from predbayes.exchange.header import BinSums, Evaluation, RiskSums, Sums, UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.measures import MEASURES
-from predbayes.predictive.metrics import DIAGRAM_BINS, reliability
+from predbayes.predictive.metrics import (
+    DIAGRAM_BINS,
+    bin_of,
+    confidences,
+    hit_rows,
+    reliability,
+)
+from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.apart import Cells, hit_cells
+from predbayes.study.result.apart import Cells
 from predbayes.study.result.groups import pooled_looks, words_of
 from predbayes.study.result.groupsums import (
     check_groups,
@@ -93,7 +100,7 @@ def sum_up(
     groups = None
     if inputs is not None and (risks is not None or len(plan.event_indices) != 1):
         groups = group_sums(plan, inputs, predictive, targets)
-    told = _cells(values, predictive, targets, diagram=bins is not None)
+    told = _cells(plan, values, predictive, targets, risks or (), diagram=bins is not None)
     if inputs is not None and groups:
         told += group_cells(plan, inputs, targets)
     return Evaluation(
@@ -102,18 +109,30 @@ def sum_up(
         bins=bins,
         risks=risks,
         groups=groups,
-        scores=score_counts(plan, as_predicted, targets, risks, told),
+        scores=score_counts(plan, as_predicted, targets, risks or (), told),
     )
 
 
 def _cells(
-    values: Mapping[str, Tensor], predictive: Predictive, targets: Tensor, *, diagram: bool
+    plan: Plan,
+    values: Mapping[str, Tensor],
+    predictive: Predictive,
+    targets: Tensor,
+    risks: Sequence[RiskSums],
+    *,
+    diagram: bool,
 ) -> list[Cells]:
-    """The rows that shares tell of."""
-    if isinstance(predictive, Categorical):
-        return [hit_cells(predictive, targets, diagram=diagram)]
-    shares = [rows for name, rows in sorted(values.items()) if MEASURES[name].is_share]
-    return [Cells(rows.long(), exact=True) for rows in shares]
+    """The rows that shares and counts by risk tell of."""
+    if not isinstance(predictive, Categorical):
+        return [Cells(rows.long()) for name, rows in values.items() if MEASURES[name].is_share]
+    hits = hit_rows(predictive, targets).long()
+    found = [Cells(hits + 2 * bin_of(confidences(predictive), DIAGRAM_BINS) * int(diagram))]
+    for index, one in zip(plan.event_indices, risks, strict=False):
+        rows = RowRisks.of(predictive, targets, index)
+        edges = torch.tensor(one.edges, dtype=torch.float64)
+        place = torch.bucketize(rows.risk, edges, right=True)
+        found.append(Cells(2 * place + rows.event.long()))
+    return found
 
 
 def alike(plan: Plan, predictive: Predictive, targets: Tensor) -> Predictive:
@@ -194,7 +213,7 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     if evaluation.groups is not None:
         check_groups(plan, evaluation.groups, evaluation.risks, num_rows)
     if evaluation.scores is not None:
-        check_scores(plan, evaluation, num_rows)
+        check_scores(plan, evaluation.scores, num_rows)
 
 
 def scores_of(plan: Plan, num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
@@ -233,7 +252,7 @@ def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
         groups=groups,
         # Of times sites send no sums that tell the model from how long rows were seen.
         group_words="" if plan.survival else words_of(pooled_looks(groups), len(groups)),
-        scores=pooled_scores(plan, received),
+        scores=pooled_scores(received),
         public=len(found) >= FEWEST_TO_POOL and not _has_small_cell(plan, num_rows, pooled),
     )
 

@@ -63,7 +63,7 @@ def group_cells(plan: Plan, inputs: Tensor, targets: Tensor) -> list[Cells]:
             if rows is not None:
                 place[rows] = number
         by_class = len(plan.event_indices) == 1
-        found.append(Cells(2 * place + targets.long() if by_class else place, exact=False))
+        found.append(Cells(2 * place + targets.long() if by_class else place, of_groups=True))
     return found
 
 

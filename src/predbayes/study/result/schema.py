@@ -221,7 +221,7 @@ class StudentResult(Section):
 class ScoreSums(Section):
     """Rows of sites by bins of their scores, each at the upper end of its bin."""
 
-    name: str  # of the class; empty: of all rows
+    num_sites: int  # that counted
     edges: tuple[Finite, ...]
     counts: tuple[int, ...]
 
@@ -230,14 +230,12 @@ class Promise(Section):
     """What sets or intervals of one promised coverage are like."""
 
     level: Finite
-    num_sites: int  # that counted
     # Mean number of classes, or width in the target's unit, over the reference rows; None: nothing
     # is promised at this level.
     size: Finite | None
-    credible_size: Finite  # of what the model itself says at this level
-    # Shares of sites' rows that lie in them, at the least and at the most, as far as counts tell.
+    # The least and the greatest share of counted rows that the model's own interval of this level
+    # can hold, as far as counts tell; None of classes.
     credible_covered: tuple[Finite, Finite] | None
-    covered: dict[str, tuple[Finite, Finite]]  # by site
 
 
 class SiteScores(Section):
@@ -258,8 +256,7 @@ class AtSites(Section):
     risks: Risks = ()  # likewise
     groups: Groups = ()  # over the sites that tell of each
     group_words: Words = ""  # which differences are larger than chance
-    # Of all rows, then of each class if some site tells them apart.
-    scores: Annotated[tuple[ScoreSums, ...], Field(exclude_if=lambda scores: not scores)] = ()
+    scores: Annotated[ScoreSums | None, Field(exclude_if=lambda scores: scores is None)] = None
     promises: Annotated[tuple[Promise, ...], Field(exclude_if=lambda promises: not promises)] = ()
     public: bool  # whether what is pooled tells of no single site and of no few rows
 
