@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +11,6 @@ from predbayes.cli.plan import app
 from predbayes.cli.study import app as study_app
 from predbayes.errors import DataError, PlanError
 from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
-from predbayes.study.kit import review
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Plan
 
@@ -55,19 +51,18 @@ def fill_in(path):
 
 
 class TestNew:
-    def test_it_drafts_a_plan_that_finds_its_rows_and_says_what_is_left_to_do(self, folder):
+    def test_it_drafts_a_plan_that_finds_its_rows_and_overwrites_nothing(self, folder):
         result = new()
         assert result.exit_code == 0, result.output
         plan = Plan.load(folder / "plan.toml")
-        assert plan.name == "ward 7"
-        assert plan.reference.file == "data/ward 7.csv"
+        assert (plan.name, plan.reference.file) == ("ward 7", "data/ward 7.csv")
         assert list(plan.columns) == ["pulse [/min]", "ward"]
-        assert "wrote plan.toml: outcome (2 classes) from 2 columns" in result.output
-        assert "- patient: left out, all its words differ" in result.output
-        assert "- fill in source, licence and legal_basis" in result.output
+        assert "- patient: left out" in result.output
         assert "next: edit it, then predbayes plan check plan.toml" in result.output
+        text = (folder / "plan.toml").read_text()
+        assert isinstance(new().exception, PlanError)
+        assert (folder / "plan.toml").read_text() == text
 
-    def test_the_path_of_the_rows_is_seen_from_the_plan(self, folder):
         (folder / "plans").mkdir()
         assert new("--out", "plans/a.toml", "--name", "Ward seven").exit_code == 0
         plan = Plan.load(folder / "plans" / "a.toml")
@@ -92,12 +87,6 @@ class TestNew:
         assert "\n" not in str(result.exception)
         assert not (folder / "plan.toml").exists()
 
-    def test_nothing_is_overwritten(self, folder):
-        (folder / "plan.toml").write_text("mine")
-        result = new()
-        assert isinstance(result.exception, PlanError)
-        assert (folder / "plan.toml").read_text() == "mine"
-
     def test_errors_are_those_of_the_user(self, folder):
         assert isinstance(new("--name", "../x").exception, PlanError)
         assert isinstance(run("new", "nowhere.csv", "--target", "y").exception, DataError)
@@ -110,14 +99,13 @@ class TestCheck:
     def test_warnings_are_shown_and_pass(self, folder):
         new()
         result = run("check", "plan.toml")
-        assert "error: reference: fill in source, licence, legal_basis" in result.output
+        assert "error: reference: " in result.output
         assert str(result.exception) == "plan.toml has 1 error"
         fill_in(folder / "plan.toml")
         result = run("check", "plan.toml")
         assert result.exit_code == 0, result.output
-        assert "warning: unit: is empty for" in result.output
-        assert "warning: description: is empty" in result.output
-        assert "plan.toml: no errors, 2 warnings; one site sends about 5 kB" in result.output
+        assert "warning: unit: " in result.output
+        assert "warning: description: " in result.output
         assert "next: predbayes plan freeze plan.toml --out KIT" in result.output
 
     def test_every_error_is_shown_and_fails(self, folder):
@@ -126,29 +114,32 @@ class TestCheck:
         text = path.read_text().replace("unlabelled = 0", "unlabelled = 5")
         path.write_text(text.replace('own = "auto"', 'own = "netwrk"'))
         result = run("check", "plan.toml")
-        assert isinstance(result.exception, PlanError)
         assert str(result.exception) == "plan.toml has 3 errors"
-        assert "error: reference: the counts add up to 405 rows" in result.output
+        assert "405 rows" in result.output
         assert "did you mean 'network'?" in result.output
-
-    def test_names_with_brackets_are_shown_as_they_are(self, folder):
-        new()
-        path = folder / "plan.toml"
-        path.write_text(path.read_text().replace('{ type = "number", range = [', "{ range = [9"))
-        assert "pulse [/min]" in str(run("check", "plan.toml").exception)
+        path.write_text(text.replace('{ type = "number", range = [', "{ range = [9"))
+        assert "pulse [/min]" in str(run("check", "plan.toml").exception)  # no markup
 
 
 class TestFreeze:
     def test_it_writes_the_kit_and_apart_from_it_the_labels(self, folder):
         new()
         fill_in(folder / "plan.toml")
-        result = run("freeze", "plan.toml", "--out", "kit")
+        result = run("freeze", folder, "--out", "the kit", "--labels", "secret.json")
         assert result.exit_code == 0, result.output
-        kit = Kit.load(folder / "kit")
-        Labels.load(folder / "kit-labels.json", kit)
-        assert f"fingerprint: {kit.fingerprint}" in result.output
-        assert "kit-labels.json: labels, to be kept here; a site must not have" in result.output
-        assert "next: predbayes study init kit --labels kit-labels.json" in result.output
+        kit = Kit.load(folder / "the kit")
+        assert kit.plan.coordinator is None
+        Labels.load(folder / "secret.json", kit)
+        assert "study init 'the kit' --labels secret.json" in result.output
+        for output in (result.output, run("check", "the kit").output):
+            assert f"fingerprint: {kit.fingerprint}" in output
+
+        table = folder / "the kit" / "reference.csv"
+        lines = table.read_text().splitlines()
+        table.write_text("\n".join([lines[0], *lines[:0:-1]]))
+        altered = run("check", "the kit")
+        assert isinstance(altered.exception, PlanError)
+        assert "fingerprint" not in altered.output
 
     def test_the_fingerprint_covers_the_coordinators_keys(self, folder):
         new()
@@ -166,13 +157,6 @@ class TestFreeze:
         path = folder / "kit" / "plan.toml"
         path.write_text(path.read_text().replace(public.encryption, "ab" * 32))
         assert Plan.load(path).fingerprint != kit.fingerprint
-
-    def test_without_a_key_it_says_that_nothing_is_signed(self, folder):
-        new()
-        fill_in(folder / "plan.toml")
-        result = run("freeze", "plan.toml", "--out", "kit")
-        assert "key: none: nothing of the coordinator's is signed" in result.output
-        assert Kit.load(folder / "kit").plan.coordinator is None
 
     @pytest.mark.parametrize(
         ("keys", "why"),
@@ -195,14 +179,6 @@ class TestFreeze:
         with pytest.raises(PlanError, match=why):
             Plan.load(path)
 
-    def test_labels_go_where_they_are_told(self, folder):
-        new()
-        fill_in(folder / "plan.toml")
-        result = run("freeze", folder, "--out", "the kit", "--labels", "secret.json")
-        assert result.exit_code == 0, result.output
-        assert "study init 'the kit' --labels secret.json" in result.output
-        Labels.load(folder / "secret.json", Kit.load(folder / "the kit"))
-
     def test_a_plan_with_errors_is_not_frozen(self, folder):
         new()
         result = run("freeze", "plan.toml", "--out", "kit")
@@ -211,41 +187,3 @@ class TestFreeze:
         assert "error: reference: fill in source, licence, legal_basis" in result.output
         assert not (folder / "kit").exists()
         assert not (folder / "kit-labels.json").exists()
-
-    def test_it_checks_the_plan_once(self, folder, monkeypatch):
-        new()
-        fill_in(folder / "plan.toml")
-        times = []
-        once = review.check
-        monkeypatch.setattr(review, "check", lambda *a, **k: times.append(a) or once(*a, **k))
-        assert run("freeze", "plan.toml", "--out", "kit").exit_code == 0
-        assert len(times) == 1
-
-    def test_a_site_computes_the_fingerprint_from_the_kit(self, folder):
-        new()
-        fill_in(folder / "plan.toml")
-        run("freeze", "plan.toml", "--out", "kit")
-        kit = Kit.load(folder / "kit")
-        result = run("check", "kit")
-        assert result.exit_code == 0, result.output
-        assert f"fingerprint: {kit.fingerprint}" in result.output
-
-    def test_a_kit_that_was_altered_has_none(self, folder):
-        new()
-        fill_in(folder / "plan.toml")
-        run("freeze", "plan.toml", "--out", "kit")
-        table = folder / "kit" / "reference.csv"
-        lines = table.read_text().splitlines()
-        table.write_text("\n".join([lines[0], *lines[:0:-1]]))
-        result = run("check", "kit")
-        assert isinstance(result.exception, PlanError)
-        assert "fingerprint" not in result.output
-
-
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys, predbayes.cli.plan;"
-        "print(sorted({'torch', 'numpy', 'pandas', 'scipy', 'pydantic'} & set(sys.modules)))"
-    )
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert finished.stdout.strip() == "[]"
