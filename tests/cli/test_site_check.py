@@ -94,7 +94,7 @@ def test_rows_held_out_are_those_that_train_holds_out(tmp_path, monkeypatch):
 
 
 class TestComplete:
-    def test_what_somebody_wrote_stays_and_the_rest_is_added(self, kit, folder):
+    def test_what_somebody_wrote_stays_and_the_rest_is_added_as_guesses(self, kit, folder):
         path = folder / "site.toml"
         mine = (
             'format = 1\nname = "Waldheim"  # ours\n\n[columns]\n'
@@ -103,38 +103,22 @@ class TestComplete:
         path.write_text(mine)
         result = run(kit, "--suggest")
         assert result.exit_code == 0, said(result)
-        assert "completed site.toml: what was there is as it was" in result.output
         added = path.read_text()
-        assert set(mine.splitlines()) <= set(added.splitlines())
+        lines = added.splitlines()
+        assert set(mine.splitlines()) <= set(lines)
         own = SiteFile.load(path)
         assert own.file.delimiter == ";"
         assert own.columns["age"].missing == ("0",)
         assert own.columns["chol"].factor == 38.67
         assert own.target.column == "KHK"
-        run(kit, "--suggest")
-        assert path.read_text() == added  # nothing is added twice
-
-    def test_every_line_that_is_added_is_marked_as_a_guess_and_printed(self, kit, folder):
-        path = folder / "site.toml"
-        mine = 'format = 1\nname = "Waldheim"\n[columns.age]\ncolumn = "Alter (Jahre)"\n'
-        path.write_text(mine)
-        output = run(kit, "--suggest").output
-        lines = path.read_text().splitlines()
-        added = [n for n, line in enumerate(lines, 1) if re.match(r"\w+ = \{ c|column = ", line)]
-        guesses = [n for n in added if lines[n - 1] not in mine.splitlines()]
+        written = [n for n, line in enumerate(lines, 1) if re.match(r"\w+ = \{ c|column = ", line)]
+        guesses = [n for n in written if lines[n - 1] not in mine.splitlines()]
         assert len(guesses) >= 9
         assert all(" # a guess, check: " in lines[n - 1] for n in guesses)
-        printed = [int(n) for n in re.findall(r"^  - line (\d+): ", output, re.MULTILINE)]
-        assert sorted(set(printed)) == guesses
-        chol = next(n for n in guesses if lines[n - 1].startswith("chol = "))
-        assert f"  - line {chol}: chol: taken for mmol/l, which becomes mg/dl" in output
-
-    def test_a_table_that_fits_says_what_train_will_need(self, kit, folder):
-        messy_patients().to_csv(folder / FILE, index=False)
-        result = run(kit)
-        assert "fits the plan" in result.output
-        assert "train needs site.toml and a key as well" in result.output
-        assert "--suggest --name NAME; predbayes site key NAME" in result.output
+        printed = re.findall(r"^  - line (\d+): ", result.output, re.MULTILINE)
+        assert sorted({int(n) for n in printed}) == guesses
+        run(kit, "--suggest")
+        assert path.read_text() == added  # nothing is added twice
 
 
 class TestWalk:
@@ -179,16 +163,6 @@ class TestWalk:
         error = (chol - torch.tensor(table["chol"].tolist())).abs()
         assert float(error[~chol.isnan()].max()) <= 0.05 * 38.67 + 1e-9  # one decimal was written
 
-    def test_the_draft_says_what_to_look_at_and_what_is_next(self, kit, folder):
-        output = suggested(kit).output
-        assert "wrote site.toml: a draft; look at" in output
-        drafted = (folder / "site.toml").read_text().splitlines()
-        chol = next(n for n, line in enumerate(drafted, 1) if line.startswith("chol = "))
-        assert f"  - line {chol}: chol: taken for mmol/l, which becomes mg/dl" in output
-        assert drafted[chol - 2] == "#   a guess, check: taken for mmol/l, which becomes mg/dl"
-        assert "  - not used: Pat.-Nr., Bemerkung" in output
-        assert f"next: edit it, then predbayes site check {kit.folder} herz.csv" in output
-
     def test_a_draft_with_nothing_to_look_at_says_so(self, tmp_path, monkeypatch):
         world = make_world(tmp_path / "world")
         monkeypatch.chdir(tmp_path)
@@ -201,16 +175,9 @@ class TestWalk:
 class TestAsked:
     def test_what_the_plan_asks_comes_first(self, kit, folder):
         lines = suggested(kit).output.splitlines()
-        assert lines[0] == "the study 'heart' asks of this site:"
-        assert lines[1].split(maxsplit=1) == [
-            "leaves",
-            "predictions on 300 reference rows, your number of rows by class, about 2 kB, "
-            "in one signed file, after somebody here approves it",
-        ]
-        assert (
-            "a model of your choice: auto, network, small-network, logistic-regression" in lines[3]
-        )
-        assert "20% of your rows, never trained on" in lines[4]
+        assert "'heart'" in lines[0]
+        for words in ("predictions on 300 reference rows", "in one signed file", "approves it"):
+            assert words in lines[1]
         assert lines[-1] == f"fingerprint: {kit.plan.fingerprint}"
 
     @pytest.mark.parametrize(("written", "shown"), [(None, 25), (7, 7)])
@@ -274,31 +241,33 @@ class TestProgress:
     def test_a_bar_on_the_terminal_leaves_what_is_printed_alone(self, kit, folder):
         """Standard output goes to a file, and standard error is a terminal."""
         suggested(kit)
-        command = [sys.executable, "-m", "predbayes", "site", "check", kit.folder, FILE]
-        plain = subprocess.run(command, capture_output=True, text=True, check=False)
+        plain = run(kit)
         watched, terminal = os.openpty()
+        command = [sys.executable, "-m", "predbayes", "site", "check", kit.folder, FILE]
         seen = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=terminal, text=True, check=False
         )
         os.close(terminal)
-        assert seen.returncode == plain.returncode
+        assert seen.returncode == 2
         assert seen.stdout == plain.stdout
         assert b"checking" in os.read(watched, 2**16)
-        assert "checking" not in plain.stdout + plain.stderr
+        assert "checking" not in plain.output
         os.close(watched)
 
 
 class TestRefusals:
-    def test_nothing_is_overwritten(self, kit, folder):
-        (folder / "site.toml").write_text("mine")
-        result = run(kit, "--suggest", "--name", SITE)
-        assert isinstance(result.exception, PredbayesError)
-        assert (folder / "site.toml").read_text() == "mine"
-
-    def test_a_draft_needs_the_sites_name(self, kit, folder):
+    def test_a_draft_needs_a_name_and_overwrites_nothing(self, kit, folder):
+        path = folder / "site.toml"
         assert "--name NAME" in str(run(kit, "--suggest").exception)
         assert isinstance(run(kit, "--suggest", "--name", "../x").exception, PredbayesError)
-        assert not (folder / "site.toml").exists()
+        assert not path.exists()
+        path.write_text("mine")
+        result = run(kit, "--suggest", "--name", SITE)
+        assert isinstance(result.exception, PredbayesError)
+        assert path.read_text() == "mine"
+        result = run(kit, "--suggest", "--name", SITE, "--site", "my site.toml")
+        assert "herz.csv --site 'my site.toml'" in result.output
+        assert SiteFile.load(folder / "my site.toml").name == SITE
 
     def test_without_a_file_the_plans_names_are_taken_and_a_draft_is_offered(self, kit, folder):
         (folder / FILE).write_bytes((kit.folder / "reference.csv").read_bytes())
@@ -307,11 +276,6 @@ class TestRefusals:
         assert "herz.csv --suggest --name NAME" in result.output
         assert "error: disease: the column is missing" in result.output
         assert str(result.exception) == "herz.csv does not fit yet: 1 error, 0 warnings"
-
-    def test_another_place_for_the_file_is_in_the_next_command(self, kit, folder):
-        result = run(kit, "--suggest", "--name", SITE, "--site", "my site.toml")
-        assert "herz.csv --site 'my site.toml'" in result.output
-        assert SiteFile.load(folder / "my site.toml").name == SITE
 
 
 COLUMNS = (
@@ -337,22 +301,24 @@ def spoil(path, column, value, num_rows):
 
 class TestCanaries:
     @pytest.mark.parametrize("column", COLUMNS)
-    @pytest.mark.parametrize("value", VALUES)
-    def test_a_value_is_in_no_output_error_or_draft(self, kit, folder, column, value):
-        spoil(folder / FILE, column, value, 3)
-        outputs = [said(run(kit)), said(suggested(kit)), said(run(kit))]
-        outputs.append((folder / "site.toml").read_text())
+    def test_a_value_is_in_no_output_error_or_draft_but_for_whoever_asks(self, kit, folder, column):
+        drafted, path = folder / "site.toml", folder / FILE
+        table = path.read_bytes()
         form = '[file]\ndelimiter = ";"\nencoding = "latin-1"'
-        (folder / "site.toml").write_text(f'format = 1\nname = "{SITE}"\n{form}\n')
-        outputs.append(said(run(kit)))
-        assert not any(value in output for output in outputs)
-
-    @pytest.mark.parametrize("column", [column for column in COLUMNS if column != "Bemerkung"])
-    def test_it_is_shown_to_whoever_asks(self, kit, folder, column):
+        for value in VALUES:
+            path.write_bytes(table)
+            drafted.unlink(missing_ok=True)
+            spoil(path, column, value, 3)
+            outputs = [said(run(kit)), said(suggested(kit)), drafted.read_text(), said(run(kit))]
+            drafted.write_text(f'format = 1\nname = "{SITE}"\n{form}\n')
+            outputs.append(said(run(kit)))
+            assert not any(value in output for output in outputs)
+        path.write_bytes(table)
+        drafted.unlink()
         suggested(kit)
-        spoil(folder / FILE, column, CANARY, 3)
+        spoil(path, column, CANARY, 3)
         assert CANARY not in said(run(kit))
-        assert CANARY in run(kit, "--show-values").output
+        assert (CANARY in run(kit, "--show-values").output) is (column != "Bemerkung")
 
     def test_a_frequent_word_is_in_the_draft_and_on_no_screen(self, kit, folder):
         spoil(folder / FILE, "Brustschmerz", CANARY, 30)
@@ -367,12 +333,3 @@ class TestCanaries:
         result = run(kit, "--suggest", "--name", SITE)
         assert isinstance(result.exception, DataError)
         assert CANARY not in said(result)
-
-
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys, predbayes.cli.site_check;"
-        "print(sorted({'torch', 'numpy', 'pandas', 'scipy', 'pydantic'} & set(sys.modules)))"
-    )
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert finished.stdout.strip() == "[]"
