@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -101,8 +99,14 @@ class Home:
         return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path, "classes")
+
+
 @pytest.fixture(params=TARGETS)
-def home(request, tmp_path):
+def each(request, tmp_path):
+    """A home of a study of classes, and one of a number."""
     return Home(tmp_path, request.param)
 
 
@@ -118,67 +122,56 @@ def leaves(fields):
 
 
 class TestAdopt:
-    def test_it_writes_a_model_that_predicts_and_says_which_to_use(self, home):
-        result = home.run("adopt", "--out", home.root / "adopted")
+    def test_it_writes_a_model_that_predicts_and_says_which_to_use(self, each):
+        result = each.run("adopt", "--out", each.root / "adopted")
         assert result.exit_code == 0
         assert result.stdout.startswith("Basel, model of result 4 of 'taken home': 200 rows, 40 ")
         lines = [line.split()[0] for line in result.stdout.splitlines()]
         assert lines[2:6] == ["own", "simple", "adopted", "global"]
-        told = json.loads((home.root / "adopted" / COMPARISON_FILE).read_text())
+        told = json.loads((each.root / "adopted" / COMPARISON_FILE).read_text())
         assert told["advice"] in result.stdout
-        assert "nothing has left" in result.stdout
-        adopted = CalibratedModel.load(home.root / "adopted")
+        adopted = CalibratedModel.load(each.root / "adopted")
         assert adopted.adjustment is not None
-        frame = read_frame(home.root / "rows.csv").rename(columns={"Alter": "age"})
+        frame = read_frame(each.root / "rows.csv").rename(columns={"Alter": "age"})
         assert len(adopted.predict(frame)) == NUM_ROWS
 
-    def test_without_home_the_own_model_is_said_not_to_be_compared(self, home):
+        assert each.run("adopt", "--out", each.root / "again").exit_code == 0
+        files = sorted(path.name for path in (each.root / "again").iterdir())
+        assert files == [COMPARISON_FILE, "model.json", "model.safetensors"]
+        for name in files:
+            contents = [(each.root / f / name).read_bytes() for f in ("adopted", "again")]
+            assert contents[0] == contents[1]
+
+    def test_without_home_the_own_model_is_not_compared_and_no_model_is_overwritten(self, home):
+        came = home.root / "result" / "model"
+        assert isinstance(home.run("adopt", "--out", came).exception, StudyError)
+        assert CalibratedModel.load(came).adjustment is None
         result = home.run("adopt", "--out", home.root / "adopted", home=False)
         assert result.exit_code == 0
         assert "Your own model was not compared" in result.stdout
         assert "\nown " not in result.stdout
 
-    def test_twice_is_the_same_to_the_bit(self, home):
-        for name in ("first", "second"):
-            assert home.run("adopt", "--out", home.root / name).exit_code == 0
-        files = sorted(path.name for path in (home.root / "first").iterdir())
-        assert files == [COMPARISON_FILE, "model.json", "model.safetensors"]
-        for name in files:
-            contents = [(home.root / f / name).read_bytes() for f in ("first", "second")]
-            assert contents[0] == contents[1]
-
-    def test_the_model_as_it_came_is_never_overwritten(self, home):
-        result = home.run("adopt", "--out", home.root / "result" / "model")
-        assert isinstance(result.exception, StudyError)
-        assert CalibratedModel.load(home.root / "result" / "model").adjustment is None
-
 
 class TestEvaluate:
-    def test_it_says_how_good_the_model_is_and_writes_nothing(self, home):
-        home.run("evaluate")  # the first one begins the audit log
-        before = sorted(home.root.rglob("*"))
-        result = home.run("evaluate")
+    def test_it_says_how_good_the_model_is_and_writes_nothing(self, each):
+        torch.set_num_threads(2)
+        each.run("evaluate")  # the first one begins the audit log
+        assert torch.get_num_threads() == each.plan.learner.threads == 1
+        before = sorted(each.root.rglob("*"))
+        result = each.run("evaluate")
         assert result.exit_code == 0
         assert "200 rows, 40 held out" in result.stdout
         assert "NLL" in result.stdout
-        assert ("RMSE (days)" in result.stdout) != home.plan.classification
-        assert "nothing has left" in result.stdout
-        assert sorted(home.root.rglob("*")) == before
+        assert ("RMSE (days)" in result.stdout) != each.plan.classification
+        for figure in ("AUROC", "outcome 'yes' in ", "Observed / expected "):
+            assert (figure in result.stdout) is each.plan.classification
+        assert sorted(each.root.rglob("*")) == before
+        assert "200 rows, 200 all" in each.run("evaluate", "--all").stdout
+        assert "give --home" not in result.stdout
+        assert "give --home" in each.run("evaluate", home=False).stdout
 
-    def test_on_all_rows_if_asked(self, home):
-        assert "200 rows, 200 all" in home.run("evaluate", "--all").stdout
-
-    def test_without_home_it_says_what_it_could_not_check(self, home):
-        assert "was not checked: give --home" in home.run("evaluate", home=False).stdout
-        assert "was not checked" not in home.run("evaluate").stdout
-
-    def test_the_risk_of_one_of_two_classes_is_told(self, home):
-        said = home.run("evaluate").stdout
-        assert ("AUROC" in said) is home.plan.classification
-        assert ("outcome 'yes' in " in said) is home.plan.classification
-        assert ("Observed / expected " in said) is home.plan.classification
-
-    def test_what_it_writes_is_signed_and_shown_in_full(self, home):
+    def test_what_it_writes_is_signed_and_shown_in_full(self, each):
+        home = each
         out = home.root / "sums.safetensors"
         result = home.run("evaluate", "--out", out)
         assert result.exit_code == 0
@@ -220,10 +213,6 @@ class TestEvaluate:
 class TestPolicy:
     """An evaluation leaves only where the site would train."""
 
-    @pytest.fixture
-    def home(self, tmp_path):
-        return Home(tmp_path, "classes")
-
     def state(self, home, policy):
         with (home.root / "site.toml").open("a") as file:
             file.write(f"[policy]\n{policy}\n")
@@ -260,9 +249,8 @@ class TestPolicy:
             path.unlink()
         approvals.record("plan", home.plan.digest(), "M. Muster", act="revoke")
         self.refused(home, "the plan is not approved, or no more")
-
-    def test_a_revoked_plan_where_no_approval_is_asked_for(self, home):
-        Approvals(home.root).record("plan", home.plan.digest(), "M. Muster", act="revoke")
+        path = home.root / "site.toml"
+        path.write_text(path.read_text().replace("[policy]\nrelease = 'manual'\n", ""))
         self.refused(home, "the plan is not approved, or no more")
 
     def test_a_plan_that_the_site_never_trained_for(self, home):
@@ -280,7 +268,7 @@ class TestErrors:
 
     def test_other_rows_than_those_trained_on(self, home):
         with (home.root / "rows.csv").open("a") as file:
-            file.write(home.table("classes" if home.plan.classification else "number")[19:])
+            file.write(home.table("classes")[19:])
         for command in ("adopt", "evaluate"):
             assert "not those that" in self.refused(home, command)
 
@@ -290,20 +278,19 @@ class TestErrors:
         (home.root / "result" / "model" / "model.json").unlink()
         assert "there is no model.json" in self.refused(home, "adopt")
 
-    def test_a_place_that_cannot_be_written(self, home):
+    def test_a_place_that_cannot_be_written_and_a_table_without_the_target(self, home):
         out = home.root / "nowhere" / "sums.safetensors"
         assert "there is no folder" in self.refused(home, "evaluate", "--out", out)
         for taken in (home.root / "rows.csv", home.root):
             assert "would overwrite" in self.refused(home, "evaluate", "--out", taken)
         assert isinstance(home.run("evaluate", "--out", home.root).exception, DataError)
-
-    def test_a_table_without_the_target(self, home):
         path = home.root / "rows.csv"
         path.write_text(path.read_text().replace("outcome", "result"))
         assert "outcome" in self.refused(home, "adopt")
 
 
-def test_no_cell_is_ever_said_or_written(home):
+def test_no_cell_is_ever_said_or_written(each):
+    home = each
     results = [
         home.run("adopt", "--out", home.root / "adopted"),
         home.run("evaluate", "--out", home.root / "sums.safetensors"),
@@ -317,14 +304,3 @@ def test_no_cell_is_ever_said_or_written(home):
         assert CANARY not in result.output + str(result.exception)
     for written in [*(home.root / "adopted").iterdir(), home.root / "sums.safetensors"]:
         assert CANARY.encode() not in written.read_bytes()
-
-
-def test_help_needs_no_torch():
-    code = "import sys, predbayes.cli.site_model; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_threads_are_those_of_the_plan(home):
-    torch.set_num_threads(2)
-    home.run("evaluate")
-    assert torch.get_num_threads() == home.plan.learner.threads == 1
