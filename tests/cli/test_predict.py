@@ -77,19 +77,12 @@ def test_writes_the_models_predictions_to_six_digits(model, data, tmp_path):
     pd.testing.assert_frame_equal(written[list(expected)], expected, rtol=1e-5, check_dtype=False)
     digits = [cell.lstrip("0.").replace(".", "") for cell in out.read_text().split(",")]
     assert max(len(cell) for cell in digits if cell.isdigit()) == 6
-
-
-def test_says_in_one_line_how_many_rows_and_what_was_odd(model, data, tmp_path):
-    model.save(tmp_path / "model")
-    result = run(tmp_path / "model", data, "--out", tmp_path / "out.csv")
-    assert result.output == (
-        f"wrote 3 rows to {tmp_path / 'out.csv'}; odd, but predicted: "
-        "age: 1 value outside 18 to 100 (line 3); "
-        "ward: 1 value not in the plan's list (line 4)\n"
-    )
-    data.write_text("age,ward\n50,1\n")
-    result = run(tmp_path / "model", data, "--out", tmp_path / "out.csv")
-    assert result.output == f"wrote 1 row to {tmp_path / 'out.csv'}\n"
+    for odd in ("age: 1 value outside 18 to 100 (line 3)", "ward: 1 value", "wrote 3 rows"):
+        assert odd in result.output
+    assert isinstance(run(tmp_path, data, "--out", out).exception, StudyError)
+    (tmp_path / "result").mkdir()
+    (tmp_path / "model").rename(tmp_path / "result" / "model")  # a result's folder will do, too
+    assert run(tmp_path / "result", data, "--out", out).exit_code == 0
 
 
 def test_nothing_of_the_inputs_is_copied_unless_asked_for(data, tmp_path):
@@ -131,15 +124,8 @@ def test_a_model_that_is_not_as_the_coordinator_signed_it_is_refused(data, tmp_p
     assert not out.exists()
 
 
-def test_the_folder_of_a_result_will_do(data, tmp_path):
-    make_model("classes").save(tmp_path / "result" / "model")
-    assert run(tmp_path / "result", data, "--out", tmp_path / "out.csv").exit_code == 0
-    result = run(tmp_path, data, "--out", tmp_path / "out.csv")
-    assert isinstance(result.exception, StudyError)
-    assert "there is no model.json in" in str(result.exception)
-
-
-def test_parquet_in_and_out(model, data, tmp_path):
+def test_parquet_in_and_out(data, tmp_path):
+    model = make_model("number")
     model.save(tmp_path)
     typed = pd.read_csv(data)
     typed.to_parquet(tmp_path / "rows.parquet")
@@ -214,18 +200,9 @@ def test_parquet_needs_the_extra(data, tmp_path, monkeypatch):
         assert "pip install '.[parquet]' in a clone of predbayes" in str(result.exception)
 
 
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys, predbayes.cli.predict;"
-        "print(sorted({'torch', 'numpy', 'pandas', 'scipy'} & set(sys.modules)))"
-    )
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert finished.stdout.strip() == "[]"
-
-
-def test_a_site_predicts_on_its_own_table_without_targets(model, data, tmp_path):
+def test_a_site_predicts_on_its_own_table_without_targets(data, tmp_path):
     """Her delimiter, decimal comma, names and units; the outcome of these patients is not known."""
-    model.save(tmp_path / "model")
+    make_model("classes").save(tmp_path / "model")
     own = tmp_path / "own.csv"
     own.write_text("Pat;Station;Alter in Monaten\nanna;A;600,0\nbert;;1404\ncleo;x;720\n")
     (tmp_path / "site.toml").write_text(
