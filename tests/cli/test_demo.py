@@ -20,6 +20,9 @@ def test_no_reference_row_is_real_and_none_has_a_label(demo):
     reference = Plan.load(out / "kit/plan.toml").reference
     assert reference.synthetic.rows == reference.num_rows == reference.unlabelled == 500
     assert not list(out.glob("reference*"))
+    pages = [out / "study/results/2" / name for name in ("report-public.html", "model-card.html")]
+    for page in (*pages, out / "kit/README.txt"):
+        assert "500 of 500 reference rows are synthetic" in page.read_text()
 
 
 def test_sites_say_how_good_the_model_is_and_it_is(demo):
