@@ -46,7 +46,7 @@ from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload, as_sent
 from predbayes.learning.crossfit import cross_fitted
-from predbayes.learning.distill import without_unseen_inputs
+from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
@@ -427,6 +427,7 @@ class Run:
             pool.finish(pool.init(reference), total, reference, rng=rng),
             reference,
             student_network(self.plan),
+            settings=DISTILLATION,
             device=self.device,
             rng=rng,
         )
