@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +19,7 @@ from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.gate import GateBounds
+from predbayes.methods.distilled import taught_by
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes.study.coordinator.study import Study
@@ -235,7 +237,7 @@ def quick_results() -> Iterator[None]:
     """Make results whose student learnt next to nothing and whose figures are empty."""
     short = replace(DISTILLATION, num_epochs=1, min_steps=2)
     with (
-        mock.patch.object(conclude, "DISTILLATION", short),
+        mock.patch.object(conclude, "taught_by", partial(taught_by, settings=short)),
         mock.patch.object(figures, "_svg", return_value="<svg></svg>"),
     ):
         yield
