@@ -168,7 +168,9 @@ class TestSwapped:
             (swapped / "site.toml").write_text(site + said)
             checked = "\n".join(done(self.CHECK))
             assert (f"warning: {doubt}" in checked) is warned
-            assert done(f"{self.TRAIN.replace('out', f'out-{warned}')}")[-1].startswith("held back")
+            assert done(f"{self.TRAIN.replace('--out out', f'--out {warned}')}")[-1].startswith(
+                "held back"
+            )
         (swapped / "site.toml").write_text(f"{site}[columns]\nage = {{ confirmed = true }}\n")
         assert "confirmed" in str(run(self.CHECK).exception)
 
