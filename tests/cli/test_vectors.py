@@ -96,7 +96,8 @@ def test_study_from_vectors_to_predictions(predbayes, folders):
     assert (predicted["predicted"] == truth.loc[predicted.index]).mean() > 0.8
     adopted = ("adopt", folder / "model", "rows.csv", "--home", "out")
     assert "NLL" in run("north", "site", *adopted)
-    run("coordinator", "study", "export", "--out", "crate")
+    run("coordinator", "study", "export", "--out", "crate.zip")
+    shutil.unpack_archive(coordinator / "crate.zip", coordinator / "crate")
     assert not list((coordinator / "crate").rglob("reference.*"))
     _exports(folder / "model", folders / "later" / "rows.csv")
     _kit_is_bound(coordinator / "kit")

@@ -365,7 +365,7 @@ def verify(
 
 @app.command("export")
 def export(
-    out: Annotated[Path, typer.Option(metavar="PATH", help="A new folder, or a file .zip.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="A new file .zip.")],
     study: StudyOption = DEFAULT_STUDY,
     handed: Annotated[
         list[str] | None,
@@ -378,12 +378,13 @@ def export(
     licence: Annotated[str, typer.Option(help="Under which it is given out.")] = "",
 ) -> None:
     """Write an RO-Crate: plan, ledger, results, receipts; no data."""
-    from predbayes.study.coordinator.export import told
-
     files = predbayes.study.Study(study).export(out, _folders(handed or []), licence)
-    say(f"{out}: {told(files)}; no row, no label and nothing that a site sent is in it")
-    if out.suffix != ".zip":
-        say(f"to check it: predbayes study verify --study {quoted(out)}")
+    receipts, own = (sum(n.startswith(f"{b}/") for n in files) for b in ("receipts", "sites"))
+    say(
+        f"{out}: {len(files)} files, of them {receipts} receipts and {own} from sites; no row, no "
+        "label and nothing that a site sent is in it"
+    )
+    say("to check it: unpack it, then predbayes study verify --study FOLDER")
 
 
 def _folders(handed: list[str]) -> dict[str, Path]:

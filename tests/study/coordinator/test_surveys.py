@@ -1,5 +1,6 @@
 """Surveys in a study: taken in as files of sites are, and shown in the report as Table 1."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,8 @@ class TestLeaving:
 
     def test_an_export_is_without_it(self, study, tmp_path):
         study.finish()
-        study.export(tmp_path / "crate")
+        study.export(tmp_path / "crate.zip")
+        shutil.unpack_archive(tmp_path / "crate.zip", tmp_path / "crate")
         assert not list((tmp_path / "crate").rglob("*.survey"))
         assert Study(tmp_path / "crate").verify() == []
 

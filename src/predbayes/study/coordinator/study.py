@@ -21,7 +21,6 @@ from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import digests, make_folder
 from predbayes.optional import require
-from predbayes.study.coordinator.crate import CrateFile
 from predbayes.study.coordinator.differencing import is_forbidden, told_apart
 from predbayes.study.coordinator.export import export
 from predbayes.study.coordinator.finish import finish, requests
@@ -246,11 +245,11 @@ class Study(StudyFolder):
 
     def export(
         self, out: str | Path, sites: Mapping[str, Path] | None = None, licence: str = ""
-    ) -> list[CrateFile]:
-        """Write plan, ledger, results and receipts as an RO-Crate, without any data.
+    ) -> list[str]:
+        """Write plan, ledger, results and receipts as an RO-Crate in a ZIP archive, without data.
 
         Args:
-            out: A new folder, or a file .zip.
+            out: A new file .zip.
             sites: Folders with what sites handed over, by site: of each `approvals.jsonl`,
                 `egress.html`, `NAME.receipt` and `NAME.deletion` are taken, and nothing else.
             licence: Under which it is given out; an address, or words.

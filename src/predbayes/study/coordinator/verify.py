@@ -7,7 +7,7 @@
 
 All of this needs public keys alone, so whoever holds a copy of the folder can do it. Of an export
 (`predbayes.study.coordinator.export`) it is the same but for what is withheld, whose digests stand
-in the ledger; the crate's own list says what else is in it, and must have the ledger's digests.
+in the ledger; the crate's own list says what else is in it, and must have the files' digests.
 Receipts in it are checked with the coordinator's key.
 """
 
@@ -31,12 +31,7 @@ from predbayes.exchange.statement import (
 )
 from predbayes.files import file_digest
 from predbayes.study.coordinator.checkpoint import CHECKPOINT, checkpoint_problems
-from predbayes.study.coordinator.crate import (
-    CRATE_FILE,
-    is_crate,
-    listed_digests,
-    withheld_digests,
-)
+from predbayes.study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes.study.coordinator.finish import (
     conclude_study,
     evaluated,
@@ -158,13 +153,10 @@ def _not_of_crate(study: StudyFolder, state: State) -> Iterator[str]:
     own = (name for name in (LEDGER, _KIT_SIGNATURE) if (study.folder / name).is_file())
     seen = {name: digest for name, digest in files.items() if name not in hidden}
     seen |= {name: file_digest(study.folder / name) for name in own}
-    listed, told = listed_digests(study.folder), withheld_digests(study.folder)
+    listed = listed_digests(study.folder)
     for name in sorted({*seen, *(hidden & listed.keys())}):
         if listed.get(name) != seen.get(name):
             yield f"{CRATE_FILE} does not list {name} as it is"
-    for name in sorted({*told, *hidden}):
-        if told.get(name) != files.get(name):
-            yield f"{CRATE_FILE} does not have the ledger's digest of {printable(name)}"
     if study.plan.coordinator is not None:
         yield from _false_receipts(study, state, study.plan.coordinator.signing)
 
