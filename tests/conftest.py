@@ -12,8 +12,10 @@ from hypothesis import settings
 
 from predbayes.seeding import generator
 
-# Derandomised: a red build can be repeated. Tests of speed are benchmarks, so no deadline.
-settings.register_profile("predbayes", derandomize=True, deadline=None, max_examples=60)
+# Derandomised: a red build can be repeated. Tests of speed are benchmarks, so no deadline. The slow
+# tests take `--hypothesis-profile thorough`.
+settings.register_profile("predbayes", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("predbayes")
 
 

@@ -94,7 +94,7 @@ METHODS = {
     ),
     "tempered mixture": lambda family: Pooled(learner(family), Tempered()),
     "tempered product": lambda family: Pooled(learner(family), Tempered("product")),
-    "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20)),
+    "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20, num_folds=2)),
     "auto, kept apart": lambda family: Pooled(
         learner(family), AutoPool(keep_apart=True, min_labels=20, num_folds=2)
     ),

@@ -13,7 +13,7 @@ from predbayes.experiments.records import RECORDS_FILE, read_records
 from predbayes.experiments.rendering import to_markdown
 from predbayes.experiments.tables import build_table
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.slow("sweeps in processes, one of them on Ray")]
 ROOT = Path(__file__).parents[2]
 CONFIG = """
 seeds = 2
@@ -53,7 +53,6 @@ def sweep(project, *options):
     return read_records(project / "results" / "mine" / RECORDS_FILE)
 
 
-@pytest.mark.slow("a sweep on Ray")
 def test_it_runs_beside_the_papers_methods_by_its_import_string(project):
     records = sweep(project, "--workers", "2")  # Ray's workers find it, too
     labels = {"median", "median student", "mixture"}

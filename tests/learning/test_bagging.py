@@ -78,6 +78,15 @@ class TestTemperature:
             SklearnClassifier(Sure(), 2, size=1, calibrated=True)
 
 
+EVERY = [
+    pytest.param(
+        name,
+        marks=[] if name == "gradient-boosting" else [pytest.mark.slow("trees of other packages")],
+    )
+    for name in sorted(CALIBRATED)
+]
+
+
 class TestBoosting:
     @pytest.mark.parametrize("name", sorted(CALIBRATED))
     def test_learns_what_a_line_cannot(self, name):
@@ -91,7 +100,7 @@ class TestBoosting:
         assert nll(fitted.predict(x[1000:]), y[1000:]) < 0.5
         assert nll(straight.predict(x[1000:]), y[1000:]) > 0.65
 
-    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    @pytest.mark.parametrize("name", EVERY)
     def test_is_calibrated_where_there_is_nothing_to_learn(self, name):
         """Coin flips: a few hundredths of a nat above the best, where it is .2 without."""
         rng = generator(0, "coins")
@@ -106,7 +115,7 @@ class TestBoosting:
         assert losses[1] > losses[0] + 0.05
 
     @pytest.mark.parametrize("task", ["classes", "numbers"])
-    @pytest.mark.parametrize("name", sorted(CALIBRATED))
+    @pytest.mark.parametrize("name", EVERY)
     def test_teaches_a_gate(self, task, name):
         """Near the known ratio of two normals, where no gate errs by .9; 1 where rows are alike."""
         learner = boosting(name=name) if task == "classes" else SklearnRegressor(REGRESSORS[name]())

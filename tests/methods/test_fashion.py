@@ -1,4 +1,4 @@
-"""Algorithm 1 on real images, small enough for every build: a tenth of the rows, ten epochs."""
+"""Algorithm 1 on real images, small: a tenth of the rows, ten epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.metrics import ece, nll
 from predbayes.seeding import generator
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.slow("five sites of images")]
 
 
 def test_beta_is_calibrated_where_its_ends_are_not():

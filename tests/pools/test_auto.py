@@ -134,8 +134,13 @@ def components_chosen_from(monkeypatch, method, sites, reference):
     return state, *call
 
 
+BOTH = pytest.mark.parametrize(
+    "family", [Categorical, pytest.param(Gaussian, marks=pytest.mark.slow("many candidates"))]
+)
+
+
 class TestItPays:
-    @pytest.mark.parametrize("family", [Categorical, Gaussian])
+    @BOTH
     def test_with_skewed_sites_and_labels_nothing_else_is_better(self, family):
         """On rows that nothing was tuned or fitted on, over four worlds."""
         learner = LEARNERS[family]
@@ -371,7 +376,7 @@ class TestLabels:
         state = run(auto(), InProcess(sites), reference, seed=0).state
         assert OWN in {name for s in state.choice.scores for name in s.name.split(", ")}
 
-    @pytest.mark.parametrize("family", [Categorical, Gaussian])
+    @BOTH
     def test_weights_do_not_depend_on_the_evaluation_rows(self, family):
         sites, reference, _ = world(family)
         fewer = dataclasses.replace(

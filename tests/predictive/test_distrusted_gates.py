@@ -68,7 +68,17 @@ def drawn(num, shares, rng, shift=0.0):
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-@pytest.mark.parametrize(("num", "shift"), [(30, 0.0), (30, 1.0), (200, 0.0), (200, 1.0), (200, 9)])
+@pytest.mark.parametrize(
+    ("num", "shift"),
+    [
+        (30, 0.0),
+        (200, 9),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow("more worlds"))
+            for one in ((30, 1.0), (200, 0.0), (200, 1.0))
+        ),
+    ],
+)
 def test_it_is_never_more_than_two_percent_worse_than_the_mixture(skew, num, shift, caplog):
     """With few reference rows, and with reference rows of another population, mean of 4 draws."""
     ratios, chosen = [], set()

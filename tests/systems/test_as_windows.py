@@ -17,7 +17,7 @@ from predbayes.study.coordinator.study import Study
 from tests.study.world import SITES, World, make_world, own_table
 
 # On Linux alone, where everything can be taken away; the other systems are themselves.
-pytestmark = pytest.mark.ci("a site's commands, and a study's result, with POSIX taken away")
+pytestmark = pytest.mark.slow("a site's commands, and a study's result, with POSIX taken away")
 
 TABLE = "Łódź.csv"  # of which cp1252 has but one letter
 LEARNER = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.5\n"
