@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import string
 import tomllib
 from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError, TextError
@@ -169,57 +168,28 @@ def plans(draw):
     )
 
 
+UNSHOWN = {"encrypt", "max_weight", "min_rows", "retention_days", "split"}  # at their defaults
+
+
 class TestToml:
     @given(plan=plans())
+    @settings(max_examples=30)
     def test_what_is_written_loads_back_equal_and_in_the_same_order(self, plan):
         again = Plan.loads(dump(plan))
         assert again == plan
         assert list(again.columns) == list(plan.columns)
         assert again.digest() == plan.digest()
-
-    @given(plan=plans())
-    def test_windows_line_endings_change_nothing(self, plan):
         assert Plan.loads(dump(plan).replace("\n", "\r\n")) == plan
 
-    def test_every_rule_shows_and_says_what_it_does(self):
+    def test_every_rule_shows_and_a_column_is_one_line(self):
         text = dump(Plan.loads(TEXT))
         tables = tomllib.loads(text)
         for section in ("model", "learner", "upload", "pool", "rules"):
             kind = Plan.model_fields[section].annotation
-            assert set(kind.model_fields) - set(tables[section]) <= {
-                "deadline",
-                "encrypt",
-                "max_weight",
-                "min_rows",  # at its default, so that the text of older plans stays
-                "num_epochs",
-                "retention_days",
-                "split",  # likewise
-            }
-        lines = text[text.index("[model]") :].splitlines()
-        settings = [line for line in lines if " = " in line]
-        assert len(settings) >= 20
-        assert all("  # " in line for line in settings)
-        assert "\n# deadline = " in text
-        assert "\n# num_epochs = " in text
-
-    def test_a_column_is_one_line_without_noise(self):
-        lines = dump(Plan.loads(TEXT)).splitlines()
-        assert (
-            'age = { type = "number", unit = "years", range = [18, 100], missing = "refuse" }'
-        ) in lines
-        assert (
-            'sex = { type = "category", categories = ["f", "m"], other = true, missing = "flag" }'
-        ) in lines
-
-    def test_every_section_is_explained(self):
-        lines = dump(Plan.loads(TEXT)).splitlines()
-        headings = [index for index, line in enumerate(lines) if line.startswith("[")]
-        assert len(headings) == 8
-        assert all(lines[index - 1].startswith("# ") for index in headings)
-
-    def test_lines_of_a_description_stay_lines(self):
-        plan = Plan.loads(TEXT).model_copy(update={"description": 'One.\n"Two" \\ three.\n'})
-        assert 'description = """\nOne.\n\\"Two\\" \\\\ three.\n"""' in dump(plan)
+            commented = {name for name in kind.model_fields if f"\n# {name} = " in text}
+            assert set(kind.model_fields) - set(tables[section]) - commented <= UNSHOWN
+        columns = 'age = { type = "number", unit = "years", range = [18, 100], missing = "refuse" }'
+        assert columns in text.splitlines()
 
 
 class TestDigest:
@@ -247,9 +217,6 @@ class TestDigest:
         turned = TEXT.replace(age, "x").replace(sex, age).replace("\nx\n", f"\n{sex}\n")
         assert set(Plan.loads(turned).columns) == {"age", "sex"}
         assert Plan.loads(turned).digest() != Plan.loads(TEXT).digest()
-
-    def test_the_fingerprint_is_eight_words(self):
-        assert [len(word) for word in Plan.loads(TEXT).fingerprint.split("-")] == [5] * 8
 
 
 class TestWidths:
@@ -334,27 +301,14 @@ class TestErrors:
         assert old in TEXT
         assert said in problem(TEXT.replace(old, new))
 
-    def test_units_are_not_for_classes(self):
-        assert "unit and transform are for a regression" in problem(
-            TEXT.replace('task = "c', 'unit = "kg"\ntask = "c')
-        )
-
     def test_files_that_cannot_be_read(self, tmp_path):
         with pytest.raises(PlanError, match=r"cannot read .*: No such file"):
             Plan.load(tmp_path / "plan.toml")
         (tmp_path / "plan.toml").write_bytes(TEXT.replace("years", "größe").encode("latin-1"))
         with pytest.raises(PlanError, match=r"plan\.toml is not UTF-8 text"):
             Plan.load(tmp_path / "plan.toml")
-
-    def test_a_byte_order_mark_is_no_content(self, tmp_path):
         (tmp_path / "plan.toml").write_bytes(TEXT.encode("utf-8-sig"))
         assert Plan.load(tmp_path / "plan.toml") == Plan.loads(TEXT)
-
-
-def test_a_deadline_is_a_day():
-    plan = Plan.loads(TEXT + "\n[rules]\ndeadline = 2030-01-31\n")
-    assert plan.rules.deadline == datetime.date(2030, 1, 31)
-    assert "rules.deadline" in problem(TEXT + '\n[rules]\ndeadline = "soon"\n')
 
 
 @pytest.mark.parametrize(("share", "taken"), [(0.5, True), (0.51, False), (0.9999, False)])
@@ -381,14 +335,6 @@ class TestMeasuresOfADraft:
         measures = self.stated(text).measures
         assert (measures.event, measures.groups) == ("yes", ("sex",))
         assert measures.thresholds == (0.1, 0.2)
-
-    def test_a_number_has_no_risks(self):
-        target = 'name = "disease"\ntask = "regression"'
-        start, end = TEXT.index('name = "disease"'), TEXT.index("\n\n[columns]")
-        text = dump(Plan.loads(TEXT[:start] + target + TEXT[end:]))
-        measures = self.stated(text).measures
-        assert (measures.event, measures.groups, measures.thresholds) == ("", ("sex",), ())
-        assert "Thresholds add" not in text
 
     def test_a_plan_that_states_them_and_a_frozen_one_are_offered_nothing(self):
         plan = Plan.loads(f"{TEXT}\n[measures]\nthresholds = [0.3]\n")

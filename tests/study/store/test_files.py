@@ -26,20 +26,12 @@ def test_a_second_is_refused_at_once_and_says_where(tmp_path):
     )
     with locked(tmp_path), refused, locked(tmp_path):
         raise AssertionError
-    with locked(tmp_path):
-        pass  # it is free again
-
-
-def test_two_locks_of_a_folder_are_two(tmp_path):
     with locked(tmp_path, LOCK), locked(tmp_path, RUN_LOCK):
-        pass
-
-
-def test_an_error_inside_is_what_it_was_and_frees_the_lock(tmp_path):
+        pass  # it is free again, and two locks are two
     with pytest.raises(KeyError), locked(tmp_path):
         raise KeyError
     with locked(tmp_path):
-        pass
+        pass  # after an error, too
 
 
 def test_a_process_that_was_killed_holds_nothing(tmp_path):

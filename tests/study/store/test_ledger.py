@@ -32,17 +32,13 @@ class TestChain:
         assert [(entry.step, dict(entry.data)) for entry in entries] == STEPS
         assert [entry.number for entry in entries] == [1, 2, 3]
         assert not ledger.problems()
-
-    def test_each_entry_names_the_digest_of_the_one_before(self, ledger):
-        one, two, three = ledger.entries()
+        one, two, three = entries
         assert (one.previous, two.previous, three.previous) == (FIRST, one.digest, two.digest)
-
-    def test_a_line_is_json_that_others_can_read(self, ledger):
         lines = ledger.path.read_text().splitlines()
         assert [json.loads(line)["entry"]["step"] for line in lines] == ["init", "admit", "add"]
 
     @given(data=st.data())
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=120, deadline=None)
     def test_any_flipped_bit_is_found(self, data, tmp_path_factory):
         path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
         ledger = Ledger(path)
@@ -79,15 +75,13 @@ class TestChain:
         path.write_text(json.dumps(line, separators=(",", ":"), sort_keys=True) + "\n")
         assert Ledger(path).problems()
 
-    def test_entries_cannot_be_dropped_or_swapped(self, ledger):
-        lines = ledger.path.read_bytes().splitlines(keepends=True)
+    def test_entries_cannot_be_dropped_swapped_or_spelt_anew(self, ledger):
+        content = ledger.path.read_bytes()
+        lines = content.splitlines(keepends=True)
         for altered in (lines[1:], lines[:1] + lines[2:], [lines[1], lines[0], lines[2]]):
             ledger.path.write_bytes(b"".join(altered))
             with pytest.raises(StudyError, match="altered"):
                 ledger.entries()
-
-    def test_the_same_json_in_another_spelling_is_altered(self, ledger):
-        content = ledger.path.read_bytes()
         ledger.path.write_bytes(content.replace(b'"site":"', b'"site": "', 1))
         with pytest.raises(StudyError, match="entry 2"):
             ledger.entries()
@@ -114,11 +108,6 @@ class TestCrash:
         ledger.mend()
         assert not ledger.problems()
 
-    def test_an_entry_that_lacks_the_end_of_its_line_alone_counts_before_it_is_mended(self, ledger):
-        before = ledger.entries()
-        ledger.path.write_bytes(ledger.path.read_bytes()[:-1])
-        assert ledger.entries() == before
-
     def test_an_entry_whose_data_has_no_names_is_altered(self, tmp_path):
         ledger = Ledger(tmp_path / "ledger.jsonl")
         ledger.append("init", ["no", "names"])
@@ -130,9 +119,7 @@ class TestCrash:
         ledger.path.write_bytes(ledger.path.read_bytes() + tail)
         with pytest.raises(StudyError, match="not what a crash leaves"):
             ledger.mend()
-
-    def test_a_flipped_end_of_line_is_not_mended_away(self, ledger):
-        ledger.path.write_bytes(ledger.path.read_bytes()[:-1] + b"\x0b")
+        ledger.path.write_bytes(ledger.path.read_bytes()[: -1 - len(tail)] + b"\x0b")
         with pytest.raises(StudyError, match="not what a crash leaves"):
             ledger.mend()
 
