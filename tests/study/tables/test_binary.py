@@ -78,14 +78,13 @@ class TestEveryKind:
         frame = read_raw(FileForm(), write(kind, tmp_path))
         assert {name: frame[name].tolist() for name in frame} == EXPECTED
         assert frame.index.tolist() == [2, 3, 4, 5]
-
-    def test_a_site_reads_it_as_it_reads_a_csv(self, kind, tmp_path):
         plan, site = Plan.loads(PLAN), SiteFile(format=1, name="Split")
         pd.DataFrame(EXPECTED).to_csv(tmp_path / "same.csv", index=False)
-        found = read_site_table(plan, site, write(kind, tmp_path))
-        pd.testing.assert_frame_equal(
-            found, read_site_table(plan, site, tmp_path / "same.csv"), check_dtype=False
-        )
+        found = read_site_table(plan, site, tmp_path / f"patients.{kind}")
+        same = read_site_table(plan, site, tmp_path / "same.csv")
+        pd.testing.assert_frame_equal(found, same, check_dtype=False)
+        reference = read_reference(tmp_path / f"patients.{kind}")
+        assert reference["crp"].tolist() == EXPECTED["crp"]
 
     def test_suggestions_use_the_labels(self, kind, tmp_path):
         """Codes that a program has words for need no recoding; those of a CSV do."""
@@ -94,10 +93,6 @@ class TestEveryKind:
         assert "sex" in coded.sitefile_text.partition("[columns]")[2]
         labelled = suggest(plan, write(kind, tmp_path, times=6), name="Split")
         assert SiteFile.loads(labelled.sitefile_text).columns == {}
-
-    def test_reference_rows_may_be_of_it(self, kind, tmp_path):
-        frame = read_reference(write(kind, tmp_path))
-        assert frame["crp"].tolist() == EXPECTED["crp"]
 
     def test_what_is_no_such_file_is_said_in_one_line(self, kind, tmp_path):
         path = tmp_path / f"x.{kind}"
@@ -135,11 +130,6 @@ class TestSheets:
         book.save(tmp_path / "once.xlsx")
         assert [*read_reference(tmp_path / "once.xlsx").columns] == ["age", "sex"]
 
-    def test_title_lines_are_skipped_as_told(self, tmp_path):
-        rows = [["Export of May"], [None], ["age", "sex"], [50, "m"]]
-        frame = read_binary(write_sheet(tmp_path / "a.xlsx", rows), skip=2)
-        assert (list(frame.columns), frame.index.tolist()) == (["age", "sex"], [4])
-
     def test_title_lines_are_found(self, tmp_path):
         titles, names = [["Export of May"], [None]], ["age", "crp", "sex", "death"]
         rows = [[50 + n, 1.5, "male" if n % 2 else "female", "no"] for n in range(30)]
@@ -150,19 +140,13 @@ class TestSheets:
         assert SiteFile.loads(drafted).file.skip == 2
         assert len(read_site_table(Plan.loads(PLAN), SiteFile.loads(drafted), path)) == 30
 
-    def test_a_sheet_of_one_column_has_no_titles(self, tmp_path):
-        path = write_sheet(tmp_path / "a.xlsx", [["age"], [50], [61]])
-        assert read_reference(path)["age"].tolist() == ["50", "61"]
-
     def test_empty_sheets_do_not_matter_and_two_tables_are_refused(self, tmp_path):
         rows = [["age"], [50]]
         assert len(read_binary(write_sheet(tmp_path / "a.xlsx", rows, more=[[]]))) == 1
         with pytest.raises(DataError, match="has 2 sheets with cells"):
             read_binary(write_sheet(tmp_path / "b.xlsx", rows, more=[rows]))
-
-    def test_a_sheet_without_cells_has_no_names(self, tmp_path):
-        with pytest.raises(DataError, match="does not begin with a line of column names"):
-            read_binary(write_sheet(tmp_path / "a.xlsx", []))
+        with pytest.raises(DataError, match="column names"):
+            read_binary(write_sheet(tmp_path / "c.xlsx", []))
 
 
 class TestStatistics:

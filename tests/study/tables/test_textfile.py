@@ -35,23 +35,19 @@ def test_the_first_name_has_no_byte_order_mark(write, encoding):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "remedy"),
     [
-        ("a,b\nä,1\n".encode("latin-1"), "rows.csv is not UTF-8 text: re-encode"),
-        ('a;b\n"1";2\n', "rows.csv has other marks: split anew"),  # and not a stray quotation mark
-        ("a|b\n1|2\n", "rows.csv has other marks: split anew"),
-        (
-            "a,b\n1\n",
-            "rows.csv: 1 line has another number of cells than the header's 2 (line 2); look "
-            "closer",
-        ),
-        ("a,b\n\0,1\n", "rows.csv is not text: save it as CSV UTF-8"),
+        ("a,b\nä,1\n".encode("latin-1"), "re-encode"),
+        (b"a,b\n" + b"1,2\n" * 50_000 + b"\xe4,2\n", "re-encode"),
+        ('a;b\n"1";2\n', "split anew"),  # and not a stray quotation mark
+        ("a|b\n1|2\n", "split anew"),
+        ("a,b\n1\n", "look closer"),
+        ("a,b\n\0,1\n", "is not text"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_remedy(write, content, says):
-    with pytest.raises(DataError) as caught:
+def test_what_is_wrong_is_said_with_its_remedy(write, content, remedy):
+    with pytest.raises(DataError, match=rf"rows\.csv.*{remedy}"):
         read_csv(write(content), REMEDIES)
-    assert str(caught.value) == says
 
 
 def test_columns_of_one_name_are_said_by_number_and_those_without_are_all_different(tmp_path):
@@ -71,10 +67,3 @@ def test_a_large_table_takes_little_more_room_than_its_cells_places(write):
     finally:
         tracemalloc.stop()
     assert most < 32 * frame.size
-
-
-def test_what_cannot_be_decoded_is_found_on_the_last_line(write):
-    path = write("a,b\n" + "1,2\n" * 50_000)
-    path.write_bytes(path.read_bytes() + b"\xe4,2\n")
-    with pytest.raises(DataError, match="is not UTF-8 text"):
-        read_csv(path, REMEDIES)
