@@ -79,17 +79,13 @@ class TestWords:
         assert told.words == {"never": 50, "former": None, "current": None}
         assert told.unlisted == {"Current": 30, "vapes": 15}
 
-    def test_rare_ones_are_not(self, tmp_path):
-        told = self.survey(tmp_path, ["never"] * 50 + ["Anna Huber"] * 3 + ["former"] * 47)
-        assert "Huber" not in told.model_dump_json()
-        assert told.words == {"never": 50, "former": None, "current": None}
-
-    def test_free_text_is_not_told_even_where_it_repeats(self, tmp_path):
+    def test_rare_and_long_words_and_free_text_are_not(self, tmp_path):
+        rare = ["never"] * 50 + ["Anna Huber"] * 3 + ["former"] * 47
         notes = ["A. Huber"] * 8 + [f"patient {k}" for k in range(92)]
-        assert self.survey(tmp_path, notes).unlisted == {}
-
-    def test_nor_are_long_words(self, tmp_path):
-        assert self.survey(tmp_path, ["never"] * 80 + ["x" * 31] * 20).unlisted == {}
+        for words in (rare, notes, ["never"] * 80 + ["x" * 31] * 20):
+            told = self.survey(tmp_path, words)
+            assert told.unlisted == {}
+            assert "Huber" not in told.model_dump_json()
 
 
 class TestNumbers:
@@ -109,8 +105,6 @@ class TestNumbers:
             told = told_quantiles(values, STEP)
             assert all(min(p, 100 - p) * num >= 400 * STEP for p in told)
             assert not {values.min(), values.max()} & set(told.values())
-
-    def test_few_values_have_none(self):
         assert told_quantiles(np.arange(39.0), STEP) == {}
 
     def test_no_told_number_is_one_persons_value(self):
@@ -124,15 +118,9 @@ class TestNumbers:
         told = survey_of(frame, tmp_path).columns["sodium"]
         assert told.codes == {"999": 60}
         assert max(told.quantiles.values()) < 160
-
-    def test_a_value_of_few_is_no_code(self, tmp_path):
-        frame = table("Graz")
-        frame.loc[frame.index[:4], "sodium"] = "999"
-        assert survey_of(frame, tmp_path).columns["sodium"].codes == {}
-
-    def test_decimals_are_those_of_the_cells(self, graz):
-        assert graz[1].columns["age"].decimals == 0
-        assert graz[1].columns["temperature"].decimals == 1
+        few = table("Graz")
+        few.loc[few.index[:4], "sodium"] = "999"
+        assert survey_of(few, tmp_path).columns["sodium"].codes == {}
 
 
 class TestPatients:
@@ -154,16 +142,14 @@ class TestMoments:
         told = survey.moments
         names = [(f.column, f.kind, f.word) for f in told.features]
         age, ill = names.index(("age", "value", "")), names.index(("diabetes", "word", "yes"))
+        missing = {f.column for f in told.features if f.kind == "missing"}
+        assert missing == {"sodium", "crp", "haemoglobin", "temperature", "smoking"}
         feature = told.features[age]
         values = ((frame["age"].astype(float) - feature.centre) / feature.scale).clip(-BOUND, BOUND)
         yes = (frame["diabetes"] == "yes").astype(float)
         assert told.sums[ill] == yes.sum() // STEP * STEP
         assert told.products[ill][age] == pytest.approx((values * yes).sum(), abs=BOUND * STEP / 2)
         assert all(number % STEP == 0 for line in told.products for number in line)
-
-    def test_missing_values_have_a_feature(self, graz):
-        missing = {f.column for f in graz[1].moments.features if f.kind == "missing"}
-        assert missing == {"sodium", "crp", "haemoglobin", "temperature", "smoking"}
 
     def test_too_few_rows_have_none(self, tmp_path, graz):
         needed = ROWS_PER_SUM * num_sums(len(graz[1].moments.features))
@@ -182,24 +168,20 @@ class TestFile:
         with pytest.raises(DataError, match="fewer than 20 rows are not surveyed"):
             survey_of(table("Split")[:19], tmp_path)
 
-    def test_absent_columns_are_named(self, tmp_path):
-        survey = survey_of(table("Split").drop(columns="crp"), tmp_path)
-        assert survey.absent == ("crp",)
-        assert "crp" not in survey.columns
-
     def test_it_reads_back_and_any_change_is_found(self, tmp_path):
         key, path = SigningKey.generate(), tmp_path / "Split.survey"
-        survey = survey_of(table("Split"), tmp_path, "Split", key=key)
+        frame = table("Split").drop(columns="crp")
+        survey, again = (survey_of(frame, tmp_path, "Split", key=key) for _ in range(2))
+        assert survey.absent == ("crp",)
+        assert "crp" not in survey.columns
+        assert survey.file(key) == again.file(key)
+        path.write_bytes(survey.file(None))
+        assert read_survey(path) == (survey, False)  # as it is held back
         path.write_bytes(survey.file(key))
         assert read_survey(path) == (survey, True)
         path.write_bytes(path.read_bytes().replace(b'"rows": 350', b'"rows": 950'))
         with pytest.raises(StudyError, match="key that it names, or was altered"):
             read_survey(path)
-
-    def test_what_is_held_back_has_no_signature(self, tmp_path):
-        path = tmp_path / "held-back"
-        path.write_bytes(survey_of(table("Split"), tmp_path).file(None))
-        assert not read_survey(path).is_signed
 
     @pytest.mark.parametrize("content", [b"", b"{}", b"{}\n\n", b"nonsense\n", b"{\n" * 9])
     def test_nothing_else_is_one(self, tmp_path, content):
@@ -244,11 +226,6 @@ class TestFile:
         named = where.removeprefix("columns ").split()[0]
         with pytest.raises(StudyError, match=rf"x.survey is no survey.*: .*{named}"):
             read_survey(path)
-
-    def test_the_same_table_gives_the_same_bytes(self, tmp_path):
-        key = SigningKey.generate()
-        first, second = (survey_of(table("Split"), tmp_path, key=key) for _ in range(2))
-        assert first.file(key) == second.file(key)
 
     def test_quantiles_out_of_order_are_refused(self, graz):
         content = json.loads(graz[1].content())

@@ -14,10 +14,9 @@ from predbayes import spill
 from predbayes.errors import DataError, PlanError
 from predbayes.study.kit.review import check
 from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.text import dump
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.coding import code_table, encode, examine
+from predbayes.study.tables.coding import encode, examine
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.problem import Kind, errors_of
 from predbayes.study.tables.sitefile import SiteFile
@@ -100,13 +99,11 @@ def test_every_way_gives_the_same_inputs(way, plan, scans, codes, tmp_path):
     torch.testing.assert_close(inputs[:, plan.blocks["code"]][:, :5], expected[1])
     assert inputs[:, 0].tolist() == pytest.approx([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5])
     assert not inputs[:, -1].any()  # none is missing
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_plan_new_finds_them(way, scans, codes, tmp_path):
     path = way(tmp_path, scans, codes)
-    found = guess_vectors(read_frame(path), path)
+    found = guess_vectors(read_frame(path), path)  # as `plan new` does
     assert {name: column.size for name, column in found.items()} == {"scan": 4, "code": 5}
+    frame = with_vectors(plan, read_frame(path), path)  # as `predict` does, without a site file
+    torch.testing.assert_close(encode(plan, frame), inputs)
 
 
 @pytest.mark.parametrize("shape", [(NUM,), (NUM, 4, 3)])
@@ -141,10 +138,6 @@ def test_a_missing_vector_is_zeros_with_a_flag(plan, scans, codes, tmp_path):
     inputs = encode(plan, read(plan, path))
     assert inputs[2, plan.blocks["code"]].tolist() == [0, 0, 0, 0, 0, 1]
     assert inputs[:, -1].tolist() == [0, 0, 1, 0, 0, 0]
-
-
-def test_a_missing_vector_is_refused_where_the_plan_says_so(plan, scans, codes, tmp_path):
-    path = by_number(tmp_path, scans, codes)
     without(path, "scan", 3)
     with pytest.raises(DataError, match="scan: 1 value missing"):
         encode(plan, read(plan, path))
@@ -207,29 +200,22 @@ class TestFaults:
 
 
 class TestCheck:
-    def test_says_nothing_of_what_is_like_the_plan(self, plan, scans, codes, tmp_path):
+    def test_doubts_only_vectors_of_another_range(self, plan, scans, codes, tmp_path):
         found = site_problems(plan, SITE, by_number(tmp_path, scans, codes))
         assert not any("scan" in f.text or "code" in f.text for f in found.findings)
-        assert found.summary[0] == "6 rows, 3 of 3 columns found"
-
-    def test_doubts_vectors_of_another_range(self, plan, scans, codes, tmp_path):
         path = by_order(tmp_path, np.full_like(scans, 250), codes)
-        texts = [finding.text for finding in site_problems(plan, SITE, path).warnings]
-        assert any(
-            text.startswith("scan: its values are unlike those of the plan") for text in texts
-        )
+        warnings = [finding.text for finding in site_problems(plan, SITE, path).warnings]
+        assert any(text.startswith("scan: ") for text in warnings)
 
     def test_no_message_has_a_cell_or_an_exact_count(self, plan, scans, codes, tmp_path):
+        table().to_csv(tmp_path / "rows.csv", index=False)
+        (error, *_) = site_problems(plan, SITE, tmp_path / "rows.csv").errors
+        assert error.text.startswith("scan: the column is missing")
         path = by_number(tmp_path, scans, codes)
         path.write_text(path.read_text().replace("40,no,", "40,no,secret"))
         found = site_problems(plan, SITE, path)
         assert not any("secret" in f.text or "secret" in str(f.values) for f in found.findings)
         assert "scan: fewer than 5 values" in found.errors[0].text
-
-    def test_says_what_to_do_where_there_is_none(self, plan, tmp_path):
-        table().to_csv(tmp_path / "rows.csv", index=False)
-        (error, *_) = site_problems(plan, SITE, tmp_path / "rows.csv").errors
-        assert error.text.startswith("scan: the column is missing; the table must have a column")
 
 
 def test_a_survey_is_of_numbers_and_words(plan, tmp_path):
@@ -243,23 +229,11 @@ def test_a_name_that_is_no_files_is_refused(name):
         Plan.loads(PLAN.replace("scan =", f'"{name}" ='))
 
 
-@pytest.mark.parametrize("size", ["0", "1000001"])
-def test_a_size_that_no_network_has_is_refused(size):
-    with pytest.raises(PlanError, match=r"columns.scan.size"):
-        Plan.loads(PLAN.replace("size = 4", f"size = {size}"))
-
-
 def test_vectors_that_no_reference_row_has_are_an_error_of_the_plan(tmp_path):
     table().to_csv(tmp_path / "rows.csv", index=False)
     asked = PLAN.replace("size = 4", "size = 4, optional = true") + 'file = "rows.csv"\n'
     texts = [finding.text for finding in errors_of(check(Plan.loads(asked), tmp_path))]
     assert any(text.startswith("scan: no reference row has it") for text in texts)
-
-
-def test_a_column_is_one_line_whatever_its_size():
-    large = PLAN.replace("size = 4", "size = 4096")
-    assert Plan.loads(dump(Plan.loads(large))) == Plan.loads(large)
-    assert len(dump(Plan.loads(large)).splitlines()) == len(dump(Plan.loads(PLAN)).splitlines())
 
 
 def test_tensors_in_files_are_like_others(plan, scans, codes, tmp_path, monkeypatch):
@@ -281,10 +255,3 @@ def _mapped_bytes():
         lines = [line.split()[0] for line in maps if tempfile.gettempdir() in line]
     ends = (line.split("-") for line in lines)
     return sum(int(end, 16) - int(start, 16) for start, end in ends)
-
-
-def test_predicting_needs_no_site_file(plan, scans, codes, tmp_path):
-    path = by_number(tmp_path, scans, codes)
-    frame = with_vectors(plan, read_frame(path), path)
-    torch.testing.assert_close(encode(plan, frame), encode(plan, read(plan, path)))
-    assert code_table(plan, frame)[:, 1].tolist() == [0] * NUM
