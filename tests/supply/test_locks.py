@@ -67,12 +67,9 @@ def test_no_distribution_is_in_two_sets(platform):
     names = [name for rows in locked(platform).values() for name in rows]
     twice = {name for name in names if names.count(name) > 1}
     assert twice == ({"torch"} if platform == "linux-x86_64" else set())
-
-
-def test_torch_for_linux_has_other_wheels_in_each_of_its_files():
-    sets = locked("linux-x86_64")
-    cpu, cuda = (set(sets[name]["torch"][1]) for name in ("cpu", "cuda"))
-    assert not cpu & cuda
+    if twice:
+        cpu, cuda = (set(locked(platform)[name]["torch"][1]) for name in ("cpu", "cuda"))
+        assert not cpu & cuda
 
 
 def test_a_version_that_a_requirement_forbids_is_found():
@@ -93,15 +90,6 @@ def test_markers_and_extras_are_followed():
     ]
     assert found[0] == {"predbayes", "click", "colorama"}
     assert found[1] - found[0] == {"rich"}
-
-
-def test_written_locks_are_read_back(tmp_path):
-    hashed = {"numpy": ["a" * 64, "b" * 64], "click": ["c" * 64]}
-    (tmp_path / "lock.txt").write_text(SCRIPT["written"]("linux-x86_64", "study", hashed))
-    versions = SCRIPT["pinned"]()
-    assert SCRIPT["read"](tmp_path / "lock.txt") == {
-        name: (versions[name], hashes) for name, hashes in hashed.items()
-    }
 
 
 def test_the_backend_of_the_wheel_is_the_locked_one():

@@ -31,26 +31,16 @@ def checked(repository, tag):
     return script["problems"](tag)
 
 
-def test_what_agrees_can_be_released(repository):
+def test_only_the_version_on_top_of_the_changelog_is_released(repository):
     assert checked(repository, "v1.2.3") == []
-
-
-def test_another_tag_is_refused(repository):
-    assert checked(repository, "v1.2.4") == [
-        "the tag is v1.2.4, and the version is 1.2.3: tag it v1.2.3"
-    ]
-
-
-def test_a_changelog_without_the_version_on_top_is_refused(repository):
+    assert "v1.2.4" in checked(repository, "v1.2.4")[0]
     path = repository / "CHANGELOG.md"
     path.write_text(path.read_text().replace("## [1.2.3]", "## [Unreleased]\n\n## [1.2.3]"))
-    assert checked(repository, "v1.2.3") == ["the first section of CHANGELOG.md is not [1.2.3]"]
-
-
-def test_a_version_in_the_making_is_refused(repository):
+    assert "CHANGELOG.md" in checked(repository, "v1.2.3")[0]
     path = repository / "src" / "predbayes" / "__init__.py"
     path.write_text('__version__ = "1.2.3.dev0"\n')
-    assert "1.2.3.dev0 is not a version to release" in checked(repository, "v1.2.3.dev0")
+    found = checked(repository, "v1.2.3.dev0")
+    assert any("1.2.3.dev0 is not a version to release" in problem for problem in found)
 
 
 def test_the_sources_state_one_version_and_the_changelog_begins_with_it_or_unreleased():
