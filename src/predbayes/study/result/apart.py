@@ -10,6 +10,10 @@ the stretch and outside,
 so an edge that makes this less than `min_cell` is not told. None at all is fine where every cell
 has `min_cell` rows: nothing new follows. For groups it is not: a model can be made such that one
 outcome of one person decides between none and one.
+
+Events by risk are bins of scores themselves. Then only unions inside the stretch, or around it, can
+be subtracted, so the rows inside of all cells that an edge parts count together, and so do those
+outside.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class Cells(NamedTuple):
 
     place: Tensor  # (N,) the cell of each row
     of_groups: bool = False
+    by_score: bool = False  # whether a cell's scores lie between two that are told
 
 
 class Apart:
@@ -39,12 +44,17 @@ class Apart:
         self._scores = ordered.values
         self._below = torch.cat([torch.zeros_like(rows[:1]), rows])  # of each cell, (N + 1, G)
         may_equal = not cells.of_groups and int(sizes.min()) >= least
-        self._fewest, self._least = int(may_equal), least
+        self._fewest, self._least, self._by_score = int(may_equal), least, cells.by_score
 
     def refuses(self, edges: Sequence[float]) -> bool:
         """Return whether a stretch from the lowest edge is nearly a union of cells."""
         ends = torch.tensor([*edges, math.inf], dtype=torch.float64)
         below = self._below[torch.searchsorted(self._scores, ends, right=True)]
         inside = below[1:] - below[:1]  # what is below the lowest edge is the rest of the last
-        apart = torch.minimum(inside, self._below[-1] - inside).sum(1)
+        outside = self._below[-1] - inside
+        if self._by_score:
+            parted = (inside > 0) & (outside > 0)
+            found = torch.stack([(inside * parted).sum(1), (outside * parted).sum(1)])
+            return bool(((found > 0) & (found < self._least)).any())
+        apart = torch.minimum(inside, outside).sum(1)
         return bool(((apart >= self._fewest) & (apart < self._least)).any())

@@ -131,7 +131,7 @@ def _cells(
         rows = RowRisks.of(predictive, targets, index)
         edges = torch.tensor(one.edges, dtype=torch.float64)
         place = torch.bucketize(rows.risk, edges, right=True)
-        found.append(Cells(2 * place + rows.event.long()))
+        found.append(Cells(2 * place + rows.event.long(), by_score=True))
     return found
 
 
