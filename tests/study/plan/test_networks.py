@@ -1,6 +1,7 @@
 """A network of the consortium's own: offered by an installed distribution, one source everywhere,
 imported by nobody who did not allow it."""
 
+import functools
 import importlib.util
 import py_compile
 import shutil
@@ -48,6 +49,7 @@ def test_a_cache_that_python_runs_without_a_look_at_its_source_is_refused(instal
     other.write_text("raise SystemExit\n")
     source = next(installed.rglob("ournets/*.py"))
     Installed.find(NAME)
+    assert "ournets" not in sys.modules  # looking imports nothing
     py_compile.compile(
         str(other),
         importlib.util.cache_from_source(str(source)),
@@ -63,6 +65,7 @@ class TestFrozen:
         agreed = plan.frozen.network
         assert (agreed.distribution, agreed.version) == ("ournets", "1.0")
         assert agreed.digest == Installed.find(NAME).digest
+        assert Plan.loads(dump(plan)) == plan
         assert agreed.parameters == 5 * (plan.num_inputs + 1) + 3 * 6 == num_parameters(plan)
         assert agreed.arrays["parameter/0.weight"] == ("float32", (5, plan.num_inputs))
 
@@ -70,49 +73,52 @@ class TestFrozen:
         plan = make_world(tmp_path / "world", regression=True, model=MODEL).kit.plan
         assert plan.frozen.network.parameters == 5 * (plan.num_inputs + 1) + 6 + 1
 
-    def test_its_text_reads_back(self, world):
-        assert Plan.loads(dump(world.kit.plan)) == world.kit.plan
-
     @pytest.mark.parametrize(
-        ("change", "problem"),
+        ("section", "change", "problem"),
         [
-            ({"parameters": 3}, "parameters are not as many as the arrays have"),
-            ({"digest": "x"}, "digest"),
+            ("frozen.network", {"parameters": 3}, "not as many as the arrays have"),
+            ("frozen.network", {"digest": "x"}, "digest"),
+            ("frozen", {"network": None}, r"frozen\.network is not that of model\.module"),
+            ("model", {"module": ""}, r"frozen\.network is not that of model\.module"),
+            ("model", {"module": "a:b"}, "names code by its place"),
+            ("model", {"module": "numpy.f2py.__main__:main"}, "names code by its place"),
+            ("model", {"module": " x"}, "at most 64"),
+            ("model", {"module": "x" * 65}, "at most 64"),
+            ("pool", {"own": "numpy.f2py.__main__:main"}, r"pool\.own"),
         ],
     )
-    def test_what_it_states_fits_together(self, world, change, problem):
+    def test_what_it_states_fits_together_and_names_no_place(self, world, section, change, problem):
         stated = world.kit.plan.model_dump()
-        stated["frozen"]["network"] |= change
+        functools.reduce(dict.__getitem__, section.split("."), stated).update(change)
         with pytest.raises(ValueError, match=problem):
-            Plan.model_validate(stated)
-
-    def test_a_frozen_plan_states_its_network_and_no_other(self, world):
-        stated = world.kit.plan.model_dump()
-        stated["frozen"]["network"] = None
-        with pytest.raises(ValueError, match=r"frozen\.network is not that of model\.module"):
-            Plan.model_validate(stated)
-        stated = world.kit.plan.model_dump()
-        stated["model"]["module"] = ""
-        with pytest.raises(ValueError, match=r"frozen\.network is not that of model\.module"):
-            Plan.model_validate(stated)
-
-    @pytest.mark.parametrize("name", ["a:b", "numpy.f2py.__main__:main", " x", "x" * 65, "a b"])
-    def test_a_name_is_a_name(self, world, name):
-        stated = world.kit.plan.model_dump()
-        stated["model"]["module"] = name
-        with pytest.raises(ValueError, match=r"names code by its place|must be at most 64"):
             Plan.model_validate(stated)
 
 
 class TestInstalled:
-    def test_looking_imports_nothing(self, installed):
-        Installed.find(NAME)
-        assert "ournets" not in sys.modules
+    @pytest.mark.parametrize(
+        ("installation", "problem"),
+        [
+            ({"offers": {"other": "ournets.nets:build"}}, "no installed network 'ours'"),
+            ({"record": False}, r"does not list ournets\.nets among its files"),
+            ({"files": {**FILES, "ournets/fast.so": ""}}, "has compiled files"),
+            ({"files": {**FILES, "ournets/nets2.pyc": ""}}, "has compiled files"),
+            ({"offers": {NAME: "ournets.nets:absent"}}, "no attribute"),
+            ({"offers": {NAME: "ournets.nets:not_callable"}}, "no function"),
+        ],
+    )
+    def test_what_is_not_whole_is_refused(self, tmp_path, monkeypatch, installation, problem):
+        monkeypatch.syspath_prepend(install(tmp_path / "site-packages", **installation))
+        with pytest.raises(PlanError, match=problem):
+            Installed.find(NAME).load()
+        forget()
 
     @pytest.mark.parametrize("name", FILES)
     def test_every_file_counts(self, world, installed, name):
         (installed / name).write_text(f"{FILES[name]}\nraise SystemExit('ran')")
         with pytest.raises(PlanError, match=r"not those of the plan; install ournets 1\.0"):
+            require_agreed(world.kit.plan)
+        (installed / name).unlink()
+        with pytest.raises(PlanError):
             require_agreed(world.kit.plan)
 
     def test_line_endings_do_not(self, installed):
@@ -121,47 +127,15 @@ class TestInstalled:
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
         assert Installed.find(NAME).digest == before
 
-    def test_a_network_that_nobody_offers_is_named(self, installed):
-        with pytest.raises(PlanError, match="no installed network 'our'; did you mean 'ours'"):
-            Installed.find("our")
-
     def test_two_that_offer_one_name_are_refused(self, installed):
         install(installed, {"theirs.py": SOURCE}, distribution="theirs", offers={NAME: "theirs:b"})
         with pytest.raises(PlanError, match="2 installed distributions offer the network 'ours'"):
-            Installed.find(NAME)
-
-    def test_one_that_lists_no_files_is_refused(self, tmp_path, monkeypatch):
-        monkeypatch.syspath_prepend(install(tmp_path / "site-packages", record=False))
-        with pytest.raises(PlanError, match=r"does not list ournets\.nets among its files"):
-            Installed.find(NAME)
-
-    @pytest.mark.parametrize("file", ["ournets/fast.so", "ournets/nets2.pyc"])
-    def test_compiled_code_is_refused(self, tmp_path, monkeypatch, file):
-        root = install(tmp_path / "site-packages", {**FILES, file: ""})
-        monkeypatch.syspath_prepend(root)
-        with pytest.raises(PlanError, match="has compiled files"):
             Installed.find(NAME)
 
     def test_what_lies_in_the_working_directory_is_not_installed(self, installed, monkeypatch):
         monkeypatch.chdir(installed)
         with pytest.raises(PlanError, match="outside its installation"):
             Installed.find(NAME)
-
-    def test_a_missing_file_is_one_line(self, world, installed):
-        (installed / "ournets" / "nets.py").unlink()
-        with pytest.raises(PlanError):
-            require_agreed(world.kit.plan)
-
-    @pytest.mark.parametrize(
-        ("offered", "problem"),
-        [("ournets.nets:absent", "no attribute"), ("ournets.nets:not_callable", "no function")],
-    )
-    def test_what_cannot_be_called_is_one_line(self, tmp_path, monkeypatch, offered, problem):
-        root = install(tmp_path / "site-packages", offers={NAME: offered})
-        monkeypatch.syspath_prepend(root)
-        with pytest.raises(PlanError, match=problem):
-            Installed.find(NAME).load()
-        forget()
 
 
 class TestBundle:
@@ -201,17 +175,13 @@ class TestBundle:
 class TestAllowed:
     def test_a_site_imports_only_what_it_allows(self, world):
         forget()
+        Expected.of(world.kit.plan)  # what a file is to hold is known without importing
         rows = world.kit.inputs[:40], (world.kit.inputs[:40, 0] > 0).long()
         with pytest.raises(PlanError, match=r'write allow_networks = \["ours"\] in site\.toml'):
             make_upload(world.kit, "Alpha", rows)
         assert "ournets" not in sys.modules
         upload = make_upload(world.kit, "Alpha", rows, allow_networks=(NAME,))
         assert Expected.of(world.kit.plan).arrays.keys() == upload.arrays.keys()
-
-    def test_what_a_file_is_to_hold_is_known_without_importing(self, world):
-        forget()
-        Expected.of(world.kit.plan)
-        assert "ournets" not in sys.modules
 
     def test_a_lie_about_its_size_is_found(self, world):
         stated = world.kit.plan.model_dump()
@@ -221,8 +191,6 @@ class TestAllowed:
         }
         with pytest.raises(PlanError, match=r"does not have the arrays of frozen\.network"):
             site_network(Plan.model_validate(stated))
-
-    def test_a_draft_has_no_network_to_run(self, world):
         draft = world.kit.plan.model_copy(update={"frozen": None})
         with pytest.raises(PlanError, match="this is a draft"):
             site_network(draft)
@@ -245,21 +213,11 @@ def test_a_study_with_it_goes_to_the_end_and_its_model_runs_where_it_is_allowed(
     CalibratedModel.load(model, (NAME,))
 
 
-@pytest.mark.parametrize(
-    ("reference", "problem"),
-    [
+def test_a_learner_that_is_not_there_is_one_line(world):
+    for reference, problem in (
         ("nowhere.nets:build", "package nowhere is not installed"),
         ("sklearn.absent:build", r"No module named 'sklearn\.absent'"),
         ("sklearn.svm:absent", "nothing called 'absent'"),
-    ],
-)
-def test_a_learner_that_is_not_there_is_one_line(world, reference, problem):
-    with pytest.raises(PlanError, match=problem):
-        make_learner(world.kit.plan, reference)
-
-
-def test_no_plan_names_a_learner_by_its_place(world):
-    stated = world.kit.plan.model_dump()
-    stated["pool"]["own"] = "numpy.f2py.__main__:main"
-    with pytest.raises(ValueError, match=r"pool\.own"):
-        Plan.model_validate(stated)
+    ):
+        with pytest.raises(PlanError, match=problem):
+            make_learner(world.kit.plan, reference)
