@@ -136,10 +136,9 @@ class TestKit:
         logs = np.log(frame["stay"].to_numpy()[rows])
         assert kit.plan.target.centre == float(f"{logs.mean():.6g}")
         assert kit.plan.target.scale == float(f"{logs.std():.6g}")
-
-    def test_centre_and_scale_of_a_target_without_labels_are_the_plans(self, folder):
-        counts = {"labelled": 0, "evaluate": 10, "unlabelled": 50}
-        kit, labels = frozen(folder, target=NUMBERS + "centre = 9\nscale = 2\n", **counts)
+        counts = {"labelled": 0, "evaluate": 10, "unlabelled": 50}  # or the plan states them
+        stated = NUMBERS + "centre = 9\nscale = 2\n"
+        kit, labels = frozen(folder, "stated", target=stated, **counts)
         assert (kit.plan.target.centre, kit.plan.target.scale) == (9.0, 2.0)
         assert len(labels.reference.targets) == 0
 
@@ -182,7 +181,7 @@ class TestLoad:
         assert torch.equal(again.inputs, kit.inputs)
         Labels.load(folder / "kit-labels.json", again)
 
-    def test_any_changed_cell_is_found(self, folder):
+    def test_any_changed_cell_and_rows_lost_moved_or_added_are_found(self, folder):
         kit, _ = frozen(folder)
         path = kit.folder / "reference.csv"
         frame = read_frame(path)
@@ -195,21 +194,10 @@ class TestLoad:
                 changed.to_csv(path, index=False)
                 with pytest.raises(PlanError, match="is not the plan's: some row was changed"):
                     Kit.load(kit.folder)
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda frame: frame.iloc[1:],
-            lambda frame: frame.iloc[::-1],
-            lambda frame: pd.concat([frame, frame.iloc[:1]]),
-        ],
-    )
-    def test_rows_that_are_lost_moved_or_added_are_found(self, folder, change):
-        kit, _ = frozen(folder)
-        path = kit.folder / "reference.csv"
-        change(read_frame(path)).to_csv(path, index=False)
-        with pytest.raises(PlanError, match=r"reference\.csv is not the plan's"):
-            Kit.load(kit.folder)
+        for moved in (frame.iloc[1:], frame.iloc[::-1], pd.concat([frame, frame.iloc[:1]])):
+            moved.to_csv(path, index=False)
+            with pytest.raises(PlanError, match=r"reference\.csv is not the plan's"):
+                Kit.load(kit.folder)
 
     @pytest.mark.parametrize(
         ("old", "new", "named"),
@@ -248,20 +236,19 @@ class TestLoad:
 
 
 class TestRoles:
-    def test_rows_come_in_the_order_labelled_unlabelled_evaluate(self, folder):
+    def test_rows_are_in_order_and_classes_those_of_the_original_rows(self, folder, frame):
         kit, labels = frozen(folder)
         assert torch.equal(labels.reference.inputs, kit.inputs[labels.order])
         assert sorted(labels.order.tolist()) == list(range(55))
         assert len(labels.reference.targets) == 20
         assert labels.reference.num_evaluate == len(labels.evaluate_targets) == 10
-
-    def test_classes_are_those_of_the_original_rows(self, folder, frame):
-        kit, labels = frozen(folder)
         original = frame["outcome"].to_numpy()[ages(kit)[labels.order] - 20]
         codes = {"canary-ill": 0, "canary-well": 1}
         assert [codes[name] for name in original[:20]] == labels.reference.targets.tolist()
         assert [codes[name] for name in original[-10:]] == labels.evaluate_targets.tolist()
         assert labels.reference.targets.dtype == torch.int64
+        kit, labels = frozen(folder, "all", labelled=25, evaluate=15, unlabelled=20)
+        assert set((ages(kit)[labels.order[25:45]] - 20) % 3) == {0}  # those without a label
 
     def test_numbers_are_those_of_the_original_rows_in_standard_units(self, folder, frame):
         kit, labels = frozen(folder, target=NUMBERS)
@@ -298,11 +285,6 @@ class TestRoles:
             rows.append(set(ages(kit)[labels.order[:20]]))
         assert rows[0] != rows[1]
 
-    def test_rows_without_a_label_are_never_labelled(self, folder):
-        kit, labels = frozen(folder, labelled=25, evaluate=15, unlabelled=20)
-        unlabelled = ages(kit)[labels.order[25:45]] - 20
-        assert set(unlabelled % 3) == {0}
-
 
 class TestLabelsFile:
     def test_it_is_its_owners_alone_and_the_digest_in_the_plan_is_salted(self, folder):
@@ -331,12 +313,9 @@ class TestLabelsFile:
         path.write_text(json.dumps(contents))
         with pytest.raises(PlanError, match="does not hold the labels that the plan was frozen"):
             Labels.load(path, kit)
-
-    def test_labels_of_another_kit_are_refused(self, folder):
-        kit, _ = frozen(folder, "a")
-        frozen(folder, "b", bytes(32))
+        frozen(folder, "other", bytes(32))
         with pytest.raises(PlanError, match="does not hold the labels"):
-            Labels.load(folder / "b-labels.json", kit)
+            Labels.load(folder / "other-labels.json", kit)
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "salt": "canary"}', "\x80"])
     def test_what_is_no_file_of_labels_is_refused_without_repeating_it(self, folder, text):
