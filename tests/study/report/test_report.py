@@ -24,8 +24,6 @@ from predbayes.study.report.report import (
     MOST_SITES,
     column_groups,
     compared,
-    fitted_words,
-    nll_note,
     render_card,
     render_report,
     tally_of,
@@ -307,12 +305,6 @@ def test_without_labels_nothing_is_claimed():
         assert "Working together" not in text
 
 
-def test_accuracy_is_beside_that_of_the_most_frequent_answer():
-    often = f"{100 * max(study('event')[1].class_shares):.1f} %"
-    assert f"always “no”: {often}" in Page(page("event", PUBLIC)).text
-    assert often in Page(page("event", CARD)).text
-
-
 class TestRisk:
     def test_every_figure_of_the_event_is_told_with_its_meaning(self):
         html = page("event", PUBLIC)
@@ -325,6 +317,9 @@ class TestRisk:
         for one in risk.at:
             for name, estimate in one.metrics.items():
                 assert mentions(text, estimate, percent=MEASURES[name].is_share)
+        often = f"{100 * max(study('event')[1].class_shares):.1f} %"
+        assert f"always “no”: {often}" in text
+        assert often in Page(page("event", CARD)).text
         # The diagrams are of the risk, not of the confidence
         assert 'id="risk-' in html
         assert 'id="decisions-' in html
@@ -342,20 +337,23 @@ class TestRisk:
             assert mentions(text, risk.metrics["auroc"])
             assert mentions(text, risk.metrics["observed_expected"])
 
-    def test_whether_risks_are_right_is_said_in_words(self):
-        risk = study("event")[1].risks[0]
-        for slope, ratio, words in (
+    @pytest.mark.parametrize(
+        ("slope", "ratio", "words"),
+        [
             ((0.8, 1.2), (0.9, 1.1), "Neither the level nor the spread"),
-            ((0.5, 0.8), (0.9, 1.1), "They are too extreme, by more than chance"),
-            ((1.2, 1.8), (0.5, 0.7), "On average the stated risks are too high, and they are not"),
-        ):
-            metrics = {
-                name: Estimate(value=sum(ends) / 2, low=ends[0], high=ends[1])
-                for name, ends in (("slope", slope), ("observed_expected", ratio))
-            }
-            assert words in risk_words(risk.model_copy(update={"metrics": metrics}))
-        none = risk.model_copy(update={"metrics": {}})
-        assert risk_words(none).startswith("There are too few events")
+            ((0.5, 0.8), (0.9, 1.1), "They are too extreme"),
+            ((1.2, 1.8), (0.5, 0.7), "stated risks are too high"),
+            (None, None, "too few events"),
+        ],
+    )
+    def test_whether_risks_are_right_is_said_in_words(self, slope, ratio, words):
+        ends = {} if slope is None else {"slope": slope, "observed_expected": ratio}
+        found = {
+            name: Estimate(value=(low + high) / 2, low=low, high=high)
+            for name, (low, high) in ends.items()
+        }
+        risk = study("event")[1].risks[0].model_copy(update={"metrics": found})
+        assert words in risk_words(risk)
 
     def test_where_the_curve_is_above_both_others(self):
         curve = [(0.1, 0.2, 0.21), (0.2, 0.15, 0.1), (0.3, 0.1, -0.1), (0.4, 0.0, -1.0)]
@@ -380,15 +378,6 @@ def test_a_gate_that_was_not_learnt_has_no_share_of_rows(num_reference):
         num_reference == 20
     )
     assert ("19 reference rows are fewer than 20" in text) is (num_reference == 19)
-
-
-def test_what_sites_fit_is_what_the_plan_says():
-    plan, _ = study("classification")
-    for name in ("any", "network", "random-forest", "auto"):
-        learner = plan.learner.model_copy(update={"name": name})
-        words = fitted_words(plan.model_copy(update={"learner": learner}))
-        tried = ", ".join(plan.tried)
-        assert {"any": "choice", "network": "network", "auto": tried}.get(name, name) in words
 
 
 def test_who_was_found_out_kept_or_left_out_by_hand_is_named():
@@ -530,18 +519,6 @@ class TestManySites:
         assert float(lines[3]["nll"]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_many_classes_are_listed_one_after_the_other():
-    plan, result = study("classification")
-    classes = tuple(f"code {k}" for k in range(30))
-    plan = plan.model_copy(update={"target": plan.target.model_copy(update={"classes": classes})})
-    counts = tuple(map(float, range(10, 40)))
-    sites = tuple(s.model_copy(update={"class_rows": counts}) for s in result.sites)
-    result = result.model_copy(update={"plan_digest": plan.digest(), "sites": sites})
-    text = text_of(plan, result, MEMBERS)
-    assert "code 0: 10, code 1: 11" in text
-    assert text.count("code 29: 39") == len(sites)
-
-
 def test_numbers_that_are_not_finite_are_said_to_be_so():
     """A pool may be no distribution at all for some beta."""
     pool = study("regression")[1].pool
@@ -576,26 +553,6 @@ def test_the_card_has_columns_and_classes_once_and_no_long_list():
         text = Page(page(name, CARD)).text
         assert text.count(study(name)[1].verdict) == 1
         assert ("could not be judged" in text) is name.startswith("few")
-
-
-def test_an_nll_of_numbers_says_what_its_unit_is():
-    plan = regression_plan()
-    assert "4.10 days" in nll_note(plan)
-    target = plan.target.model_copy(update={"transform": "log", "scale": 0.71})
-    assert "a factor of 2.03" in nll_note(plan.model_copy(update={"target": target}))
-
-
-@pytest.mark.parametrize("name", ["classification", "regression", "event"])
-def test_headings_stay_with_their_figures_in_print(name):
-    html = page(name, MEMBERS)
-    for heading, figure in (
-        ("How good it is, compared", "comparison"),
-        ("Calibration", "reliability|pit|risk"),
-        *([("What decisions gain", "decisions")] if name == "event" else []),
-    ):
-        start = html.index(f"<h2>{heading}</h2>")
-        assert html[:start].rstrip().endswith('<section class="together">')
-        assert re.search(rf'id="({figure})-', html[start : html.index("</section>", start)])
 
 
 def test_the_model_is_first_in_the_comparison():
