@@ -69,12 +69,6 @@ def test_fetch_says_what_was_written_and_whom_to_cite(root, monkeypatch):
     assert "doi:10.24432/C56S3T" in result.output
 
 
-def test_fetch_of_what_is_here_says_where(root, monkeypatch):
-    monkeypatch.setattr(fetch_module, "fetch", lambda name, *, progress: [])
-    assert f"complete in {root / 'uci' / 'heart'};" in run("fetch", "heart").output
-    assert "digits is complete; licence: " in run("fetch", "digits").output
-
-
 def test_unknown_names_are_errors_of_the_user(root):
     for command in ("fetch", "check"):
         result = run(command, "vine")

@@ -12,7 +12,6 @@ import torch
 from typer.testing import CliRunner
 
 import predbayes
-from predbayes.cli import doctor
 from predbayes.cli.app import app
 from predbayes.exchange.signing import PublicKey
 from predbayes.posterior.sghmc import SGHMC
@@ -66,13 +65,3 @@ def test_a_part_that_does_not_work_is_named(name, owner, attribute, broken, monk
     assert len(wrong) == 1
     assert not wrong[0].endswith("as it should be")
     assert "please report these lines" in result.stderr
-
-
-def test_what_is_not_installed_is_said(monkeypatch):
-    extras = {"nothing": ["no-such-package"], "some": ["no-such-package", "torch"]}
-    monkeypatch.setattr(doctor, "_extras", lambda: extras)
-    how = "pip install '.[{}]' in a clone of predbayes"
-    nothing, some = (line for line in told().stdout.splitlines() if line.startswith("["))
-    assert nothing == f"[nothing] missing: no-such-package; {how.format('nothing')}"
-    assert some.startswith("[some] missing: no-such-package; has torch ")
-    assert some.endswith(how.format("some"))
