@@ -125,17 +125,6 @@ def test_a_code_for_missing_is_found(clean, tmp_path):
     assert merged.plan.columns["sodium"].range[1] < 999
 
 
-def test_many_at_once_are_all_found(clean, tmp_path):
-    names = ["units of glucose", "units of creatinine", "case", "a list of codes", "a power of ten"]
-    names += ["an absent column", "a swapped target", "numbers for words", "a letter"]
-    frames = clean
-    for name in names:
-        frames = plant(frames, *PLANTED[name][:3])
-    merged = merge(plan(), surveys_of(frames, tmp_path))
-    expected = {(PLANTED[name][1], (PLANTED[name][0],)) for name in names}
-    assert {(doubt.column, doubt.sites) for doubt in merged.doubts} == expected
-
-
 @pytest.mark.parametrize("num_rows", [60, 75])
 def test_a_small_site_in_another_unit_is_found_by_its_median(clean, num_rows, tmp_path):
     frames = plant(

@@ -100,20 +100,6 @@ def test_a_good_plan_needs_no_advice(folder):
     assert check(plan, folder) == []
 
 
-def test_everything_is_said_at_once_errors_first(folder):
-    plan = Plan.model_validate(
-        tables(
-            reference={"file": "nowhere.csv", "licence": ""},
-            rules={"quorum": 1, "deadline": datetime.date(2020, 1, 1)},
-            pool={"own": "netwrk"},
-            learner={"holdout": 0.0},
-        )
-    )
-    found = check(plan, folder, today=TODAY)
-    severities = [one.severity for one in found]
-    assert severities == ["error"] * 5 + ["warning"]
-
-
 class TestProvenance:
     def test_what_is_empty_is_an_error_of_check_and_of_freeze(self, said, folder):
         reference = {"source": "", "legal_basis": " "}

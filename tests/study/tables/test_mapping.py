@@ -304,10 +304,6 @@ stay = { type = "number", unit = "days", range = [0, 400] }
             read = self.read(tmp_path, 'crp = { limit = "value", factor = 10 }\n')
             assert [*read["crp"]] == ["50.0", "2000.0", "75.0"]
 
-    def test_a_form_of_a_day_that_cannot_be_is_no_traceback(self, tmp_path):
-        read = self.read(tmp_path, "", age=self.AGE.replace("%d.%m.%Y", "%d.%d.%Y"))
-        assert read["age"].iloc[0] == "01.07.1960"
-
     def test_days_become_times_in_the_plans_unit(self, tmp_path):
         read = self.read(tmp_path, "")
         assert [round(float(cell)) for cell in read["age"]] == [60, 30, 70]

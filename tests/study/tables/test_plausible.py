@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.study.demo import digits as demo
 from predbayes.study.kit.draft import draft
 from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Number, Plan
@@ -54,26 +53,22 @@ class TestUnits:
         assert f"write factor = {factor} here" in doubt(name, unit, centre, scale, values)
         assert not doubt(name, unit, centre, scale, values / by)
 
-    def test_an_offset_is_named_too(self):
-        found = doubt("temperature", "c", 37.2, 0.8, drawn(99, 1.4))
-        assert "write factor = 0.555556, offset = -17.7778 here" in found
-
     def test_a_target_in_logarithms_has_a_factor(self):
         values = np.log(np.random.default_rng(0).lognormal(1.2, 0.7, 300))
         assert "write factor = 1000 here" in doubt("cost", "€", 8.1, 0.7, values, is_log=True)
         assert not doubt("cost", "€", 1.2, 0.7, values, is_log=True)
 
-    def test_a_column_far_off_is_asked_about(self):
+    def test_an_offset_is_named_and_a_column_far_off_asked_about(self):
+        found = doubt("temperature", "c", 37.2, 0.8, drawn(99, 1.4))
+        assert "write factor = 0.555556, offset = -17.7778 here" in found
         assert "is it the right column" in doubt("weight", "kg", 76, 2, drawn(62, 3))
 
-    def test_skewed_columns_and_outliers_are_no_reason(self):
+    def test_skewed_columns_outliers_and_few_rows_are_no_reason(self):
+        assert not doubt("height", "cm", 171, 9, drawn(67, 3, num=19))
         draw = np.random.default_rng(0)
         crp = draw.lognormal(2, 1.3, 4000)
         site = np.append(draw.lognormal(1.5, 1.3, 300), [9999.0])
         assert not doubt("crp", "mg/l", crp.mean(), crp.std(), site)
-
-    def test_few_rows_tell_nothing(self):
-        assert not doubt("height", "cm", 171, 9, drawn(67, 3, num=19))
 
 
 class TestTargets:
@@ -169,14 +164,3 @@ class TestNoFalseAlarm:
         monkeypatch.setitem(sys.modules, spec.name, module)  # where dataclasses look
         spec.loader.exec_module(module)
         return module
-
-    def test_the_demo(self, tmp_path):
-        reference, sites = demo._deal(demo._NUM_SITE_ROWS)
-        reference.to_csv(tmp_path / "reference.csv", index=False)
-        (tmp_path / "plan.toml").write_text(dump(demo._plan(reference, labels=True)))
-        kit = freeze(tmp_path / "plan.toml", tmp_path / "kit")
-        for site, frame in sites.items():
-            frame.to_csv(tmp_path / "rows.csv", index=False)
-            own = SiteFile(format=1, name=site)
-            found = site_problems(kit.plan, own, tmp_path / "rows.csv").findings
-            assert not [f.text for f in found if any(word in f.text for word in DOUBTS)]
