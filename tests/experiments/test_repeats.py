@@ -21,19 +21,9 @@ from tests.experiments.test_results import FOLDERS
 RESULTS = Path(__file__).parents[2] / "results"
 DIGITS = 1e-4  # relative; tables show three or four digits, and processors round differently
 
-# One experiment with images, and those with tables.
-ALWAYS = {
-    "auto-moments",
-    "gates-auto",
-    "gates-hospitals",
-    "gates-regression",
-    "learners-regression",
-    "moments-hospitals",
-    "presets-regression",
-    "regression",
-    "regression-released",
-}
-LONG = pytest.mark.slow("up to a minute of images each")
+# One experiment with images, and three with tables.
+ALWAYS = {"gates-auto", "gates-hospitals", "learners-regression", "regression"}
+LONG = pytest.mark.slow("up to a minute each")
 EXPERIMENTS = [
     pytest.param(folder.name, marks=[] if folder.name in ALWAYS else [LONG]) for folder in FOLDERS
 ]
