@@ -57,7 +57,7 @@ _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "model-card.json",
     "ledger.jsonl",
     "audit.jsonl", "kit.sig", "result.sig", "model.sig", "site.receipt",
-    "Beta.deletion", ".checkpoint",
+    "Beta.deletion",
 }  # fmt: skip
 _OPERATIONS = {
     "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.utime",

@@ -63,7 +63,7 @@ def _labels(path: Path) -> Headline:
 
 def _ledger(path: Path) -> Headline:
     ledger = Ledger(path)
-    state = State().replay(ledger.read())
+    state = State.of(ledger.read())
     return [sorted(state.uploads), sorted(state.keys), len(state.results)]
 
 

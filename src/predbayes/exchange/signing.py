@@ -40,7 +40,6 @@ Signed = Literal[
     "deletion",
     "adoption",
     "survey",
-    "checkpoint",
     "seal",
     "opening",
 ]

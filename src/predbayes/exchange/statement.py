@@ -25,7 +25,6 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from predbayes.errors import StudyError
-from predbayes.exchange.merkle import root_of
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import digests, open_regular
@@ -51,6 +50,11 @@ class Statement(Strict):
     study: Digest  # of the ledger's first entry
     head: Digest  # of its last entry, when this was said
     number: Annotated[int, Field(gt=0)]  # of that entry
+
+    @property
+    def heads(self) -> dict[int, str]:
+        """The digests of entries of the ledger that it states, by number."""
+        return {self.number: self.head}
 
 
 class FilesStatement(Statement):
@@ -78,30 +82,6 @@ class FilesStatement(Statement):
         return self.files.get(name, digest) != digest
 
 
-class Membership(Strict):
-    """A proof that a step is in a batch of the ledger, without the steps of other sites."""
-
-    entry: Annotated[str, Field(max_length=2000)]  # of the batch, as it stands in the ledger
-    leaf: Annotated[str, Field(max_length=2000)]  # the step, likewise
-    place: Annotated[int, Field(ge=0)]  # how many steps of the batch are before it
-    path: Annotated[tuple[Digest, ...], Field(max_length=64)]  # `predbayes.exchange.merkle`
-
-    @property
-    def head(self) -> str:
-        """The digest of the entry."""
-        return hashlib.sha256(self.entry.encode()).hexdigest()
-
-    def proves(self, site: str, upload: str | None) -> bool:
-        """Return whether the step is of this upload of this site, and in the batch."""
-        try:
-            bound, step = json.loads(self.entry)["data"], json.loads(self.leaf)["data"]
-            of = step["site"], step["digest"]
-            root = root_of(self.leaf.encode(), self.place, int(bound["count"]), self.path)
-            return of == (site, upload) and root != "" and root == bound["root"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return False
-
-
 class Receipt(Statement):
     """What the study has of a site."""
 
@@ -111,8 +91,32 @@ class Receipt(Statement):
     key: Digest  # with which it was admitted
     upload: Digest | None = None
     evaluations: tuple[Digest, ...] = ()
-    # Of an upload that came in a batch; left out otherwise, so that receipts stay as they were.
-    proof: Annotated[Membership | None, Field(exclude_if=lambda found: found is None)] = None
+    entry: Annotated[str, Field(max_length=2000)] = ""  # that added the upload, as in the ledger
+
+    @property
+    def heads(self) -> dict[int, str]:
+        """The ledger's head and, before it, the entry that added the upload."""
+        added = self._added()
+        return super().heads if added is None else {added[0]: added[1]} | super().heads
+
+    def proves_upload(self) -> bool:
+        """Return whether its entry says that the ledger has the upload; true without an upload."""
+        return self._added() is not None or (self.upload is None and not self.entry)
+
+    def _added(self) -> tuple[int, str] | None:
+        """Number and digest of the entry; None if it does not add this upload before the head."""
+        digest = hashlib.sha256(self.entry.encode()).hexdigest()
+        try:
+            told = json.loads(self.entry)
+            number, said = (
+                told["number"],
+                (told["step"], told["data"]["site"], told["data"]["digest"]),
+            )
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        is_there = type(number) is int and 0 < number <= self.number
+        is_there = is_there and (number < self.number or digest == self.head)
+        return (number, digest) if is_there and said == ("add", self.site, self.upload) else None
 
 
 class Deletion(Statement):

@@ -77,8 +77,7 @@ def _require_possible(study: StudyFolder, out: Path, sites: Mapping[str, Path]) 
         raise StudyError(f"{out} exists already; choose another name, or remove it first")
     if is_crate(study.folder):
         raise StudyError(f"{study.folder} is an export; export the study itself")
-    steps = (leaf for entry in study.ledger.read() for leaf in entry.steps)
-    known = {leaf.data["site"] for leaf in steps if leaf.step == "admit"}
+    known = {entry.data["site"] for entry in study.ledger.read() if entry.step == "admit"}
     for site, folder in sites.items():
         if site not in known:
             raise StudyError(no_such("admitted site", site, known))

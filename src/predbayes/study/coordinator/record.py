@@ -11,7 +11,6 @@ audit.jsonl             who asked for what (`predbayes.study.store.audit`)
 uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`; DIGEST.survey
 results/N/              result.json, report.html, report-public.html, model-card.html and .json,
                         model/
-.checkpoint             what the ledger says up to an entry (`coordinator.checkpoint`)
 .key-path               where the coordinator's key lies, if the plan names one
 
 Where there is such a key, kit, results and models have a file that signs the others
@@ -27,7 +26,6 @@ from pydantic_core import from_json
 
 from predbayes.errors import StudyError
 from predbayes.exchange.sealed import SUFFIX
-from predbayes.study.coordinator.checkpoint import load_checkpoint
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.result.accepted import RESULT_FILE, Accepted, AcceptedSurvey
@@ -74,9 +72,8 @@ class StudyRecord:
         return AuditLog.at(self.folder)
 
     def state(self) -> State:
-        """Return what the ledger says, from the last checkpoint on if there is one."""
-        state, mark = load_checkpoint(self.ledger) or (State(), None)
-        return state.replay(self.ledger.read(mark))
+        """Return what the ledger says."""
+        return State.of(self.ledger.read())
 
     def result(self, number: int, *, sites: bool = True) -> Result:
         """Read a numbered result; without its sites, of which there may be many, if not asked."""

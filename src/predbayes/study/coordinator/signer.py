@@ -16,13 +16,7 @@ from typing import Any, Literal
 from predbayes.errors import KeyFileError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import (
-    Deletion,
-    FilesStatement,
-    Membership,
-    Receipt,
-    signed,
-)
+from predbayes.exchange.statement import Deletion, FilesStatement, Receipt, signed
 from predbayes.study.coordinator.state import State
 from predbayes.study.store.ledger import now
 
@@ -70,12 +64,12 @@ class Signer:
         """Return the statement of the files of a folder, by their digests."""
         return signed(FilesStatement(kind=kind, files=dict(files), **self._place()), self.key)
 
-    def receipt(self, site: str, proof: Membership | None = None) -> bytes:
+    def receipt(self, site: str, entry: str) -> bytes:
         """Return the statement of what the study has of a site.
 
         Args:
             site: The site.
-            proof: That its upload is in the ledger, if it came in a batch.
+            entry: Content of the ledger's entry that added its upload; empty without one.
         """
         state, upload = self.state, self.state.uploads.get(site)
         found = (state.evaluations.get((site, model)) for model in state.models)
@@ -87,7 +81,7 @@ class Signer:
                 key=state.keys[site],
                 upload=None if upload is None else upload.digest,
                 evaluations=tuple(sent),
-                proof=proof,
+                entry=entry,
                 **self._place(),
             ),
             self.key,

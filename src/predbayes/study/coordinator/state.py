@@ -8,7 +8,6 @@
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
     delete    the bytes of files go, as when their time is over; results stay as they are
     finish    a numbered result: of which uploads, and its files
-    batch     several of `admit`, `add`, `survey` and `evaluate`, in their order
 
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
 replaced or withdrawn is never taken again for that site: nobody can put an old upload back. A key
@@ -17,9 +16,9 @@ of which nothing was taken in yet may move to another name, for names are mistyp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,10 +32,7 @@ from predbayes.study.result.accepted import (
     AcceptedUpload,
     Digest,
 )
-from predbayes.study.store.ledger import FIRST, Entry, Leaf
-
-BATCHED = frozenset({"admit", "add", "survey", "evaluate"})
-"""Steps of which one entry may have many."""
+from predbayes.study.store.ledger import FIRST, Entry
 
 MODEL_FOLDER = "model"
 """Where a result has its model."""
@@ -110,83 +106,53 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-V = TypeVar("V")
-Table = MutableMapping[str, V]
-
-
 @dataclass(slots=True)
 class State:
-    """Sites, uploads and results of a study.
-
-    What there is one of for each site is found by a look into a mapping, without going through all:
-    after a checkpoint (`predbayes.study.coordinator.checkpoint`) that reads one row.
-    """
+    """Sites, uploads and results of a study."""
 
     plan_digest: str = ""
     files: dict[str, str] = field(default_factory=dict)  # of kit and labels
     coordinator: str = ""  # his public key; empty: nothing of his is signed
-    keys: Table[str] = field(default_factory=dict)  # of admitted sites
-    owners: Table[str] = field(default_factory=dict)  # the same, site by key
-    names: Table[tuple[str, ...]] = field(default_factory=dict)  # of sites that were ever
+    keys: dict[str, str] = field(default_factory=dict)  # of admitted sites
+    owners: dict[str, str] = field(default_factory=dict)  # the same, site by key
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of sites that were ever
     # admitted, by what the spellings of one name have in common
-    awaited: Table[str] = field(default_factory=dict)  # keys of admitted sites without an upload
-    agreed: Table[int] = field(default_factory=dict)  # rows, of sites that were asked
-    uploads: Table[AcceptedUpload] = field(default_factory=dict)  # by site
+    awaited: dict[str, str] = field(default_factory=dict)  # keys of sites without an upload
+    agreed: dict[str, int] = field(default_factory=dict)  # rows, of sites that were asked
+    uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
     # By site and model.
-    evaluations: MutableMapping[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)
-    surveys: Table[AcceptedSurvey] = field(default_factory=dict)  # by site
-    replaced: Table[str] = field(default_factory=dict)  # site by digest that counts no more
-    retired: Table[str] = field(default_factory=dict)  # site by key that was in use
-    spent: Table[str] = field(default_factory=dict)  # site by key of which something was taken in
+    evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)
+    surveys: dict[str, AcceptedSurvey] = field(default_factory=dict)  # by site
+    replaced: dict[str, str] = field(default_factory=dict)  # site by digest that counts no more
+    retired: dict[str, str] = field(default_factory=dict)  # site by key that was in use
+    spent: dict[str, str] = field(default_factory=dict)  # site by key that signed an added file
     models: dict[str, None] = field(default_factory=dict)  # that were ever evaluated
-    withdrawn: Table[str] = field(default_factory=dict)  # site by digest
-    gone: Table[str] = field(default_factory=dict)  # digest withdrawn last, by site
-    deleted: Table[str] = field(default_factory=dict)  # when, by digest of what still counts
+    withdrawn: dict[str, str] = field(default_factory=dict)  # site by digest
+    gone: dict[str, str] = field(default_factory=dict)  # digest withdrawn last, by site
+    deleted: dict[str, str] = field(default_factory=dict)  # when, by digest of what still counts
     results: list[FinishedResult] = field(default_factory=list)
-    heads: Table[int] = field(default_factory=dict)  # number by digest of every entry
+    heads: dict[str, int] = field(default_factory=dict)  # number by digest of every entry
     num_entries: int = 0
     study: str = FIRST  # digest of the first entry, by which statements name the study
     last: str = FIRST  # digest of the last entry
     unsigned: int | None = None  # the last entry, if it lacks the coordinator's signature
-    resumed: bool = False  # whether it began with a checkpoint
-    since: int = 0  # steps taken after that, or in all
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> State:
         """Replay a ledger."""
-        return cls().replay(entries)
-
-    def replay(self, entries: Iterable[Entry]) -> State:
-        """Take entries that come after those that it has, and return the same state."""
-        entry = None
+        state, entry = cls(), None
         for entry in entries:
-            self.take(entry)
-        if not self.plan_digest:
+            state.take(entry)
+        if not state.plan_digest:
             raise StudyError("the ledger is empty: the study was never begun")
-        # It covers all entries before; a checkpoint is signed itself.
-        if entry is not None and not entry.is_signed_by(self.coordinator):
-            self.unsigned = entry.number
-        return self
+        # The last signature covers all entries before.
+        if entry is not None and not entry.is_signed_by(state.coordinator):
+            state.unsigned = entry.number
+        return state
 
     def take(self, entry: Entry) -> None:
-        """One more entry."""
-        if entry.leaves and {leaf.step for leaf in entry.leaves} - BATCHED:
-            raise StudyError(f"entry {entry.number} of ledger.jsonl is not as steps are")
-        for leaf in entry.steps:
-            self.do(leaf, entry.at)
-        self.end(entry)
-
-    def end(self, entry: Entry) -> None:
-        """Make an entry the last one, after its steps were taken."""
-        self.num_entries, self.last = entry.number, entry.digest
-        self.heads[entry.digest] = entry.number
-        if entry.number == 1:
-            self.study = entry.digest
-
-    def do(self, leaf: Leaf, at: str) -> None:
-        """Take a step of the entry that comes next."""
-        self.since += 1
-        match self._read(leaf, at):
+        """Take one more entry."""
+        match self._read(entry):
             case _Begun(plan=plan, files=files, key=key):
                 self.plan_digest, self.files, self.coordinator = plan, dict(files), key
             case _Admitted(site=site, key=key, rows=rows):
@@ -219,23 +185,27 @@ class State:
                 self.deleted.update(dict.fromkeys(digests, at))
             case FinishedResult() as result:
                 self.results.append(result)
+        self.num_entries, self.last = entry.number, entry.digest
+        self.heads[entry.digest] = entry.number
+        if entry.number == 1:
+            self.study = entry.digest
 
-    def _read(self, leaf: Leaf, at: str) -> Any:
-        """A step as what it says; a chain of digests does not make it sensible."""
-        step, number = str(leaf.step), self.num_entries + 1
-        form = _FORMS.get(step)
+    def _read(self, entry: Entry) -> Any:
+        """An entry as what it says; a chain of digests does not make it sensible."""
+        form = _FORMS.get(str(entry.step))
         if form is None:
-            raise StudyError(f"the ledger has a step {leaf.step!r} that this version lacks")
+            raise StudyError(f"the ledger has a step {entry.step!r} that this version lacks")
         try:
-            told = dict(leaf.data)
-            if step in ("add", "survey", "evaluate"):
+            told = dict(entry.data)
+            if entry.step in ("add", "survey", "evaluate"):
                 key = self.keys.get(told["site"], "")  # that its site had then
-                told |= {"at": at, "number": number, "key": key}
-            if step in ("delete", "finish"):
-                told |= {"at": at, "ledger": self.last}
+                told |= {"at": entry.at, "number": entry.number, "key": key}
+            if entry.step in ("delete", "finish"):
+                told |= {"at": entry.at, "ledger": self.last}
             return form.validate_python(told)
         except (ValidationError, TypeError, ValueError, KeyError) as error:
-            raise StudyError(f"entry {number} of ledger.jsonl is not as steps are") from error
+            where = f"entry {entry.number} of ledger.jsonl"
+            raise StudyError(f"{where} is not as steps are") from error
 
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)

@@ -5,8 +5,8 @@ writes its entry first. So a process that is killed leaves a study that is as be
 after it but for files that no entry names or files that an entry has removed, which the next step
 clears away. Running the command again completes it.
 
-Steps may wait for each other: their files are put in place, brought to the disk together and named
-by one entry (`Step.flush`). Until then nothing of it is done, and nobody is told that it is.
+Steps may wait for each other: their files are put in place and brought to the disk together, and
+then all entries are written at once (`Step.flush`). Until then nobody is told that they are done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -22,14 +22,11 @@ from pathlib import Path
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.merkle import merkle_path
 from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.statement import Membership
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, remove
-from predbayes.study.coordinator.checkpoint import CHECKPOINT, MANY, save_checkpoint
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.intake import (
     MAX_ROWS,
@@ -55,7 +52,7 @@ from predbayes.study.store.files import (
     require_size,
     sync_files,
 )
-from predbayes.study.store.ledger import Entry, Leaf, now
+from predbayes.study.store.ledger import Entry, now
 from predbayes.system import memory_file, sync_folder
 from predbayes.text import printable
 
@@ -64,12 +61,11 @@ _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.esc
 
 @dataclass(slots=True)
 class _Waiting:
-    """Steps that are done but for their entry."""
+    """Entries that are not written yet."""
 
-    steps: list[Leaf] = field(default_factory=list)
-    at: str = ""  # when the first of them was
-    placed: list[Path] = field(default_factory=list)  # files that the entry will name
-    dropped: list[Accepted] = field(default_factory=list)  # files that it takes out
+    entries: list[Entry] = field(default_factory=list)
+    placed: list[Path] = field(default_factory=list)  # files that they name
+    dropped: list[Accepted] = field(default_factory=list)  # files that they take out
 
 
 @dataclass(frozen=True)  # without slots, where what is read once is kept
@@ -97,25 +93,21 @@ class Step:
 
     def note(self, step: str, data: dict[str, object], at: str | None = None) -> None:
         """Take a step into the state; it is in the ledger after `flush`, with those before it."""
-        waiting = self._waiting
-        waiting.at = waiting.at or at or now()
-        leaf = Leaf(step, data)
-        self.state.do(leaf, waiting.at)
-        waiting.steps.append(leaf)
+        entry = Entry(self.state.num_entries + 1, at or now(), step, data, self.state.last)
+        entry = entry.signed(None if self.key is None else self.key.signing)
+        self.state.take(entry)
+        self._waiting.entries.append(entry)
 
     def flush(self) -> None:
-        """Write the steps that wait as one entry, after the files that they name."""
+        """Write the entries that wait, after the files that they name."""
         waiting = self._waiting
-        if not waiting.steps:
+        if not waiting.entries:
             return
         sync_files(waiting.placed)
-        entry = Entry.of(waiting.steps, waiting.at, (self.state.num_entries, self.state.last))
-        entry = entry.signed(None if self.key is None else self.key.signing)
-        self.state.end(self.study.ledger.write(entry))
+        self.study.ledger.write(waiting.entries)
         for accepted in waiting.dropped:
             remove(self.study.upload_path(accepted))
-        if waiting.placed or waiting.dropped:
-            remove(self._mark)
+        if waiting.dropped:
             sync_folder(self._uploads)
         vars(self).pop("_waiting")
 
@@ -124,29 +116,18 @@ class Step:
         return _Waiting()
 
     def clear(self) -> None:
-        """Remove what a killed process left, and the bytes of uploads that were withdrawn.
-
-        The uploads are looked through only if somebody may have been killed: he leaves a mark, or
-        there is no checkpoint, as when he was killed before there were marks.
-        """
-        if not self.state.resumed or self._mark.exists():
-            # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
-            wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
-            _remove_from(
-                self._mark.parent,
-                lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
-            )
-            remove(self._mark)
-        remove(self.study.folder / f"{TEMPORARY}{CHECKPOINT}")
+        """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
+        # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
+        wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
+        _remove_from(
+            self._uploads,
+            lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
+        )
         unfinished = str(self.state.next_number)
         _remove_from(
             self.study.folder / RESULTS,
             lambda name: name == unfinished or name.startswith(TEMPORARY),
         )
-
-    @property
-    def _mark(self) -> Path:
-        return self._uploads / f"{TEMPORARY}mark"
 
     @cached_property
     def _uploads(self) -> Path:
@@ -329,19 +310,12 @@ class Step:
     def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
         """Give a file its name; one that it replaces goes when the entry is written."""
         target = self._uploads / name
-        self._drop([] if before is None else [before])
+        self._waiting.dropped += [] if before is None else [before]
         if isinstance(source, bytes):
             target.write_bytes(source)
         else:
             source.replace(target)
         self._waiting.placed.append(target)
-
-    def _drop(self, going: Sequence[Accepted]) -> None:
-        """Remove files when the entry is written; from now on there is a mark."""
-        if not self._waiting.placed and not self._waiting.dropped:
-            self._mark.touch()
-            sync_folder(self._mark.parent)
-        self._waiting.dropped += going
 
     def receipt(self, site: str) -> bytes:
         """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
@@ -349,18 +323,9 @@ class Step:
             raise StudyError("the plan names no coordinator's key, so nothing can be signed")
         if site not in self.state.keys:
             raise StudyError(no_such("admitted site", site, self.state.keys))
-        return self.signer.receipt(site, self._proof(site))
-
-    def _proof(self, site: str) -> Membership | None:
-        """Return where in a batch of the ledger a site's upload is."""
         upload = self.state.uploads.get(site)
-        entry = None if upload is None else self.study.ledger.entry(upload.number)
-        if upload is None or entry is None or not entry.leaves:
-            return None
-        records = [leaf.record() for leaf in entry.leaves]
-        place = next(i for i, e in enumerate(entry.leaves) if e.data["digest"] == upload.digest)
-        path = merkle_path([record.encode() for record in records], place)
-        return Membership(entry=entry.content(), leaf=records[place], place=place, path=path)
+        entry = "" if upload is None else self.study.ledger.entry(upload.number).content()
+        return self.signer.receipt(site, entry)
 
     def delete(self, site: str) -> dict[str, str]:
         """Delete the bytes of a site's files; return when each was deleted, by digest."""
@@ -368,7 +333,7 @@ class Step:
         if not going and not self.state.removed(site):
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
         if going:
-            self._drop(going)
+            self._waiting.dropped += going
             self.record("delete", {"site": site, "digests": [a.digest for a in going]})
         return self.state.removed(site)
 
@@ -379,7 +344,7 @@ class Step:
             if site in self.state.gone:
                 return self.state.gone[site]  # again, as after a crash
             raise StudyError(no_such("upload of a site", site, self.state.uploads))
-        self._drop(sent)
+        self._waiting.dropped += sent
         self.record("withdraw", {"site": site, "digest": sent[0].digest})
         return sent[0].digest
 
@@ -402,8 +367,6 @@ def begin_step(study: StudyFolder) -> Iterator[Step]:
         step = Step(study, state, key)
         step.clear()
         yield step
-        if state.since >= MANY:
-            save_checkpoint(study.ledger, state, None if key is None else key.signing)
 
 
 @lru_cache(maxsize=1)

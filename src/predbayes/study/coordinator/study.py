@@ -45,8 +45,8 @@ REMAINS = (
 )
 """What no command here can delete."""
 
-_MOST_STEPS = 1000  # of one entry
-_MOST_SECONDS = 5.0  # that a step waits for its entry
+_MOST_STEPS = 1000  # that are written at once
+_MOST_SECONDS = 5.0  # that a step waits to be written
 _NAME_BYTES = 16  # that tell two studies of one kit apart
 
 
@@ -263,7 +263,7 @@ class Study(StudyFolder):
 
 @dataclass(slots=True)
 class _Batch:
-    """Steps that become one entry, and the lines of the audit log that tell of them."""
+    """Steps whose entries are written at once, and the lines of the audit log that tell of them."""
 
     step: Step
     audit: AuditLog

@@ -30,7 +30,6 @@ from predbayes.exchange.statement import (
     read_signed,
 )
 from predbayes.files import file_digest
-from predbayes.study.coordinator.checkpoint import CHECKPOINT, checkpoint_problems
 from predbayes.study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes.study.coordinator.finish import (
     conclude_study,
@@ -55,7 +54,7 @@ from predbayes.text import printable
 _KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"
 _ROWS = (REFERENCE_FILE, VECTORS_FILE)  # of the kit, which no crate has
 _PASSING = {
-    LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE, CHECKPOINT,
+    LEDGER, LOCK, RUN_LOCK, RUN_FILE, AUDIT_FILE, AUDIT_LOCK, KEY_PATH, _KIT_SIGNATURE,
 }  # fmt: skip
 """Files that no entry names."""
 
@@ -72,13 +71,12 @@ def verify(
     if problems:
         return problems
     try:
-        state = State.of(study.ledger.read())
+        state = study.state()
         exported = is_crate(study.folder)
         problems = _altered(study, _expected(study, state)) or [
             *_unsigned(study, state, key),
             *(_not_of_crate(study, state) if exported else _not_of_sites(study, state)),
             *_not_contained(state, contains),
-            *checkpoint_problems(study.ledger, state),
         ]
     except PredbayesError as error:  # a ledger or a plan that nobody could have written
         return [str(error)]
@@ -174,7 +172,7 @@ def _false_receipts(study: StudyFolder, state: State, key: PublicKey) -> Iterato
         except StudyError as error:
             yield f"{where}: {error}"
             continue
-        if statement.head not in state.heads:
+        if not state.heads.keys() >= {*statement.heads.values()}:
             yield f"{where}: it is of another ledger than this one"
 
 

@@ -73,15 +73,16 @@ class Heads:
             if self._ledger.path.exists():
                 self._ledger.mend()
             known = self._known((statement.study, key.hex))
-            if known.get(statement.number, statement.head) != statement.head:
-                raise StudyError(
-                    f"the coordinator has shown two ledgers: their entries {statement.number} "
-                    f"differ; keep both files, and {self._ledger.path}"
-                )
-            if statement.number not in known:
-                told = statement.model_dump(include={"study", "number", "head"})
-                self._ledger.append("saw", {**told, "key": key.hex})
-        known[statement.number] = statement.head
+            for number, head in statement.heads.items():
+                if known.get(number, head) != head:
+                    raise StudyError(
+                        f"the coordinator has shown two ledgers: their entries {number} "
+                        f"differ; keep both files, and {self._ledger.path}"
+                    )
+                if number not in known:
+                    told = {"study": statement.study, "number": number, "head": head}
+                    self._ledger.append("saw", {**told, "key": key.hex})
+                known[number] = head
         return known[max(known)]
 
     def _known(self, asked: tuple[str, str]) -> dict[int, str]:
@@ -141,10 +142,8 @@ def _statement(path: Path, key: CoordinatorPublicKey) -> tuple[Statement, list[s
         return read_signed(path, Deletion, key.signing, {}), []
     if not path.is_dir():
         receipt = read_signed(path, Receipt, key.signing, {})
-        proof = receipt.proof
-        if proof is not None and not proof.proves(receipt.site, receipt.upload):
-            return receipt, ["it does not prove that the ledger has the upload"]
-        return receipt, []
+        wrong = "it does not prove that the ledger has the upload"
+        return receipt, [] if receipt.proves_upload() else [wrong]
     plan = _plan_in(path)
     if plan.coordinator != key:
         raise StudyError("its plan names another coordinator's key")
@@ -177,7 +176,7 @@ def _contradictions(found: Sequence[Statement], words: str) -> Iterator[str]:
         yield "the plan's words are others than those given"
     if len({statement.study for statement in found}) > 1:
         yield "they are not all of one study"
-    heads = {(statement.number, statement.head) for statement in found}
+    heads = {head for statement in found for head in statement.heads.items()}
     if len({number for number, _ in heads}) < len(heads):
         yield "the coordinator has shown two ledgers: keep these files"
 

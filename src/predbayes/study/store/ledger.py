@@ -8,22 +8,12 @@ so that no entry can be changed, dropped from the middle or put in another order
 the last digest, which stands in every report. What the study is, is read from the ledger alone:
 a file that no entry names does not count.
 
-A command that takes many steps writes them as one entry of the step `batch`. Its data is the number
-of steps and a root over them (`predbayes.exchange.merkle`), and the steps themselves stand beside
-it in the same line, as `leaves`: one write, one signature, and there whole or not at all.
-
-    digest_n covers the root, the root every leaf
-
-So a site is shown that its step is in entry n by some digests, without the steps of other sites.
-
 If the coordinator has a key, each line also carries his signature of the entry's digest. The digest
 covers all entries before, so the last signature is enough to know that the whole ledger is his.
 
 A process may die while it writes. An entry counts when all of it is there, if need be without the
 end of its line, and the files that it names are in place before it is written; a line cut short is
 removed by the next step that writes, as the step that wrote it never ended.
-
-A ledger may be read on from a `Mark`, by whoever knows that what is before it is unaltered.
 """
 
 from __future__ import annotations
@@ -37,10 +27,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from predbayes.errors import StudyError
-from predbayes.exchange.merkle import merkle_root
 from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import Strict
 
@@ -49,38 +38,14 @@ R = TypeVar("R", bound=Strict)
 FIRST = "0" * 64
 """What stands for the digest of an entry before the first."""
 
-_CHUNK = 1 << 20
 _TAIL = 1 << 16  # bytes that are looked at first for the last line
-
-
-BATCH = "batch"
-"""The step of an entry that is several."""
 
 _encoded = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-class Leaf(NamedTuple):
-    """One step of a batch."""
-
-    step: str
-    data: Mapping[str, Any]
-
-    def record(self) -> str:
-        """The step as it stands in the line, and under the root."""
-        return _encoded({"data": self.data, "step": self.step})
-
-
-class Mark(NamedTuple):
-    """A place between two entries."""
-
-    size: int = 0  # bytes before it
-    number: int = 0  # of the entry before it
-    digest: str = FIRST  # likewise
-
-
 @dataclass(frozen=True)  # without slots, where the digest is kept
 class Entry:
-    """One step, or a batch of them: what was done, when, and what it was done with."""
+    """One step: what was done, when, and what it was done with."""
 
     number: int
     at: str  # ISO 8601, UTC
@@ -88,20 +53,6 @@ class Entry:
     data: Mapping[str, Any]
     previous: str
     signature: str = ""  # of the digest
-    leaves: tuple[Leaf, ...] = ()  # of a batch
-
-    @classmethod
-    def of(cls, steps: Sequence[Leaf], at: str, after: tuple[int, str]) -> Entry:
-        """Return the entry of some steps that comes after one of this number and digest."""
-        place = after[0] + 1, at
-        if len(steps) == 1:
-            return cls(*place, *steps[0], after[1])
-        return cls(*place, BATCH, _bound(steps), after[1], leaves=tuple(steps))
-
-    @property
-    def steps(self) -> tuple[Leaf, ...]:
-        """What was done: one step, or those of a batch."""
-        return self.leaves or (Leaf(self.step, self.data),)
 
     @cached_property
     def digest(self) -> str:
@@ -110,9 +61,7 @@ class Entry:
 
     def line(self) -> bytes:
         """The entry as it stands in the file."""
-        leaves = ",".join(leaf.record() for leaf in self.leaves)
-        beside = f',"leaves":[{leaves}]' if leaves else ""
-        beside += f',"signature":"{self.signature}"' if self.signature else ""
+        beside = f',"signature":"{self.signature}"' if self.signature else ""
         return f'{{"digest":"{self.digest}","entry":{self.content()}{beside}}}\n'.encode()
 
     def signed(self, key: SigningKey | None) -> Entry:
@@ -130,10 +79,6 @@ class Entry:
         if not key:
             return not self.signature
         return PublicKey(key).verifies("ledger head", self.digest.encode(), self.signature)
-
-    def binds_its_leaves(self) -> bool:
-        """Return whether it is a batch of these steps, or has none beside it."""
-        return self.data == _bound(self.leaves) if self.step == BATCH else not self.leaves
 
     def content(self) -> str:
         """What the digest is of."""
@@ -154,11 +99,10 @@ class Ledger:
         """
         return list(self.read())
 
-    def read(self, after: Mark | None = None) -> Iterator[Entry]:
-        """Yield entries, as `entries` does; those after a mark, if one is given."""
-        mark = after or Mark()
-        last = mark.number, mark.digest
-        for line in self._lines(mark.size):
+    def read(self) -> Iterator[Entry]:
+        """Yield the entries, as `entries` does."""
+        last = 0, FIRST
+        for line in self._lines():
             entry = _entry(line if line.endswith(b"\n") else line + b"\n", last)
             if entry is not None:
                 yield entry
@@ -173,18 +117,6 @@ class Ledger:
         if entry is None or entry.number != number:
             raise StudyError(f"entry {number} of {self.path.name} was altered")
         return entry
-
-    def digest(self, size: int) -> str:
-        """Return the SHA-256 of its first bytes."""
-        found, left = hashlib.sha256(), size
-        try:
-            with self.path.open("rb") as file:
-                while left and (chunk := file.read(min(left, _CHUNK))):
-                    found.update(chunk)
-                    left -= len(chunk)
-        except OSError as error:
-            raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
-        return "" if left else found.hexdigest()
 
     def records(self, forms: Mapping[str, type[R]]) -> Iterator[tuple[str, R]]:
         """Yield the steps of a file that may be there, with their data in the form of each step.
@@ -255,18 +187,21 @@ class Ledger:
         if after is None:
             last = self.entries()[-1:] if self.path.exists() else []
             after = (last[0].number, last[0].digest) if last else (0, FIRST)
-        return self.write(Entry.of([Leaf(step, data)], at or now(), after).signed(key))
-
-    def write(self, entry: Entry) -> Entry:
-        """Add an entry that was made for this place, on the disk when this returns."""
-        with self.path.open("ab") as file:
-            _write(file, entry.line())
+        entry = Entry(after[0] + 1, at or now(), step, data, after[1]).signed(key)
+        self.write([entry])
         return entry
 
-    def _lines(self, start: int = 0) -> Iterator[bytes]:
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Add entries that were made for this place, on the disk when this returns.
+
+        A process that dies meanwhile leaves the first of them, or none.
+        """
+        with self.path.open("ab") as file:
+            _write(file, b"".join(entry.line() for entry in entries))
+
+    def _lines(self) -> Iterator[bytes]:
         try:
             with self.path.open("rb") as file:
-                file.seek(start)
                 yield from file
         except OSError as error:
             raise StudyError(f"cannot read {self.path}: {error.strerror}") from error
@@ -303,21 +238,12 @@ def _parsed(line: bytes) -> Entry | None:
     """Read a line; None if it is no entry."""
     try:
         found = json.loads(line)
-        leaves = tuple(Leaf(**leaf) for leaf in found.get("leaves", ()))
-        entry = Entry(**found["entry"], signature=found.get("signature", ""), leaves=leaves)
+        entry = Entry(**found["entry"], signature=found.get("signature", ""))
         # Written again it must be the same bytes: JSON has many spellings, a ledger has one.
         same = entry.line() == line and isinstance(entry.data, dict) and type(entry.number) is int
-        return entry if same and entry.binds_its_leaves() else None
+        return entry if same else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-def _bound(leaves: Sequence[Leaf]) -> dict[str, Any]:
-    """The data of a batch; raises for no steps at all, which are none."""
-    if not leaves:
-        raise ValueError("a batch has steps")
-    records = [leaf.record().encode() for leaf in leaves]
-    return {"count": len(leaves), "root": merkle_root(records)}
 
 
 def _starts_an_entry(cut: bytes) -> bool:
