@@ -108,10 +108,8 @@ class Receipt(Statement):
         digest = hashlib.sha256(self.entry.encode()).hexdigest()
         try:
             told = json.loads(self.entry)
-            number, said = (
-                told["number"],
-                (told["step"], told["data"]["site"], told["data"]["digest"]),
-            )
+            number, data = told["number"], told["data"]
+            said = told["step"], data["site"], data["digest"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
         is_there = type(number) is int and 0 < number <= self.number

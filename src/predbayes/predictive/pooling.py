@@ -205,7 +205,6 @@ def gated_name(exponent: float = 1.0, coordinates: Coordinates = "moments") -> s
 
 
 _ALWAYS = (NATURAL, MOMENTS)
-_ALWAYS_NAMES = {term.name for term in _ALWAYS}
 _RESERVED = {"natural", "moments", "mixture", "product"}
 
 

@@ -381,7 +381,7 @@ class TestStatus:
         study.finish()
         found = status_of(study)
         assert found.next == "results/1/report.html"
-        assert found.results[0].sites == study.result(1).num_sites == 2
+        assert found.results[0].sites == len(study.result(1).sites) == 2
         assert study.result(1, sites=False) == study.result(1).model_copy(update={"sites": ()})
         study.withdraw("Alpha")
         found = status_of(study)
