@@ -10,7 +10,8 @@ from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.study.coordinator.intake import HEADER_ROOM, MAX_ROWS, Expected, Intake
+from predbayes.study.coordinator.intake import HEADER_ROOM, Expected, Intake
+from predbayes.study.coordinator.state import MAX_ROWS
 from predbayes.study.plan.models import site_network
 from tests.study.world import make_world
 

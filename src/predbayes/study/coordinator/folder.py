@@ -1,8 +1,8 @@
 """A study's folder with its arrays: the kit, the labels, and what sites sent.
 
-`predbayes.study.coordinator.record` says where each file is, and reads those that are text. Where
-the coordinator has a key, kit, results and models have a file that signs the others
-(`predbayes.exchange.statement`).
+`predbayes.study.coordinator.record` says where each file is, and reads those that are text. What
+reads arrays is imported when it is needed, because most steps need none. Where the coordinator has
+a key, kit, results and models have a file that signs the others (`predbayes.exchange.statement`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from predbayes.errors import StudyError
-from predbayes.exchange.header import Header
 from predbayes.exchange.sealed import SUFFIX, unseal
-from predbayes.exchange.upload import Upload, small_content
 from predbayes.files import file_digest
 from predbayes.study.coordinator.record import KIT, LABELS, StudyRecord
 from predbayes.study.coordinator.signer import private_key
-from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted
 from predbayes.system import memory_file
+
+if TYPE_CHECKING:
+    from predbayes.exchange.upload import Upload
+    from predbayes.study.kit.kit import Kit, Labels
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -32,15 +34,22 @@ class StudyFolder(StudyRecord):
     @property
     def kit(self) -> Kit:
         """Plan and reference inputs."""
+        from predbayes.study.kit.kit import Kit
+
         return Kit.load(self.folder / KIT)
 
     @property
     def labels(self) -> Labels:
         """The coordinator's labels, and which reference rows they are of."""
+        from predbayes.study.kit.kit import Labels
+
         return Labels.load(self.folder / LABELS, self.kit)
 
     def read(self, accepted: Accepted) -> Upload:
         """Read an accepted upload; one that changed since, or is not the site's, is refused."""
+        from predbayes.exchange.header import Header
+        from predbayes.exchange.upload import Upload, small_content
+
         path = self.upload_path(accepted)
         # A small one is read once, and what is checked is what is used.
         content = None if path.suffix == SUFFIX else small_content(path)

@@ -20,6 +20,7 @@ from predbayes.exchange.masking import WORDS, check_seals
 from predbayes.exchange.sealed import sealed_room
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.gate import GateBounds
+from predbayes.study.coordinator.state import MAX_ROWS
 from predbayes.study.plan.models import site_arrays, site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import sums_shape
@@ -30,7 +31,6 @@ from predbayes.study.result.summed import fitted, summed
 from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays
-MAX_ROWS = 10**9
 ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
 LEAST_TOLERANCE = 5  # rows, likewise
 LEAST_HELD_OUT = 100  # rows that an evaluation may have in any case

@@ -37,6 +37,9 @@ from predbayes.study.store.ledger import FIRST, Entry
 MODEL_FOLDER = "model"
 """Where a result has its model."""
 
+MAX_ROWS = 10**9
+"""The most rows that a site can have."""
+
 
 @dataclass(frozen=True, slots=True)
 class FinishedResult:

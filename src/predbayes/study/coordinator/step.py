@@ -19,32 +19,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import require_site_name
-from predbayes.exchange.upload import Upload
 from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.study.coordinator.folder import StudyFolder
-from predbayes.study.coordinator.intake import (
-    MAX_ROWS,
-    Intake,
-    require_agreed,
-    require_held_out,
-)
 from predbayes.study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
 from predbayes.study.coordinator.signer import Signer, private_key
-from predbayes.study.coordinator.state import State
+from predbayes.study.coordinator.state import MAX_ROWS, State
 from predbayes.study.plan.schema import PLAN_FILE, Plan, read_text
 from predbayes.study.result.accepted import Accepted
-from predbayes.study.result.surveyed import (
-    MAX_SURVEY_BYTES,
-    is_survey_file,
-    rehearse_table,
-    survey_of_site,
-)
 from predbayes.study.store.files import (
     copy_bounded,
     locked,
@@ -55,6 +43,10 @@ from predbayes.study.store.files import (
 from predbayes.study.store.ledger import Entry, now
 from predbayes.system import memory_file, sync_folder
 from predbayes.text import printable
+
+if TYPE_CHECKING:
+    from predbayes.exchange.upload import Upload
+    from predbayes.study.coordinator.intake import Intake
 
 _UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.escape(TEMPORARY)}.*")
 
@@ -160,6 +152,8 @@ class Step:
 
     def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
+        from predbayes.study.result.surveyed import is_survey_file
+
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
         scratch, content = self._uploads / f"{TEMPORARY}upload", None
@@ -201,6 +195,12 @@ class Step:
 
     def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
         """Take in a survey of the plan's columns; it is as it came, before there was a key."""
+        from predbayes.study.result.surveyed import (
+            MAX_SURVEY_BYTES,
+            rehearse_table,
+            survey_of_site,
+        )
+
         if uploads_only:
             raise UploadError("it is a survey, and an upload was asked for")
         num_bytes = copy_bounded(path, scratch, MAX_SURVEY_BYTES)
@@ -246,6 +246,8 @@ class Step:
         yield scratch, unseal(_sealed(scratch), scratch, key, digest).site
 
     def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
+        from predbayes.study.coordinator.intake import require_agreed
+
         site, digest = upload.info.site, upload.digest()
         before = self.state.uploads.get(site)
         if before is not None and before.digest == digest:
@@ -266,6 +268,8 @@ class Step:
         return self.state.uploads[site]
 
     def _accept_evaluation(self, source: Path | bytes, upload: Upload) -> Accepted | None:
+        from predbayes.study.coordinator.intake import require_held_out
+
         info, digest, state = upload.info, upload.digest(), self.state
         assert info.evaluation is not None  # as its kind says
         model = info.evaluation.model
@@ -372,6 +376,8 @@ def begin_step(study: StudyFolder) -> Iterator[Step]:
 @lru_cache(maxsize=1)
 def _intake(plan: str) -> Intake:
     """The checks of a plan, which is the same from step to step."""
+    from predbayes.study.coordinator.intake import Intake
+
     return Intake.of(Plan.loads(plan, PLAN_FILE))
 
 

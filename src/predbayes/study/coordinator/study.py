@@ -1,7 +1,8 @@
 """A study: the run of a plan, in one folder, and the steps that can be taken in it.
 
 Each step holds the folder's lock and ends with an entry in the ledger: see
-`predbayes.study.coordinator.step`.
+`predbayes.study.coordinator.step`. Only what needs arrays imports them: a command that admits a
+site or writes a receipt starts in under a second.
 """
 
 from __future__ import annotations
@@ -12,30 +13,30 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.exchange.coordinator import CoordinatorPublicKey
-from predbayes.exchange.masking import Request
 from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import digests, make_folder
 from predbayes.optional import require
 from predbayes.study.coordinator.differencing import is_forbidden, told_apart
-from predbayes.study.coordinator.export import export
-from predbayes.study.coordinator.finish import finish, requests
 from predbayes.study.coordinator.folder import StudyFolder
 from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPLOADS
 from predbayes.study.coordinator.signer import KEY_PATH, Signer, private_key
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.coordinator.status import MOST_SITES, status_of
 from predbayes.study.coordinator.step import Step, begin_step
-from predbayes.study.coordinator.verify import verify
-from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
+
+if TYPE_CHECKING:
+    from predbayes.exchange.masking import Request
+    from predbayes.study.coordinator.crate import CrateFile
+    from predbayes.study.kit.kit import Kit
 
 REMAINS = (
     "files as they were mailed, carried or stored elsewhere, and copies in backups",
@@ -71,6 +72,8 @@ class Study(StudyFolder):
             key_path: The coordinator's private key, if the plan names one. Sites then need the kit
                 that is in the new folder: it is signed, and names the study.
         """
+        from predbayes.study.kit.kit import Kit, Labels
+
         folder = Path(folder)
         if folder.exists():
             raise StudyError(f"{folder} exists; give another folder with --study")
@@ -197,6 +200,8 @@ class Study(StudyFolder):
                 than the CPU gives other last digits, so `verify` cannot make the result again.
             openings: Where sums are sealed: what each key holder opened.
         """
+        from predbayes.study.coordinator.finish import finish
+
         if onnx:
             require("onnxscript", "onnx")
         with self.audit.during("finish", long=True) as what, begin_step(self) as step:
@@ -223,6 +228,8 @@ class Study(StudyFolder):
         They are of all uploads that are in. Once a holder has opened a sum, it opens no other that
         would tell, together with it, of fewer sites than the plan's minimum.
         """
+        from predbayes.study.coordinator.finish import requests
+
         with self.audit.during("request") as what, begin_step(self) as step:
             what["uploads"] = len(step.state.uploads)
             return requests(step)
@@ -241,6 +248,8 @@ class Study(StudyFolder):
             key: The coordinator's, from himself; without it, the key is the one in the plan.
             contains: Heads of the ledger that somebody noted, as digests or in words.
         """
+        from predbayes.study.coordinator.verify import verify
+
         return verify(self, rebuild=rebuild, key=key, contains=contains)
 
     def export(
@@ -254,6 +263,8 @@ class Study(StudyFolder):
                 `egress.html`, `NAME.receipt` and `NAME.deletion` are taken, and nothing else.
             licence: Under which it is given out; an address, or words.
         """
+        from predbayes.study.coordinator.export import export
+
         with self.audit.during("export", out=str(out)):
             return export(self, Path(out), sites or {}, licence)
 
