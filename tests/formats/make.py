@@ -41,7 +41,7 @@ def write_study(folder: Path) -> None:
     copied = {
         study.folder / "labels.json": "labels-1.json",
         study.folder / "ledger.jsonl": "ledger-1.jsonl",
-        study.folder / "results" / "1" / "result.json": "result-4.json",
+        study.folder / "results" / "1" / "result.json": "result-1.json",
         world.root / "Alpha.safetensors": "upload-1.safetensors",
         sealed[0]: "sealed-1.sealed",
         world.root / "coordinator.key": "coordinator.key",

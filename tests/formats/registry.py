@@ -126,7 +126,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
     "upload-1.safetensors": ("predbayes.exchange.header:UploadInfo", _upload),
     "sealed-1.sealed": ("predbayes.exchange.sealed:MAGIC", _sealed),
     "receipt-1.receipt": ("predbayes.exchange.statement:Statement", _receipt),
-    "result-4.json": ("predbayes.study.result.schema:Result", _result),
+    "result-1.json": ("predbayes.study.result.schema:Result", _result),
     "model-1": ("predbayes.study.result.model:ModelHeader", _model),
     "site-1.toml": ("predbayes.study.tables.sitefile:SiteFile", _site),
     "survey-1.survey": ("predbayes.study.tables.surveyfile:Survey", _survey),

@@ -51,7 +51,7 @@ class Account(Strict):
     gap: float | None = None
     nll_gap: float | None = None
     temperature: float | None = None
-    num_inputs: int | None = None  # of a row; unknown in results of earlier versions
+    num_inputs: int  # of a row
     # Why, by site; absent where all sites took part in every round.
     left_out: dict[str, str] = Field(default_factory=dict, exclude_if=lambda sites: not sites)
 
@@ -83,7 +83,7 @@ class Result(Generic[State]):
             )
         given = as_inputs(inputs, torch.float64 if self.scaling.input_mean else None)
         expected = self.account.num_inputs
-        if expected is not None and num_inputs(given) != expected:
+        if num_inputs(given) != expected:
             raise DataError(
                 f"rows have {num_inputs(given)} inputs, the model was trained on {expected}"
             )

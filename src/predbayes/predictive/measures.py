@@ -83,7 +83,6 @@ class Measure:
     headline: bool = False  # stands at the top of a report
     compared: bool = True  # stands in tables that compare predictors
     adds: str = "sums of its values and of their squares"  # over sites; empty: nothing does
-    later: bool = False  # evaluations of earlier versions are without it
 
     @property
     def leads(self) -> bool:
@@ -319,7 +318,6 @@ _TABLE = (
         _mae_rows,
         family=Gaussian,
         unit="target",
-        later=True,
     ),
     Measure(
         "r2",

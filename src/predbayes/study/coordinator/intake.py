@@ -81,8 +81,7 @@ class Expected:
     def _check_gate(self, declared: Spec | None) -> None:
         if declared is None and self.gate is not None:
             raise UploadError(
-                "it has no gate, which the plan asks for; train again with this plan's kit and a "
-                "version of predbayes that knows gates"
+                "it has no gate, which the plan asks for; train again with this plan's kit"
             )
         if declared is not None and self.gate is None:
             raise UploadError("it has a gate, which the plan does not ask for")

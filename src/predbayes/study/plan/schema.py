@@ -63,13 +63,11 @@ def _finite(value: float) -> float:
 
 
 def _network_name(name: str) -> str:
-    if ":" in name:
-        raise ValueError(
-            "names code by its place, as plans of an older version did; give the name of an entry "
-            "point of the group predbayes.networks, which an installed distribution has"
-        )
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-        raise ValueError("must be at most 64 letters, digits, dots, hyphens and underscores")
+        raise ValueError(
+            "must be the name of an entry point of the group predbayes.networks: at most 64 "
+            "letters, digits, dots, hyphens and underscores"
+        )
     return name
 
 
@@ -276,7 +274,7 @@ class Reference(Section):
     labelled: Count = 0  # the pool is tuned on them
     evaluate: Count = 0  # their labels are opened only to score
     unlabelled: Count = 0  # further inputs to distil on
-    # None: all are real. Left out where there is none, so that older versions read the plan.
+    # None: all are real. Left out where there is none.
     synthetic: Annotated[Synthetic | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @property
@@ -495,10 +493,9 @@ class Frozen(Section):
     inputs_digest: str  # of the reference inputs
     labels_digest: str  # of the labels, salted: it says nothing about them
     version: str  # of predbayes
-    module_digest: Literal[""] = ""  # was that of one source file, in an older version
     # Digest of the files of predbayes; empty where it was not installed from a wheel.
     software: Annotated[str, Field(exclude_if=lambda stated: not stated)] = ""
-    # Of `model.module`; left out where there is none, so that older versions read the model.
+    # Of `model.module`; left out where there is none.
     network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
     signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
     encryption_key: str = ""  # and his X25519 key
@@ -533,13 +530,12 @@ class Plan(Section):
     model: Model = Model()
     learner: Learner = Learner()
     upload: UploadRules = UploadRules()
-    # None: sites send no gate. Left out where there is none, so that older versions read the model.
+    # None: sites send no gate.
     gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
     # Of uploads of moments; left out of other plans.
     moments: Annotated[Moments | None, Field(exclude_if=lambda stated: stated is None)] = None
     pool: Pool = Pool()
     rules: Rules = Rules()
-    # Left out where there is none, so that older versions read the plan.
     measures: Annotated[Measures | None, Field(exclude_if=lambda stated: stated is None)] = None
     survey: Annotated[Survey | None, Field(exclude_if=lambda stated: stated is None)] = None
     privacy: Annotated[Privacy | None, Field(exclude_if=lambda stated: stated is None)] = None
@@ -724,8 +720,8 @@ class Plan(Section):
     def digest(self) -> str:
         """Return the SHA-256 of what is agreed; where the reference rows lay is not part of it.
 
-        Keys at their defaults are left out, so that a later version with more keys finds the same
-        digest. The defaults of format 1 therefore never change.
+        Keys at their defaults are left out, so a later version with more keys finds the same
+        digest. The defaults of format 1 must never change.
         """
         agreed = self.model_copy(
             update={"reference": self.reference.model_copy(update={"file": ""})}

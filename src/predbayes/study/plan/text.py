@@ -29,14 +29,14 @@ _COMMENT_FROM = 30  # comments of a section stand below each other, unless its l
 _COMMENT_UP_TO = 48
 _WIDTH = 98  # of comments that are made here
 _QUIET = {
-    "reference.file", "frozen.module_digest", "frozen.signing_key", "frozen.encryption_key",
+    "reference.file", "frozen.signing_key", "frozen.encryption_key",
     "frozen.software",
 }  # fmt: skip
 """Keys that are noise where they are empty."""
 
 
-_LATER = {"rules.min_rows", "learner.split", "target.event", "target.codes", "target.times"}
-"""Keys that came later, shown only where they are not at their default: texts of plans stay."""
+_SELDOM = {"rules.min_rows", "learner.split", "target.event", "target.codes", "target.times"}
+"""Keys that few plans need, shown only where they are not at their default."""
 
 
 def dump(plan: Plan, notes: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -88,7 +88,7 @@ def _shown(name: str, section: Section) -> dict[str, Any]:
         del values["transform"]
     values.pop("network", None)  # which is a section of its own
     for key, told in type(section).model_fields.items():
-        if f"{name}.{key}" in _LATER and values[key] == told.default:
+        if f"{name}.{key}" in _SELDOM and values[key] == told.default:
             del values[key]
     return {k: v for k, v in values.items() if v or f"{name}.{k}" not in _QUIET}
 

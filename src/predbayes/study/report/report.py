@@ -264,9 +264,7 @@ def first_lines(plan: Plan, result: Result, *, public: bool) -> list[str]:
         *result.cautions,
     ]
     found = [site for site in result.sites if site.findings]
-    limited = [
-        s for s in result.sites if not s.left_out and (s.counted_rows or math.inf) < s.num_rows
-    ]
+    limited = [s for s in result.sites if not s.left_out and s.counted_rows < s.num_rows]
     if public:
         if found:
             lines.append(f"Screening found against {counted(len(found), 'site')}.")
@@ -299,7 +297,7 @@ def _limited_line(site: SiteResult) -> str:
     agreed = "" if site.agreed_rows is not None else ", not agreed at admission"
     return (
         f"{site.site} states {counted(site.num_rows, 'row')}{agreed}; it counts for "
-        f"{plain(site.counted_rows or 0, 0)}, the most that the rules allow."
+        f"{plain(site.counted_rows, 0)}, the most that the rules allow."
     )
 
 

@@ -195,7 +195,7 @@ def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     if num_rows < fewest_rows(plan):
         raise UploadError(f"it is of fewer rows than {fewest_rows(plan)}, the least there may be")
     measures = {measure.name: measure for measure in measures_of(plan)}
-    known = {name for name, m in measures.items() if not m.later and m.is_told is None}
+    known = {name for name, m in measures.items() if m.is_told is None}
     if not known <= evaluation.metrics.keys() <= measures.keys():
         raise UploadError(f"its metrics are not {', '.join(sorted(measures))}")
     for name, sums in evaluation.metrics.items():
@@ -292,7 +292,7 @@ def _added(summed: Sequence[Mapping[str, Sums]]) -> dict[str, Sums]:
             squares=math.fsum(metrics[name].squares or 0.0 for metrics in summed),
         )
         for name in summed[0]
-        # Earlier versions have fewer, and so have sites whose rows cannot tell.
+        # A site whose rows cannot support a measure sends none of it.
         if all(name in metrics for metrics in summed)
     }
 

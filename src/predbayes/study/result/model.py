@@ -187,7 +187,6 @@ class CalibratedModel:
             adjustment=self.adjustment,
             own=own,
         )
-        # Who has an older version can read every model but an adopted one.
         left_out = {name for name in ("adjustment", "own") if getattr(header, name) is None}
         text = header.model_dump_json(indent=2, exclude=left_out)
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from predbayes.study.plan.schema import Finite, Section
 from predbayes.study.result.tableone import TableOne
@@ -60,7 +60,7 @@ class SiteResult(Section):
     kind: Literal["predictions", "weights", "moments", "masked"]
     num_rows: int  # as it states them
     agreed_rows: int | None = None  # at admission; None where nothing was agreed
-    counted_rows: float | None = None  # that it counts for in the pool; None in format 1
+    counted_rows: float  # that it counts for in the pool
     # Share of its rows that lie where reference rows do, by its gate; None without one.
     covered: Annotated[Finite | None, Field(exclude_if=lambda share: share is None)] = None
     num_bytes: int
@@ -83,17 +83,14 @@ class CandidateResult(Section):
 class PoolResult(Section):
     """The pool that was taken, and why."""
 
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
-
     method: str
     name: str
     reason: str
     weights: dict[str, Finite | tuple[Finite, ...]]
-    candidates: tuple[CandidateResult, ...] = Field(alias="rungs")  # its name in format 1
+    candidates: tuple[CandidateResult, ...]
     curve: tuple[tuple[Finite, Finite], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
     num_labels: int
-    # What `auto` chose for the coordinator; left out where the plan says, so that older versions
-    # read the result.
+    # What `auto` chose for the coordinator; left out where the plan says.
     own: Annotated[str, Field(exclude_if=lambda chosen: not chosen)] = ""
 
 
@@ -264,9 +261,7 @@ class AtSites(Section):
 class Result(Section):
     """A numbered result of a study."""
 
-    # 1 has no `cautions`, `agreed_rows` and `counted_rows`; 3, of plans with gates, has `covered`;
-    # 4 has `risks`, `class_shares` and `paid`.
-    format: Literal[1, 2, 3, 4] = 4
+    format: Literal[1] = 1
     number: int
     finished: str  # ISO 8601, UTC
     study: str
