@@ -35,7 +35,6 @@ from predbayes.study.store.ledger import Ledger
 
 if TYPE_CHECKING:
     from predbayes.exchange.masking import Request
-    from predbayes.study.coordinator.crate import CrateFile
     from predbayes.study.kit.kit import Kit
 
 REMAINS = (
