@@ -204,6 +204,7 @@ class TestSecrecy:
             share = bits.double().mean(0)
             assert float((share - 0.5).abs().max()) < 5 * 0.5 / math.sqrt(len(seen))
 
+    @pytest.mark.slow("hundreds of sealed sums")
     def test_two_secrets_cannot_be_told_apart_by_correlating_with_them(self, tmp_path):
         one, other = words_of(1), words_of(2)
         guesses = [secret.double() - secret.double().mean() for secret in (one, other)]
