@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -16,6 +14,8 @@ from predbayes.study import CalibratedModel, Kit, Plan, Study
 from predbayes.study.coordinator.status import status_of
 from tests.study.world import make_world
 
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 def test_every_name_of_the_stub_is_there():
     assert sorted(predbayes.study.__all__) == [
@@ -23,11 +23,6 @@ def test_every_name_of_the_stub_is_there():
     ]  # fmt: skip
     for name in predbayes.study.__all__:
         assert getattr(predbayes.study, name).__name__ == name
-
-
-def test_nothing_is_imported_before_it_is_used():
-    code = "import sys, predbayes.study; sys.exit(bool({'torch', 'pandas'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +70,6 @@ def test_nothing_in_a_study_breaks_out_of_what_a_notebook_shows(finished):
     shown += study.result(1).model_copy(update={"study": evil, "cautions": (evil,)})._repr_html_()
     assert "<img" not in shown
     assert shown.count("&lt;img") == 6
-
-
-def test_a_study_of_many_sites_is_shown_in_part(finished, tmp_path):
-    begun = Study.init(tmp_path / "study", finished.kit.folder, finished.labels_path)
-    begun.admit_all({f"site {number}": finished.key(str(number)).public for number in range(60)})
-    shown = begun._repr_html_()
-    assert shown.count("<tr>") == 41
-    assert "and 20 more sites" in shown
 
 
 def test_the_card_of_a_model_says_how_to_use_it(finished, monkeypatch):

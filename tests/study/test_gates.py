@@ -1,7 +1,6 @@
 """A plan that asks for gates: sites learn and send them, intake checks them, `finish` uses them."""
 
 import dataclasses
-import re
 
 import pandas as pd
 import pytest
@@ -9,7 +8,6 @@ import torch
 
 from predbayes.errors import PlanError, TrainingError, UploadError
 from predbayes.exchange.upload import GATE, Upload
-from predbayes.predictive.selection import GATED
 from predbayes.progress import listening
 from predbayes.seeding import generator
 from predbayes.study.coordinator.intake import Intake
@@ -23,6 +21,9 @@ from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.training import Training
 from predbayes.study.tables.sitefile import Policy
 from tests.study.world import SITES, make_world
+
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 ANY = (
     "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.0\nholdout_reason = 'drawn'\n"
@@ -61,12 +62,6 @@ def worlds(tmp_path_factory):
 
 
 class TestPlan:
-    def test_without_the_section_digest_and_text_are_those_of_older_versions(self, worlds):
-        plan = worlds["classes"].kit.plan
-        assert plan.gate is None
-        assert "gate" not in dump(plan)
-        assert "gate" not in plan.model_dump_json()
-
     def test_the_section_is_agreed_on(self, worlds):
         plain, gated = (worlds[name].kit.plan for name in ("classes", "classes gated"))
         assert gated.gate == Gate(floor=-6.0, ceiling=3.0)
@@ -157,30 +152,6 @@ def test_a_training_that_was_killed_in_the_gate_goes_on_to_the_same_bytes(worlds
     assert not list((tmp_path / "broken" / "home").glob("checkpoint*"))
 
 
-def test_the_egress_page_says_what_the_column_tells(worlds, tmp_path):
-    for kind in ("classes gated", "weights gated"):
-        world, out = worlds[kind], tmp_path / kind
-        learner = "network" if "weights" in kind else "logistic-regression"
-        made = Training(
-            world.kit, "Alpha", world.key("Alpha"), Approvals(tmp_path), out, learner
-        ).run(SiteRows.of(world.kit.plan, table(world.kit.plan)))
-        text = re.sub(r"<[^>]+>", "", made.egress.read_text())
-        assert "how typical each of the 150 reference rows is of the site’s own rows" in text
-        assert "Which kinds of reference rows the site has many of, and which few" in text
-        assert "learnt from columns, and if a network learnt it, from kind as well" in text
-
-
-def test_the_egress_page_of_few_rows_says_that_no_gate_was_learnt(worlds, tmp_path):
-    world = worlds["classes gated"]
-    rows = SiteRows.of(world.kit.plan, table(world.kit.plan).head(19))
-    keys = (world.key("Alpha"), Approvals(tmp_path))
-    made = Training(world.kit, "Alpha", *keys, tmp_path, "logistic-regression").run(rows)
-    assert not made.upload.gate.any()
-    text = re.sub(r"<[^>]+>", "", made.egress.read_text())
-    assert "Here it is 0 everywhere and tells nothing" in text
-    assert "It was learnt from columns" not in text
-
-
 class TestIntake:
     def refused(self, world, upload, tmp_path):
         path = tmp_path / "upload.safetensors"
@@ -265,13 +236,3 @@ class TestFinish:
         assert "gated, tempered" in names
         assert ("gated mixture" in names) is not regression
         assert study.verify(rebuild=True) == []
-
-    def test_what_a_site_weighs_over_all_rows_is_capped_with_its_rows(self, worlds):
-        world = worlds["classes gated"]
-        upload = world.upload("Alpha")
-        assert float(upload.gate.double().exp().mean()) <= 1 + 1e-6
-
-    def test_without_gates_nothing_is_gated(self, tmp_path):
-        _study, result = finished(make_world(tmp_path))
-        assert not any("gated" in c.name for c in result.pool.candidates)
-        assert GATED not in result.pool.weights

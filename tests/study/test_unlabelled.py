@@ -21,6 +21,8 @@ from predbayes.study.result.model import CalibratedModel
 from tests.study.report.test_report import Page
 from tests.study.world import SITES, make_world
 
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 def table(num_rows=40):
     return pd.DataFrame({"x": np.linspace(-3, 3, num_rows), "y": np.arange(num_rows) % 7})
@@ -43,10 +45,6 @@ class TestDraft:
         plan = self.made(centre=170.0, scale=9.0).plan
         assert (plan.target.task, plan.target.centre, plan.target.scale) == ("regression", 170, 9)
 
-    def test_an_empty_column_of_labels_is_no_label(self):
-        plan = self.made(table().assign(kind=""), classes=("no", "yes")).plan
-        assert list(plan.columns) == ["x", "y"]
-
     @pytest.mark.parametrize("told", [{"scale": 1.0}, {"classes": ("a", "b"), "scale": 1.0}])
     def test_half_a_word_is_refused(self, told):
         with pytest.raises(PlanError, match="no row has a label in 'kind', so say what it is"):
@@ -55,10 +53,6 @@ class TestDraft:
     def test_what_rows_tell_is_not_told_again(self):
         with pytest.raises(PlanError, match="40 rows have a label in 'kind': leave out --classes"):
             self.made(table().assign(kind="no"), classes=("no", "yes"))
-
-    def test_without_a_word_the_refusal_says_how(self):
-        with pytest.raises(PlanError, match=r"no column 'kind'.*--classes"):
-            draft(table(), name="n", target="kind", file="reference.csv")
 
 
 def finished(world, uploads=None, sites=SITES):
@@ -180,12 +174,6 @@ def test_a_gate_of_fewer_rows_than_teach_one_is_refused(tmp_path):
     study.add(world.root / "11.safetensors")
 
 
-def test_without_gates_the_pool_is_the_mixture(tmp_path):
-    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150)
-    _, _, result = finished(world)
-    assert (result.format, result.pool.name) == (4, "mixture")
-
-
 def test_a_site_that_turns_its_labels_is_named_and_kept_within_the_median(tmp_path):
     world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
     honest = world.predictions("Epsilon")
@@ -197,13 +185,3 @@ def test_a_site_that_turns_its_labels_is_named_and_kept_within_the_median(tmp_pa
     assert "agrees with none" in found["Epsilon"][0].text
     rows = sorted(site.num_rows for site in result.sites)
     assert max(site.counted_rows for site in result.sites) == rows[2]
-
-
-def test_a_copy_is_found_without_a_label(tmp_path):
-    world = make_world(tmp_path, labelled=0, evaluate=0, unlabelled=150, gate="[gate]\n")
-    copied = world.upload("Beta", world.predictions("Alpha"))
-    _, _, result = finished(world, {"Beta": copied}, SITES[:3])
-    assert {s.site for s in result.sites if any(f.kind == "copy" for f in s.findings)} == {
-        "Alpha",
-        "Beta",
-    }

@@ -13,7 +13,7 @@ from predbayes.seeding import generator
 from predbayes.study.result.comparison import ALPHA, ComparedRows, compare, opposed
 
 NUM_LABELLED, NUM_OTHERS, NUM_INPUTS = 80, 160, 4
-NUM_SEEDS = 100
+NUM_SEEDS = 25
 
 
 def rows(seed, shift=0.0):
@@ -100,17 +100,6 @@ def test_of_two_it_cannot_be_told_which():
     assert verdict.named == ()
 
 
-def test_what_cannot_be_compared_is_said():
-    inputs, elsewhere = rows(0, shift=50.0)
-    said = sites(0, inputs)
-    rng = generator(0, "test")
-    assert "unlike those of the labelled" in compare(said, inputs, elsewhere, rng=rng).reason
-    alone = {"s0": said["s0"]}
-    assert "nobody to be compared with" in compare(alone, inputs, elsewhere, rng=rng).reason
-    few = torch.arange(len(elsewhere)) >= 20
-    assert "fewer than 30 rows" in compare(said, inputs, few, rng=rng).reason
-
-
 class TestStudy:
     """Rows of three roles: 80 labelled, 100 unlabelled, 60 to evaluate."""
 
@@ -121,12 +110,6 @@ class TestStudy:
         compared = ComparedRows.of(reference, len(said) * 3, rng=generator(0, "rows"))
         assert compared.index.tolist() == list(range(len(inputs)))
         return compared.compare(said, rng=generator(0, "test"))
-
-    def test_honest_sites_give_nothing_to_tell(self):
-        inputs, _ = rows(0)
-        told = self.told(sites(0, inputs), inputs)
-        assert not told.findings
-        assert told.cautions == ()
 
     def test_lies_on_the_rows_to_evaluate_are_found_too(self):
         inputs, _ = rows(0)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from predbayes.errors import TrainingError
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
 from predbayes.study.kit import kit as kit_module
@@ -18,6 +16,9 @@ from predbayes.study.result.weighing import Limits, Screened
 from predbayes.summand import fold
 from tests.study import world as of_world
 from tests.study.world import SITES, make_world
+
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 NAMES = tuple(f"Site {k:02}" for k in range(14))
 
@@ -56,8 +57,6 @@ def finished(root, seed, monkeypatch):
         return held_out[-1]
 
     monkeypatch.setattr(module.Run, "held_out", spy)
-    quick = replace(module.DISTILLATION, num_epochs=1, min_steps=1)
-    monkeypatch.setattr(module, "DISTILLATION", quick)
     _, result = study.finish()
     return study, result, sent, held_out[-1]
 
@@ -103,10 +102,8 @@ def test_scores_are_not_flattered_by_the_labels_that_screened_the_sites(tmp_path
     assert sum(nested) / math.sqrt(2) > -1.5
 
 
-def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path, monkeypatch):
+def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path):
     """What comes of `auto` is what comes of the name that it chose, and the result says which."""
-    quick = replace(module.DISTILLATION, num_epochs=1, min_steps=1)
-    monkeypatch.setattr(module, "DISTILLATION", quick)
     results = {}
     for own in ("auto", "logistic-regression"):
         world = make_world(tmp_path / own, own=own)
@@ -149,22 +146,6 @@ def test_sites_that_go_or_count_for_less_are_subtracted_and_no_other_is_read_aga
     for name, parts in expected.items():
         assert all(map(torch.equal, found[name], parts)), name
     assert total.num_clients == 5  # which is left as it was
-
-
-def test_that_the_own_model_cannot_be_fitted_is_said(tmp_path, monkeypatch, caplog):
-    world = make_world(tmp_path, own="logistic-regression")
-    study = world.begin()
-    for site in SITES:
-        study.add(world.file(site))
-
-    def fails(*_, **__):
-        raise TrainingError("the labels are of one class")
-
-    monkeypatch.setattr(module, "cross_fitted", fails)
-    _, result = study.finish()
-    assert result.server_only is None
-    assert "the pool is without a model of the labelled rows: the labels are of one" in caplog.text
-    assert any(text.startswith("There is no model of the") for text in result.cautions)
 
 
 def test_labels_of_one_class_choose_nothing_and_accuse_nobody(tmp_path, monkeypatch):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from predbayes.predictive.families import Survival
 from predbayes.study.plan.schema import Plan
-from predbayes.study.report import figures
 from predbayes.study.report.unlabelled import _of_times
 from predbayes.study.result.curves import survival_curves
 from predbayes.study.result.evaluation import at_sites, check_evaluation, evaluation_upload
 from predbayes.study.result.groups import group_scores
 from predbayes.study.result.schema import Estimate
-from predbayes.study.result.scoring import score, verdict
+from predbayes.study.result.scoring import verdict
 from predbayes.study.site.adopt import advise, losses
 
 PLAN = Plan.loads("""
@@ -56,12 +54,6 @@ class TestCurves:
         can_judge, words = verdict(PLAN, 600, found)
         assert not can_judge
         assert "hardly a scored row was seen to the horizon of 36 months" in words
-
-    @pytest.mark.parametrize("follow_up", [0.4, 2.0, 3.0])
-    def test_are_drawn(self, follow_up):
-        found = survival_curves(PLAN, *rows(600, follow_up))
-        assert "<svg" in figures.survival_curves(found, "months")
-        assert bool(found.brier) is (follow_up > 1)
 
     def test_are_judged_where_rows_were_seen_to_the_horizon(self):
         found = survival_curves(PLAN, *rows(600, 3.0))
@@ -119,10 +111,10 @@ class TestGroups:
     def test_follow_up_alone_is_no_difference(self):
         follow_up = torch.where(self.women, 1.5, 3.0)
         named = 0
-        for seed in range(40):
+        for seed in range(20):
             _, words = group_scores(PLAN, self.inputs, *rows(400, follow_up, seed=seed))
             named += "Larger than chance" in words
-        assert named <= 6
+        assert named <= 4
 
     def test_hazards_that_are_wrong_in_a_group_are_named(self):
         p, targets = rows(400, 3.0)
@@ -137,7 +129,3 @@ class TestGroups:
         targets[:197] = -3.0  # three women at most have the event
         found, _ = group_scores(PLAN, self.inputs, p, targets)
         assert all(group.num_rows is None for group in found)
-
-
-def test_scores_leave_out_what_rows_cannot_tell():
-    assert score(PLAN, *rows(100, 1.0)).metrics.keys() == {"nll", "c_index"}

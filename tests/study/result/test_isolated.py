@@ -51,15 +51,15 @@ KINDS = ("mild", "strong", "two classes each")
 @pytest.mark.parametrize("num_classes", [2, 3, 10])
 def test_honest_sites_are_not_accused_however_skewed(num_classes):
     alarms = [
-        isolated(agreements(*study(seed, num_classes, kind))) for kind in KINDS for seed in range(5)
+        isolated(agreements(*study(seed, num_classes, kind))) for kind in KINDS for seed in range(2)
     ]
     assert not any(alarms)
 
 
-@pytest.mark.parametrize(("num_classes", "kind"), [(2, "mild"), (3, "mild"), (10, "mild")])
-def test_a_site_of_five_that_turned_its_labels_is_named(num_classes, kind):
-    for seed in range(5):
-        assert set(isolated(agreements(*study(seed, num_classes, kind, "labels")))) == {"s0"}
+@pytest.mark.parametrize("num_classes", [2, 3, 10])
+def test_a_site_of_five_that_turned_its_labels_is_named(num_classes):
+    for seed in range(2):
+        assert set(isolated(agreements(*study(seed, num_classes, "mild", "labels")))) == {"s0"}
 
 
 @pytest.mark.slow("180 studies")
@@ -101,12 +101,6 @@ def test_two_sites_that_share_no_rows_say_nothing_about_each_other():
     assert set(isolated(agreements(sites, {name: torch.zeros(200) for name in sites}))) == {"s3"}
 
 
-def test_a_site_that_says_the_same_everywhere_is_no_standard_for_others():
-    sites, gates = study(0, 3, "mild")
-    sites["s1"] = Categorical(torch.full((NUM_REFERENCE, 3), 1 / 3).log())
-    assert isolated(agreements(sites, gates)) == {}
-
-
 def test_what_is_found_is_told_in_words_and_needs_every_gate():
     sites, gates = study(1, 3, "mild", "labels")
     reference = ReferenceRows(torch.zeros(NUM_REFERENCE, 1), torch.empty(0))
@@ -135,14 +129,6 @@ class TestWhoWasCompared:
         some = list(sites)[:num_sites]
         said, _ = self.caution({n: sites[n] for n in some}, {n: gates[n] for n in some})
         assert "Nor could sites be compared with each other: that takes three" in said
-
-    def test_nor_are_any_with_few_reference_rows(self):
-        sites, gates = study(0, 3, "mild")
-        few = torch.arange(25)
-        said, _ = self.caution(
-            {n: p[few] for n, p in sites.items()}, {n: g[few] for n, g in gates.items()}
-        )
-        assert "that takes three of them with rows at the same reference rows, 30 or more" in said
 
     def test_a_site_that_claims_a_few_rows_alone_is_not_and_this_is_told(self):
         """All its share lies at seven rows: nobody else can say whether it is right there."""

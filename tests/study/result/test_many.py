@@ -39,32 +39,20 @@ def many(family, rng, num=MANY, num_rows=120, error=0.7):
 
 class TestSketches:
     @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.parametrize("noisy", [False, True])
-    @pytest.mark.parametrize("error", [0.1, 0.7])
+    @pytest.mark.parametrize(("noisy", "error"), [(False, 0.1), (True, 0.7)])
     def test_all_planted_copies_are_found_and_none_is_invented(self, family, noisy, error, rng):
         """With a small error all sites are near each other, and copies nearer still."""
         sites, _ = many(family, rng, 400, error=error)
         expected = {}
         for k in range(0, 40, 2):
             copied, first = sites[k + 1].predictive, sites[k]
-            if noisy and error > 0.5:
+            if noisy:
                 copied = with_noise(copied, rng)
             sites[k] = replaced(first, copied)
             group = (f"site {k:03d}", f"site {k + 1:03d}")
             expected |= dict.fromkeys(group, group)
         assert copies_among(sites) == expected
         assert copies_among(sites[::-1]) == expected
-
-    def test_sketches_find_what_all_pairs_find(self, rng, monkeypatch):
-        sites, _ = many(Categorical, rng, 150)
-        for k in range(5):
-            sites[k] = replaced(sites[k], with_noise(sites[k + 20].predictive, rng))
-        sketched = copies_among(sites)
-        monkeypatch.setattr(copies, "ALL_PAIRS", 1000)
-        exactly = copies_among(sites)
-        assert sketched.keys() == exactly.keys()
-        for name, others in exactly.items():
-            assert {*others, name} == set(sketched[name])
 
     def test_no_copy_can_be_aimed_at_the_directions(self, rng, monkeypatch):
         """It changes little, and all of it where directions that it knows see the most."""
@@ -80,11 +68,6 @@ class TestSketches:
         assert copies_among(sites) == dict.fromkeys(group, group)
         monkeypatch.setattr(copies, "_seed_of", lambda sites: 7)
         assert copies_among(sites) == {}  # it was, for whoever knew them
-
-    def test_directions_derive_from_the_set_of_uploads(self, rng):
-        sites, _ = many(Categorical, rng, 4)
-        assert copies._seed_of(sites) == copies._seed_of(sites[::-1])
-        assert copies._seed_of(sites) != copies._seed_of(sites[:3])
 
     def test_a_thousand_copies_are_one_group(self, rng):
         """Each has the same tuple, not one of its own: memory is linear."""
@@ -165,20 +148,6 @@ class TestRounds:
         assert {name for name, one in found.items() if one.findings} == bad
         assert all(one.influence is not None for one in found.values())
         assert left_out(screen(sites[::-1], targets, losses=losses)) == bad
-
-    def test_of_copies_one_stays(self, rng):
-        sites, targets = many(Categorical, rng)
-        same = [replaced(site, sites[0].predictive) for site in sites[:20]]
-        found = screen([*same, *sites[20:]], targets, losses=PoolLosses(targets, 0, specs=QUICK))
-        assert left_out(found) == {f"site {k:03d}" for k in range(1, 20)}
-
-    def test_to_report_is_to_leave_nobody_out(self, rng):
-        sites, targets = many(Categorical, rng)
-        sites[3] = replaced(sites[3], wrong(sites[3].predictive))
-        losses = PoolLosses(targets, seed=0, specs=QUICK)
-        found = screen(sites, targets, losses=losses, rule="report")
-        assert left_out(found) == set()
-        assert "contradicts" in kinds(found["site 003"])
 
 
 @pytest.mark.parametrize("family", [Categorical, Gaussian])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from predbayes.errors import UploadError
-from predbayes.exchange.header import RiskSums, Weighted
+from predbayes.exchange.header import Weighted
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import Risks
 from predbayes.seeding import generator
@@ -20,7 +20,7 @@ from predbayes.study.result.evaluation import (
     sum_up,
 )
 from predbayes.study.result.risksums import risk_sums, site_risks
-from predbayes.study.result.scoring import OF_RISK, class_shares, risks, score
+from predbayes.study.result.scoring import OF_RISK, risks
 from tests.study.samples import classification_plan, classification_result
 
 MODEL = "a" * 64
@@ -168,26 +168,8 @@ def test_the_public_sees_risks_of_three_sites_or_none(num_counted, told):
 
 
 class TestPlan:
-    def test_thresholds_and_event_are_left_out_of_a_digest_without_them(self):
-        bare = Plan.loads(TEXT.format(classes='["no", "yes"]').partition("[measures]")[0])
-        assert "measures" not in bare.model_dump_json(exclude_defaults=True)
-        assert bare.digest() != TWO.digest()
-
     def test_the_event_is_the_second_of_two_classes_unless_the_plan_says(self):
         assert TWO.event_indices == (1,)
         first = TWO.model_copy(update={"measures": TWO.measures.model_copy(update={"event": "no"})})
         assert first.event_indices == (0,)
         assert THREE.event_indices == (0, 1, 2)
-
-    def test_shares_of_classes(self):
-        assert class_shares(TWO, torch.tensor([0, 1, 1, 1])) == (0.25, 0.75)
-        assert class_shares(TWO, torch.zeros(0)) == ()
-
-    def test_scores_have_what_is_compared(self):
-        found = score(TWO, *draw(TWO, 60)).metrics
-        assert [*found] == ["nll", "accuracy", "brier", "auroc"]
-
-
-def test_names_that_the_format_does_not_know():
-    with pytest.raises(ValueError, match="Extra inputs"):
-        RiskSums.model_validate({"canary": 1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from statistics import NormalDist
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from predbayes.errors import StudyError
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
@@ -155,15 +153,6 @@ class TestAgreement:
             scores.append(agreement(predictive, targets)[0])
         assert_variance(torch.tensor(scores).numpy(), 1.0)
 
-    def test_who_has_seen_two_classes_of_ten_agrees(self, rng):
-        """It scores worse than knowing nothing, and has much to say."""
-        targets = torch.randint(10, (NUM_ROWS,), generator=rng)
-        logits = randn(rng, NUM_ROWS, 10) + 5 * torch.nn.functional.one_hot(targets, 10)
-        logits[:, 2:] -= 10
-        predictive = Categorical.from_natural(logits)
-        assert nll(predictive, targets) > 2 * math.log(10)
-        assert agreement(predictive, targets)[0] > 5
-
     def test_one_overconfident_row_does_not_decide(self, rng):
         targets, signal = truth(Categorical, rng)
         before = agreement(Categorical.from_natural(signal), targets)[0]
@@ -230,16 +219,6 @@ class TestCopies:
     def test_honest_sites_have_none(self, family, seed):
         assert copies_among(study(family, seed)[0]) == {}
 
-    @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.parametrize("noisy", [False, True])
-    def test_both_are_found_in_any_order(self, family, noisy, rng):
-        sites, _ = study(family, 0)
-        copied = sites[3].predictive
-        sites[1] = replaced(sites[1], with_noise(copied, rng) if noisy else copied)
-        expected = {"site 1": ("site 3",), "site 3": ("site 1",)}
-        assert copies_among(sites) == expected
-        assert copies_among(sites[::-1]) == expected
-
     def test_three_of_a_kind_are_found(self):
         sites, _ = study(Categorical, 0)
         sites[1:3] = [replaced(site, sites[3].predictive) for site in sites[1:3]]
@@ -270,6 +249,7 @@ class TestCopies:
         alike = [Contribution(site.site, site.predictive, 400.0) for site in sites]
         assert copies_among(alike) == {"site 0": ("site 1",), "site 1": ("site 0",)}
 
+    @pytest.mark.slow("a rate over a hundred studies")
     @pytest.mark.parametrize(("num_sites", "most"), [(3, 0.06), (5, 0.1), (8, 0.16)])
     def test_small_models_are_seldom_taken_for_copies(self, num_sites, most):
         """Of five numbers all may be alike by chance; 300 draws have 1.7, 4.3 and 9.3 %."""
@@ -366,17 +346,6 @@ class TestPoisons:
         first, second = (screened(family, order, targets) for order in (sites, sites[::-1]))
         assert list(first) == sorted(first)
         assert first == second
-
-    def test_every_finding_is_a_sentence_with_its_figure(self, rng):
-        sites, targets = study(Categorical, 0, num_sites=7)
-        for number, poison in enumerate(POISONS):
-            sites[number] = replaced(sites[number], poison(sites[number].predictive))
-        for finding in (
-            f for one in screened(Categorical, sites, targets).values() for f in one.findings
-        ):
-            assert finding.text[0].isupper()
-            assert finding.text.endswith(".")
-            assert any(letter.isdigit() for letter in finding.text)
 
 
 class Gaps:
@@ -521,11 +490,6 @@ class TestRule:
         }
         assert judged == least | {"site 3", "site 5"}
 
-    def test_a_site_counts_once(self):
-        sites, targets = study(Categorical, 0)
-        with pytest.raises(StudyError, match="one site"):
-            judged_by(Gaps({}), [*sites, sites[0]], targets)
-
 
 class TestInfluence:
     def test_it_is_the_mean_of_differences_with_an_interval(self):
@@ -609,7 +573,7 @@ TARGETS = {
 
 class TestPlans:
     @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.parametrize("method", ["auto", "beta", "mixture", "product"])
+    @pytest.mark.parametrize("method", ["auto", "mixture"])
     def test_the_plan_says_which_pool_and_which_rule(self, family, method):
         sites, targets = study(family, 0, num_sites=3)
         sites[2] = replaced(sites[2], wrong_and_sure(sites[2].predictive))
@@ -619,6 +583,7 @@ class TestPlans:
             assert left_out(found) == out
             assert "contradicts" in kinds(found["site 2"])
 
+    @pytest.mark.slow("tunes four pools")
     def test_the_own_model_has_a_part_in_auto_only(self, rng):
         """With a model that knows everything sites have less influence."""
         sites, targets = study(Categorical, 0, num_sites=2)
@@ -632,13 +597,3 @@ class TestPlans:
             assert (alone != helped) is has_part
             if has_part:
                 assert all(abs(one.influence.value) < 0.01 for one in helped.values())
-
-
-def test_all_pairs_of_honest_sites_are_about_as_far_apart():
-    """What the test for copies stands on."""
-    sites, _ = study(Categorical, 0)
-    distances = [
-        float(hellinger(a.predictive, b.predictive).mean())
-        for a, b in itertools.combinations(sites, 2)
-    ]
-    assert min(distances) > 0.5 * max(distances)

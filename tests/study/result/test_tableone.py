@@ -59,12 +59,6 @@ class TestTotal:
         (split,) = [site for site in found.sites if site.name == "Split"]
         assert cell(found, "pulse", split) is None
 
-    def test_the_target_is_a_line_too(self, made):
-        assert [line.name for line in made[2].lines] == list(plan().names)
-
-    def test_without_surveys_there_is_none(self):
-        assert table_one(plan(), [], num_sites=3) is None
-
 
 def told(*counts: Count | None, missing: Count | None = None, sites: int = 4) -> TableOne:
     """A table of one column of words, with no other words."""
@@ -114,11 +108,6 @@ class TestPublic:
         (shown,) = in_public(told(few, many, least, Count(rows=200, sites=3)), 3).total.cells
         assert [count and count.rows for count in shown.words] == [None, 600, None, 200, None]
 
-    def test_two_that_are_left_out_hide_each_other(self):
-        few, many = Count(rows=40, sites=1), Count(rows=600, sites=4)
-        (shown,) = in_public(told(few, few, many), 3).total.cells
-        assert [count and count.rows for count in shown.words] == [None, None, 600, None]
-
     def test_words_of_one_site_alone_do_not_add_up_to_what_the_rest_is(self):
         """Two words that one site has are together the rows less the others."""
         found = by_site([300, 200, 100, 395], [500, 500, None, None], [490, 510, None, None])
@@ -156,12 +145,6 @@ class TestPublic:
 
 
 class TestRows:
-    def test_many_sites_are_in_several_tables_with_all_lines(self, made):
-        found = made[2].model_copy(update={"sites": made[2].sites * 3})
-        blocks = table_blocks(found)
-        assert [len(block.groups) for block in blocks] == [5, 5, 3]
-        assert len({tuple(row.name for row in block.rows) for block in blocks}) == 1
-
     def test_a_share_is_a_bound_where_a_site_did_not_tell_its_part(self):
         (block,) = table_blocks(told(Count(rows=500, sites=4), Count(rows=200, sites=3)))
         figures = {row.name: row.figures[0] for row in block.rows if row.figures}
@@ -194,7 +177,3 @@ class TestFitting:
         assert DRAFT.count(old) == 1
         with pytest.raises(StudyError, match=said):
             require_fitting(plan(DRAFT.replace(old, new)), survey)
-
-    def test_one_of_the_draft_fits_the_plan_that_has_more_words(self, tmp_path):
-        survey = survey_of(table("Brno"), tmp_path, "Brno")
-        require_fitting(plan(DRAFT.replace('"former"', '"former", "pipe"')), survey)
