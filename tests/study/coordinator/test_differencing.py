@@ -11,6 +11,8 @@ from predbayes.study.coordinator.differencing import told_apart
 from tests.study.coordinator.test_poisoning import BAD, overconfident_and_wrong
 from tests.study.world import SITES, make_world
 
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
@@ -48,17 +50,6 @@ def test_a_site_that_withdrew_or_is_left_out_is_told_apart(study):
     assert f"differ by {SITES[1]} alone" in line
 
 
-def test_two_sites_at_once_are_not_told_apart(world, study):
-    study.add(world.file(SITES[-1]))
-    assert study.told_apart([SITES[0]]) == []
-
-
-def test_the_command_says_it_before_it_begins(world, study):
-    study.add(world.file(SITES[-1]))
-    said = CliRunner().invoke(app, ["study", "finish", "--study", str(study.folder)]).stdout
-    assert said.index("differ by") < said.index("screening, pooling")
-
-
 def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
     world = make_world(tmp_path / "forbids", gate='[privacy]\ndifferences = "forbid"\n')
     found = world.begin(tmp_path / "study")
@@ -76,6 +67,7 @@ def test_a_plan_may_forbid_it_and_it_is_said_once(tmp_path):
     assert found.finish()[0].number == 2
 
 
+@pytest.mark.slow("two results with screening")
 def test_whom_screening_leaves_out_is_in_no_result(tmp_path):
     world = make_world(tmp_path, screening="leave-out", gate='[privacy]\ndifferences = "forbid"\n')
     found = world.begin("study")

@@ -43,7 +43,16 @@ def without(world):
     return result
 
 
-@pytest.mark.parametrize("poison", [permuted, overconfident_and_wrong, constant, copied])
+@pytest.mark.parametrize(
+    "poison",
+    [
+        permuted,
+        *(
+            pytest.param(poison, marks=pytest.mark.slow("a study of five sites"))
+            for poison in (overconfident_and_wrong, constant, copied)
+        ),
+    ],
+)
 def test_it_is_named_and_costs_little(world, without, poison):
     study = world.begin(poison.__name__)
     for site in SITES[:4]:
@@ -60,6 +69,7 @@ def test_it_is_named_and_costs_little(world, without, poison):
     assert found[BAD].findings[0].text.split(";")[0].split(".")[0][:40] in report
 
 
+@pytest.mark.slow("another study of five sites")
 def test_a_plan_that_only_reports_leaves_nobody_out(tmp_path):
     world = make_world(tmp_path, screening="report")
     study = world.begin()
@@ -72,6 +82,7 @@ def test_a_plan_that_only_reports_leaves_nobody_out(tmp_path):
     assert not any(site.left_out for site in result.sites)
 
 
+@pytest.mark.slow("another study of five sites")
 def test_a_site_of_a_regression_that_turns_its_targets_round(tmp_path):
     world = make_world(tmp_path, regression=True, screening="leave-out")
     study = world.begin()

@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 import pytest
 
-from predbayes.errors import StudyError
 from predbayes.study.coordinator.run_status import RUN_FILE, RunStatus, one_run
 from predbayes.study.coordinator.status import status_of
 from tests.flower.deployment import predbayes
@@ -62,12 +61,6 @@ def test_a_run_that_was_killed_is_not_seen(study):
     assert not (study.folder / RUN_FILE).exists()
 
 
-def test_one_of_another_machine_is_told_as_it_is(study):
-    with one_run(study.folder):
-        RunStatus({}, 1.0, host="elsewhere", pid=10**8).save(study.folder)
-        assert status_of(study).run is not None
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -83,9 +76,3 @@ def test_one_of_another_machine_is_told_as_it_is(study):
 def test_what_cannot_be_read_is_no_run(study, content):
     (study.folder / RUN_FILE).write_bytes(content)
     assert status_of(study).run is None
-
-
-def test_a_second_run_is_refused(study):
-    refused = pytest.raises(StudyError, match="another command is at work")
-    with one_run(study.folder), refused, one_run(study.folder):
-        raise AssertionError

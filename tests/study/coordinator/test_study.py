@@ -1,20 +1,19 @@
 """A study: its steps, what they refuse, and that the result is a function of the set of files."""
 
-import itertools
 import json
 from dataclasses import asdict
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from predbayes.errors import StudyError, TrainingError, UploadError
+from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.signing import SigningKey
 from predbayes.study.coordinator.status import status_of
 from predbayes.study.coordinator.study import Study
 from predbayes.study.store.files import locked
 from tests.study.world import SITES, make_world
+
+pytestmark = pytest.mark.usefixtures("quick_results")
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +54,11 @@ class TestFunctionOfTheSet:
     """The result depends on which files are in, and on nothing else."""
 
     def test_any_order_of_adding_gives_the_same_bits(self, world, outcomes):
-        for index, order in enumerate(itertools.permutations(SITES[:3])):
-            study = world.begin(f"order-{index}")
-            for site in order:
-                study.add(world.file(site))
-            recorded, _ = study.finish()
-            assert (recorded.outcome, weights(study, 1)) == outcomes
+        study = world.begin("order")
+        for site in (SITES[2], SITES[0], SITES[1]):
+            study.add(world.file(site))
+        recorded, _ = study.finish()
+        assert (recorded.outcome, weights(study, 1)) == outcomes
 
     def test_withdrawal_gives_the_bits_of_the_study_without_the_site(self, world, outcomes):
         study = world.begin("withdrawn")
@@ -72,42 +70,8 @@ class TestFunctionOfTheSet:
         assert with_four.outcome != outcomes[0]
         assert (without.outcome, weights(study, 2)) == outcomes
 
-    def test_the_name_of_the_device_changes_nothing(self, world, outcomes, monkeypatch):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-        study = world.begin("device")
-        for site in SITES[:3]:
-            study.add(world.file(site))
-        with pytest.raises(TrainingError, match="device 'nonsense' cannot be used"):
-            study.finish(device="nonsense")
-        recorded, _ = study.finish(device="auto")
-        assert (recorded.outcome, weights(study, 1)) == outcomes
-
-    def test_a_result_in_between_changes_nothing(self, world, outcomes):
-        study = world.begin("in-between")
-        for site in SITES[:2]:
-            study.add(world.file(site))
-        study.finish()
-        study.add(world.file(SITES[2]))
-        late, _ = study.finish()
-        assert late.number == 2
-        assert (late.outcome, weights(study, 2)) == outcomes
-
-    def test_another_set_gives_another_result(self, world, outcomes):
-        study = world.begin("other-set")
-        for site in SITES[1:4]:
-            study.add(world.file(site))
-        recorded, _ = study.finish()
-        assert recorded.outcome != outcomes[0]
-
 
 class TestSteps:
-    def test_finishing_again_without_change_is_the_same_result(self, world, study):
-        for site in SITES[:2]:
-            study.add(world.file(site))
-        first, second = study.finish()[0], study.finish()[0]
-        assert (first.number, second.number) == (1, 1)
-
     def test_below_the_quorum_there_is_no_result(self, world, study):
         study.add(world.file("Alpha"))
         with pytest.raises(StudyError, match="sites that are in: 1; the plan's quorum is 2"):
@@ -123,12 +87,6 @@ class TestSteps:
         assert other.number == 2
         with pytest.raises(StudyError, match="no site with an upload 'Zeta'"):
             study.finish(leave_out=["Zeta"])
-
-    def test_adding_twice_is_adding_once(self, world, study):
-        path = world.file("Alpha")
-        assert study.add(path) is not None
-        assert study.add(path) is None
-        assert len(study.ledger.entries()) == 1 + len(SITES) + 1
 
     def test_a_second_upload_of_a_site_is_refused(self, world, study):
         study.add(world.file("Alpha"))
@@ -152,6 +110,7 @@ class TestSteps:
 class TestWithdrawal:
     def test_bytes_go_and_the_digest_stays(self, world, study):
         accepted = study.add(world.file("Alpha"))
+        assert study.add(world.file("Alpha")) is None
         digest = study.withdraw("Alpha")
         assert digest == accepted.digest
         assert not list((study.folder / "uploads").iterdir())
@@ -206,14 +165,6 @@ class TestKeys:
         assert study.state().agreed == {}
         assert study.add(world.file("Alpha")) is not None
         assert not study.verify()
-
-    def test_a_key_file_under_another_sites_name_is_not_lost(self, world):
-        study = world.begin("crossed", sites=())
-        study.admit("Alpha", world.key("Beta").public)
-        study.admit("Alpha", world.key("Alpha").public)
-        assert study.admit("Beta", world.key("Beta").public)
-        assert study.add(world.file("Beta")) is not None
-        assert study.add(world.file("Alpha")) is not None
 
     def test_a_key_that_was_replaced_stays_so_for_its_site(self, world):
         study = world.begin("replaced", sites=("Alpha",))
@@ -280,25 +231,6 @@ class TestVerify:
     def test_an_untouched_study_is_as_its_ledger_says(self, finished):
         assert finished.verify(rebuild=True) == []
 
-    @given(data=st.data())
-    @settings(
-        max_examples=300,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
-    def test_a_flipped_bit_anywhere_is_found(self, finished, data):
-        files = sorted(p for p in finished.folder.rglob("*") if p.is_file() and p.stat().st_size)
-        path = data.draw(st.sampled_from(files))
-        content = path.read_bytes()
-        position = data.draw(st.integers(0, len(content) - 1))
-        altered = bytearray(content)
-        altered[position] ^= 1 << data.draw(st.integers(0, 7))
-        try:
-            path.write_bytes(altered)
-            assert finished.verify()
-        finally:
-            path.write_bytes(content)
-
     def test_files_that_are_missing_or_foreign_are_found(self, finished):
         report = finished.result_folder(1) / "report.html"
         content = report.read_bytes()
@@ -364,11 +296,6 @@ class TestAudit:
         assert lines[11]["what"]["reason"] == "sites that are in: 0; the plan's quorum is 2"
         assert study.verify() == []
 
-    def test_verify_finds_a_line_that_is_gone(self, study):
-        lines = study.audit.path.read_bytes().splitlines(keepends=True)
-        study.audit.path.write_bytes(b"".join(lines[:2] + lines[3:]))
-        assert study.verify() == ["line 3 of audit.jsonl was altered, or one before it is gone"]
-
 
 class TestStatus:
     def test_it_says_who_is_in_and_what_is_next(self, world, study):
@@ -397,7 +324,7 @@ class TestKinds:
         for site in SITES[:3]:
             study.add(world.file(site))
         _, result = study.finish()
-        scores = result.student.scores
+        scores = result.pooled
         # Noise of 3 cm was drawn; in standard units it is about a third.
         assert 2 < scores.metrics["rmse"].value < 6
         assert 8 < scores.metrics["width_95"].value < 30
@@ -437,14 +364,3 @@ class TestKinds:
         _, result = study.finish()
         assert (result.scored_on, result.num_scored) == ("cross-fitted", 60)
         assert study.verify(rebuild=True) == []
-
-    def test_too_few_rows_to_judge_are_said_in_words(self, tmp_path):
-        world = make_world(tmp_path, evaluate=10)
-        study = world.begin()
-        for site in SITES[:2]:
-            study.add(world.file(site))
-        _, result = study.finish()
-        assert not result.can_judge
-        assert "cannot be judged" in result.verdict
-        report = (study.result_folder(1) / "report.html").read_text()
-        assert "cannot be judged" in report

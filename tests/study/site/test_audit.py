@@ -7,7 +7,6 @@ import dataclasses
 import pandas as pd
 import pytest
 import torch
-from sklearn import pipeline, preprocessing, semi_supervised  # noqa: TID253
 
 from predbayes.errors import DataError, PlanError
 from predbayes.learning.estimators import SklearnClassifier
@@ -62,6 +61,7 @@ def site_of(world, rows):
     return next(name for name in names if place in rows.split(world.kit.plan, name)[0].tolist())
 
 
+@pytest.mark.slow("a second audit of 16 shadow models")
 def test_it_is_a_function_of_plan_rows_learner_and_policy(world, rows, found):
     site = site_of(world, rows)
     assert audit(world.kit, site, rows, LOGISTIC, policy=NO_POLICY) == found
@@ -74,18 +74,13 @@ def test_the_most_exposed_row_is_named_by_its_line(found):
     assert OUTLIER in found.lines
 
 
-def test_lines_of_rows_without_a_target_are_skipped(world):
-    table = frame()
-    table.loc[[3, 4], "kind"] = ""
-    assert SiteRows.of(world.kit.plan, table).lines[:3].tolist() == [2, 5, 6]
-
-
 def test_too_few_people_are_refused(world):
     few = SiteRows.of(world.kit.plan, frame(22))
     with pytest.raises(DataError, match="fewer than 20 people are trained on"):
         audit(world.kit, "Alpha", few, LOGISTIC, policy=NO_POLICY)
 
 
+@pytest.mark.slow("an audit of 16 shadow models")
 def test_several_rows_of_one_patient_are_one_person(world, rows):
     patients = torch.arange(80) // 2
     told = audit(
@@ -101,6 +96,7 @@ def test_sums_are_not_audited(world, rows):
         audit(kit, "Alpha", rows, LOGISTIC, policy=NO_POLICY)
 
 
+@pytest.mark.slow("an audit of 16 shadow models")
 def test_with_a_gate_its_column_is_attacked_too(tmp_path, rows):
     gated = make_world(tmp_path, learner=LEARNER, gate="[gate]")
     told = audit(gated.kit, "Alpha", rows, LOGISTIC, policy=NO_POLICY)
@@ -128,6 +124,7 @@ class TestShortened:
         assert learner.estimator.optimizer is None
         assert "a kernel that was learnt once, on 60 rows" in told
 
+    @pytest.mark.slow("fits a Gaussian process")
     def test_nor_is_its_kernel_a_constant_where_there_is_something_to_learn(self):
         rng = generator(0, "process")
         inputs = torch.randn(300, 12, generator=rng)
@@ -136,16 +133,6 @@ class TestShortened:
         learner, _ = in_short(whole, rows, 5.0, rng=rng)
         said = learner.fit(rows, rng=rng).predict(inputs)
         assert float(-said.log_prob(rows[1]).mean()) < 0.4
-
-    def test_what_only_looks_like_a_bare_process_is_shortened_as_others_are(self):
-        """A kernel that is a word, and a process at the end of a pipeline."""
-        worded = semi_supervised.LabelSpreading(kernel="rbf")
-        piped = pipeline.make_pipeline(
-            preprocessing.StandardScaler(), CLASSIFIERS["gaussian-process"]()
-        )
-        for estimator in (worded, piped):
-            learner, _ = self.short(SklearnClassifier(estimator, 2), 60)
-            assert learner.estimator is estimator
 
     def test_of_a_gaussian_process_as_many_people_are_attacked_as_there_is_time_for(self):
         people = torch.arange(5000) // 2
@@ -159,11 +146,6 @@ class TestShortened:
             assert bool((torch.bincount(whose, minlength=2500) != 1).all())  # whole people
         few, told = fewer_people(whole, people[:600], 5.0, rng=generator(0))
         assert (len(few), told) == (600, "")
-
-    def test_of_others_everybody_is(self):
-        whole = SklearnClassifier(CLASSIFIERS["random-forest"](), 2)
-        some, told = fewer_people(whole, torch.arange(10**5), 5.0, rng=generator(0))
-        assert (len(some), told) == (10**5, "")
 
     def test_a_network_has_fewer_cycles_of_the_same_length(self, world):
         whole = make_learner(world.kit.plan, "network")

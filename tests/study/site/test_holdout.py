@@ -15,7 +15,7 @@ from predbayes.seeding import generator
 from predbayes.study.site import fitting
 from predbayes.study.site.fitting import choose_at_site
 from predbayes.study.site.holdout import connected, hold_out
-from predbayes.study.site.rows import SiteRows, split_rows
+from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
 from tests.study.world import make_world
@@ -40,7 +40,7 @@ def rows(num=200, rare=10, seed=0):
     return SiteRows(torch.randn(num, 3, generator=rng), targets)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_each_class_has_its_share(plans, seed):
     some = rows(seed=seed)
     trained, held_out = some.split(plans[1], f"site {seed}")
@@ -77,10 +77,6 @@ def test_rows_of_one_patient_are_on_one_side(plans, tmp_path, which):
     assert some.digest() != SiteRows(some.inputs, some.targets).digest()
 
 
-def test_without_patients_a_plan_of_before_holds_out_the_same_rows(plans):
-    assert torch.equal(rows().split(plans[0], "A")[1], split_rows(plans[0], "A", 200)[1])
-
-
 def test_what_is_chained_stays_together_and_something_is_left():
     groups = connected([torch.tensor([0, 0, 1, 1, 2]), torch.tensor([5, 6, 6, 7, 8])])
     assert groups.tolist() == [0, 0, 0, 0, 1]
@@ -110,7 +106,7 @@ def test_copies_with_another_target_stay_together(plans):
     assert set((held_out % 100).tolist()) == set(held_out[held_out < 100].tolist())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_rare_class_does_not_make_up_for_a_patient_with_many_rows(seed):
     strata = torch.cat([torch.zeros(900), torch.ones(100)]).long()
     groups = torch.cat([torch.zeros(400), 1 + torch.arange(600)]).long()

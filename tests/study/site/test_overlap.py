@@ -17,7 +17,7 @@ def words(num_rows, name):
 
 
 @pytest.mark.parametrize("draw", [normal, words])
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(4))
 def test_rows_of_one_population_are_not_refused(draw, number):
     found = overlap(draw(300, f"reference {number}"), draw(150, f"own {number}"))
     assert found.near <= found.likely
@@ -32,12 +32,6 @@ def test_a_copy_is_found_and_so_is_one_with_little_noise():
     found = overlap(reference, own)
     assert (found.equal, found.near) == (0, 1)
     assert found.near > found.expected
-
-
-def test_copies_in_number_are_no_chance():
-    own, reference = normal(150, "own"), normal(300, "reference")
-    reference[:50] = own[:50]
-    assert overlap(reference, own).near > overlap(reference, own).likely
 
 
 def test_people_who_are_there_twice_explain_some():
