@@ -444,7 +444,6 @@ class TestStudy:
             study.finish()
 
 
-
 class TestReport:
     @pytest.fixture(params=["classes", "number"])
     def told(self, request):
