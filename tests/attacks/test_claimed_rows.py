@@ -27,12 +27,14 @@ def honest(wines):
     return wines.run("honest")
 
 
+@pytest.mark.slow("a study of wines")
 def test_too_few_labels_are_spoken_of_first(honest):
     assert "Could not check any site against labels: labelled rows are 20" in honest.first
     assert "No miscalibration was found" not in honest.report
     assert honest.named == set()
 
 
+@pytest.mark.slow("two studies of wines")
 def test_a_site_that_flips_everything_weighs_as_the_median_site(wines, honest):
     found = wines.run("flips", {BAD: flipped(wines.honest[BAD])}, {BAD: 16_000})
     assert found.named == {BAD}
@@ -42,6 +44,7 @@ def test_a_site_that_flips_everything_weighs_as_the_median_site(wines, honest):
     assert f"{BAD} states 16,000 rows, not agreed at admission" in found.first
 
 
+@pytest.mark.slow("a study of wines")
 def test_a_site_counts_for_three_times_the_median_site_at_most(tmp_path):
     wines = make_wines(tmp_path)
     rows = wines.run("claims", rows={BAD: 10**6, "Alpha": 400})

@@ -64,7 +64,10 @@ def ranks(hospitals, function):
     ("task", "learner", "estimator"),
     [
         ("regression", "linear-regression", Ridge()),
-        ("classification", "logistic-regression", LogisticRegression()),
+        pytest.param(
+            *("classification", "logistic-regression", LogisticRegression()),
+            marks=pytest.mark.slow("fits forty sites twice"),
+        ),
     ],
 )
 def test_a_person_who_was_taken_out_is_not_found(task, learner, estimator, request):

@@ -58,7 +58,7 @@ def extremes(table, places):
     return round(found[0].fun), round(-found[1].fun)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_hidden_count_can_be_found_by_subtraction(seed):
     table = people(seed)
     cells = np.arange(table.size).reshape(table.shape)

@@ -76,16 +76,18 @@ def test_linear_regression_sends_one_variance(regression):
     assert not upload.arrays["epistemic_var"].any()
 
 
+LINEAR = {"linear-regression", "logistic-regression"}
+OTHERS = ("network", "random-forest", "gaussian-process", "gradient-boosting")
+OTHERS += ("small-network", "lightgbm", "xgboost")
+LEARNERS = [("regression", "linear-regression"), ("classification", "logistic-regression")]
+LEARNERS += [(task, name) for task in ("regression", "classification") for name in OTHERS]
+
+
 @pytest.mark.parametrize(
     ("task", "learner"),
     [
-        *(("regression", n) for n in ("network", "linear-regression", "random-forest")),
-        *(("regression", n) for n in ("gaussian-process", "gradient-boosting", "small-network")),
-        *(("regression", n) for n in ("lightgbm", "xgboost")),
-        *(("classification", n) for n in ("lightgbm", "xgboost")),
-        *(("classification", n) for n in ("network", "logistic-regression", "random-forest")),
-        *(("classification", n) for n in ("gaussian-process", "gradient-boosting")),
-        ("classification", "small-network"),
+        pytest.param(*case, marks=[] if case[1] in LINEAR else pytest.mark.slow("three trainings"))
+        for case in LEARNERS
     ],
 )
 def test_no_named_learners_upload_tells_column_means(task, learner, request):
@@ -99,6 +101,7 @@ def test_no_named_learners_upload_tells_column_means(task, learner, request):
 
 def test_every_named_learner_is_inverted(regression, classification):
     """A learner that is added is added above, too."""
-    marks = test_no_named_learners_upload_tells_column_means.pytestmark[0].args[1]
     for task, hospitals in (("regression", regression), ("classification", classification)):
-        assert {name for of, name in marks if of == task} == set(hospitals.kit.plan.learner_names)
+        assert {name for of, name in LEARNERS if of == task} == set(
+            hospitals.kit.plan.learner_names
+        )

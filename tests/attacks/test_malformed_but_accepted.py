@@ -5,14 +5,16 @@ import math
 import pytest
 import torch
 
-from predbayes.errors import PoolError, StudyError, UploadError
+from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import LOG_PROB_FLOOR, VAR_FLOOR
 from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.status import status_of
-from predbayes.study.result import conclude
 from tests.study.world import make_world
+
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 HONEST = ("Alpha", "Beta", "Gamma")
 
@@ -131,14 +133,3 @@ def test_if_intake_were_blind_finish_would_name_the_site_and_the_way_out(begun, 
     study.withdraw("Delta")
     _, result = study.finish()
     assert [site.site for site in result.sites] == ["Alpha", "Beta"]
-
-
-def test_uploads_that_cannot_be_pooled_together_name_the_most_extreme(begun, monkeypatch):
-    _, study = begun
-
-    def fail(*_, **__):
-        raise PoolError("improper")
-
-    monkeypatch.setattr(conclude, "screen_sites", fail)
-    with pytest.raises(StudyError, match=r"upload of (Alpha|Beta|Gamma) is the most .*improper"):
-        study.finish()

@@ -8,6 +8,9 @@ from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.status import status_of
 from tests.study.world import make_world
 
+pytestmark = pytest.mark.usefixtures("quick_results")
+
+
 NUM_ROWS = 50
 
 

@@ -54,17 +54,3 @@ def test_the_kit_of_a_study_begins_no_other(world, tmp_path):
     first = world.begin("once")
     with pytest.raises(StudyError, match="the kit of a study that has begun"):
         Study.init(tmp_path / "again", first.folder / "kit", world.labels_path, world.key_path)
-
-
-def test_two_studies_of_one_kit_have_two_names(world):
-    """Also within the same second."""
-    assert world.begin("one").state().study != world.begin("two").state().study
-
-
-def test_without_a_key_a_kit_names_no_study(tmp_path):
-    """What does not hold: the pages say so."""
-    world = make_world(tmp_path)
-    study, path = world.begin("first"), world.file("Gamma")
-    study.add(path)
-    study.withdraw("Gamma")
-    assert world.begin("second").add(path) is not None

@@ -99,6 +99,7 @@ class TestMembership:
         num_rows = ROWS_PER_SUM * num_sums(len(features))
         assert attacked(tmp_path, num_rows, moments=True) < 0.55
 
+    @pytest.mark.slow("shows that the attack works")
     def test_without_the_rule_it_would_not(self, tmp_path, monkeypatch):
         """So the attack is one, and the rule is what stops it."""
         monkeypatch.setattr("predbayes.study.tables.survey.ROWS_PER_SUM", 0.5)

@@ -8,7 +8,6 @@ by `site verify` of a site, or by either run by a stranger who has no more than 
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,9 @@ from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.site.witness import verify_files
 from predbayes.study.store.ledger import Ledger
 from tests.study.world import World, make_world
+
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 COORDINATOR = CoordinatorKey.generate()
 PUBLIC = COORDINATOR.public
@@ -123,9 +125,8 @@ def receipt(holdings: Holdings) -> Receipt:
     return read_signed(holdings.root / "receipt", Receipt, PUBLIC.signing, {})
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_found_where_nothing_was_changed(studies, noted, name):
-    assert studies[name].found(noted[name]) == []
+def test_nothing_is_found_where_nothing_was_changed(studies, noted):
+    assert studies["one"].found(noted["one"]) == []
 
 
 PLACES = [
@@ -138,17 +139,16 @@ PLACES += [f"study/results/2/{name}" for name in ("model", "result.json", "resul
 PLACES += ["study/kit/kit.sig", "kit/kit.sig", "result/result.sig", "model/model.sig"]
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.permutations(NAMES, 2)))
+@pytest.mark.parametrize("other", NAMES[1:])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_swap_with_another_study_is_found(studies, noted, one, other, place):
+def test_a_swap_with_another_study_is_found(studies, noted, other, place):
     """Files and folders of one study in the place of another's."""
     theirs = studies[other].root / place
-    assert found_after(studies[one], noted[one], place, lambda path: _copy(theirs, path))
+    assert found_after(studies["one"], noted["one"], place, lambda path: _copy(theirs, path))
 
 
-@pytest.mark.parametrize("one", NAMES)
-def test_an_older_state_in_the_place_of_the_newer_is_found(studies, noted, one):
-    holdings = studies[one]
+def test_an_older_state_in_the_place_of_the_newer_is_found(studies, noted):
+    one, holdings = "one", studies["one"]
     lines = (holdings.root / "study" / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     for number in range(1, len(lines)):
         older = b"".join(lines[:number])
@@ -185,7 +185,7 @@ def test_a_ledger_that_was_written_anew_is_found(studies, noted, key, dropped):
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_a_change_of_any_byte_of_any_file_is_found(studies, noted, data):

@@ -37,13 +37,9 @@ def says_no(honest, rows):
     return Categorical(torch.where(rows[:, None], no, honest.log_probs))
 
 
-def test_nobody_is_named_among_honest_sites(honest):
-    assert not honest.first.count("otherwise")
-    assert honest.left_out == set()
-    assert honest.result.cautions == ()
-
-
-@pytest.mark.parametrize("num_rows", [480, 10**9], ids=["at the limit", "absurd"])
+@pytest.mark.parametrize(
+    "num_rows", [480, pytest.param(10**9, marks=pytest.mark.slow("a study of wines"))]
+)
 def test_a_site_that_flips_unlabelled_rows(wines, honest, num_rows):
     lie = flipped(wines.honest[BAD], wines.unlabelled)
     found = wines.run(f"flips {num_rows}", {BAD: lie}, {BAD: num_rows})
@@ -53,12 +49,14 @@ def test_a_site_that_flips_unlabelled_rows(wines, honest, num_rows):
     assert found.score >= honest.score - POINTS
 
 
+@pytest.mark.slow("a study of wines")
 def test_a_site_that_lies_on_half_of_them(wines, honest):
     found = wines.run("half", {BAD: flipped(wines.honest[BAD], half(wines.unlabelled))})
     assert found.named == found.left_out == {BAD}
     assert found.score >= honest.score - POINTS
 
 
+@pytest.mark.slow("a study of wines")
 def test_two_sites_together(wines, honest):
     liars = {site: says_no(wines.honest[site], wines.unlabelled) for site in (BAD, "Delta")}
     found = wines.run("two", liars, dict.fromkeys(liars, 480))
@@ -66,6 +64,7 @@ def test_two_sites_together(wines, honest):
     assert found.score >= honest.score - POINTS
 
 
+@pytest.mark.slow("a study of wines")
 def test_a_plan_that_only_reports_names_it_and_calls_nothing_sound(tmp_path):
     wines = make_wines(tmp_path, screening="report", method="beta")
     lie = flipped(wines.honest[BAD], wines.unlabelled)
@@ -86,16 +85,19 @@ def honest_numbers(numbers):
     return numbers.run("honest")
 
 
+@pytest.mark.slow("a study of wines")
 def test_nobody_is_named_in_an_honest_regression(honest_numbers):
     assert honest_numbers.named == honest_numbers.left_out == set()
 
 
+@pytest.mark.slow("a study of wines")
 def test_a_site_that_turns_its_means_round(numbers, honest_numbers):
     found = numbers.run("turned", {BAD: flipped(numbers.honest[BAD], numbers.unlabelled)})
     assert found.named == found.left_out == {BAD}
     assert found.score >= honest_numbers.score - POINTS
 
 
+@pytest.mark.slow("a study of wines")
 def test_a_site_that_claims_to_be_sure(numbers, honest_numbers):
     """Pools that trust by epistemic variance would follow it alone."""
     own, rows = numbers.honest[BAD], numbers.unlabelled
