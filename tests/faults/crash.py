@@ -1,15 +1,15 @@
 """Commands of a study that are killed on the way, and what is there when they are run again.
 
-    python -m tests.faults.crash KIND FOLDER [NUMBER]
+    python -m tests.faults.crash KIND FOLDER [COMMAND ...]
 
 A process of its own with one thread, so that it may fork: what commands import is imported once,
 and each command is a child that runs `predbayes` as a user would. KIND says who kills it:
 
-    random       this process, NUMBER times, at moments drawn from how long the command takes
     operations   the child itself, before its k-th operation on a file, for every k
     torn         the child itself, with a part of its line of the ledger written
 
-Each trial begins with a copy of the same study, and prints one line of JSON.
+COMMANDS are those to kill, by default all. Each trial begins with a copy of the same study, and
+prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ import importlib
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import sys
-import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +45,8 @@ from tests.study.world import SITES, make_world
 Death = Callable[[], None]
 """What a child does to itself before it runs its command."""
 
-SEED = 7
 CUTS = (0, 1, 11, 40, 200, -2, -1, None)  # where a line of the ledger ends, as in content[:cut]
 CUTS_MENDED = (40, -1)  # removed, and completed
-_SHARES = {"add": 0.44, "withdraw": 0.4, "finish": 0.16}  # of random kills; finish takes seconds
-_PATIENCE = 6  # attempts for each kill that finds its process alive
-_FIRST_FILE = "study/results/.partial-*/result.json"
 _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "model-card.json",
     "ledger.jsonl",
@@ -286,52 +280,6 @@ def torn(cut: int | None) -> Death:
     return death
 
 
-def random_kills(scene: Scene, number: int) -> None:
-    """Kill from outside until a living process was hit so many times."""
-    draw = random.Random(f"{SEED} {scene.name}")
-    whole, tail = _measured(scene)
-    hits = 0
-    for attempt in range(_PATIENCE * number):
-        if hits == number:
-            return
-        # Most of what `finish` does is to compute: every third kill waits until it writes.
-        late = scene.name == "finish" and attempt % 3 == 2
-        seconds = draw.uniform(0, tail if late else whole)
-        kill = functools.partial(_kill_after, scene, seconds, late=late)
-        hit = trial(scene, kill, late=late)["killed"]
-        hits += hit
-        if not hit:  # it was measured while the machine was busier
-            whole, tail = 0.8 * whole, 0.8 * tail
-
-
-def _measured(scene: Scene) -> tuple[float, float]:
-    """How many seconds a command takes, in all and from its first file on."""
-    scene.set()
-    began = time.perf_counter()
-    child = scene.launch()
-    _wait_for_file(scene, child)
-    first = time.perf_counter()
-    os.waitpid(child, 0)
-    end = time.perf_counter()
-    return end - began, end - first
-
-
-def _wait_for_file(scene: Scene, child: int) -> None:
-    """Until the first file of a result is there, or the command has ended."""
-    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    while not any(scene.trial.glob(_FIRST_FILE)) and os.waitid(os.P_PID, child, ended) is None:
-        time.sleep(0.0005)
-
-
-def _kill_after(scene: Scene, seconds: float, *, late: bool) -> bool:
-    child = scene.launch()
-    if late:
-        _wait_for_file(scene, child)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)  # a child that has ended waits to be asked how
-    return was_killed(child)
-
-
 def every_operation(scene: Scene) -> None:
     """Die at the first operation, at the second, until none is left to die at."""
     for number in itertools.count(1):
@@ -365,12 +313,11 @@ def remember(module: Any, name: str) -> None:
     setattr(module, name, remembered)
 
 
-def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
+def make_scenes(root: Path, names: Sequence[str]) -> dict[str, Scene]:
     """The commands, each with a study that it comes to.
 
-    Children that die hundreds of times need not compute: ``remembering``, the conclusion is made
-    once, here, and what they do is write. Otherwise nothing is computed here, as a process that
-    has used autograd is not one to fork.
+    Children that die hundreds of times need not compute: the conclusion is made once, here, and
+    what they do is write.
     """
     world = make_world(root / "world", coordinator=CoordinatorKey.generate())
     world.key(SITES[4]).public.save(root / "world" / "late.pub")
@@ -388,6 +335,8 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
     num_uploads = {"admit": 0, "add": 2, "receipt": 1, "delete": 2, "finish": 3}
     scenes = {}
     for name, arguments in commands.items():
+        if names and name not in names:
+            continue
         if name == "withdraw":  # from a study that has a result
             shutil.copytree(root / "trial", root / name)
         else:
@@ -400,7 +349,7 @@ def make_scenes(root: Path, *, remembering: bool) -> dict[str, Scene]:
             if name == "add":
                 for path, copy in zip(paths, to_add, strict=True):
                     shutil.copyfile(path, copy)
-        if name == "finish" and remembering:
+        if name == "finish":
             _conclude_once(root)
         scene = Scene(name, arguments, root / name, root / "log", root / "trial")
         scenes[name] = scene.with_outcome()
@@ -414,22 +363,20 @@ def _conclude_once(root: Path) -> None:
     Study(root / "remembered" / "study").finish()
 
 
-def run(kind: str, root: Path, number: int = 0) -> None:
+def run(kind: str, root: Path, *names: str) -> None:
     # Once here, and not in every child: kills shall find commands at work, not at their imports.
     app_module.app = typer.main.get_command(app_module.app)
     for module in ("torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"):
         importlib.import_module(module)
     if kind == "operations":  # and also while a checkpoint is written, and after one
         step_module.MANY = 1
-    scenes = make_scenes(root, remembering=kind != "random")
+    scenes = make_scenes(root, names)
     for name, scene in scenes.items():
-        if kind == "random" and name in _SHARES:
-            random_kills(scene, round(_SHARES[name] * number))
-        elif kind == "operations":
+        if kind == "operations":
             every_operation(scene)
         elif kind == "torn" and name != "receipt":  # which writes no line
             torn_lines(scene)
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], Path(sys.argv[2]).resolve(), *map(int, sys.argv[3:]))
+    run(sys.argv[1], Path(sys.argv[2]).resolve(), *sys.argv[3:])

@@ -18,7 +18,6 @@ import pytest
 
 from tests.faults.crash import CUTS
 
-NUM_KILLS = 50
 STEPS = ("init", "admit", "add", "withdraw", "delete", "finish")
 COMMANDS = (*STEPS, "receipt")  # which takes no step
 
@@ -45,33 +44,24 @@ def count(found, **wanted):
     return Counter(line["command"] for line in kept)
 
 
-@pytest.mark.ci("fifty studies, killed and completed")
-def test_fifty_kills_at_random_moments_change_nothing(tmp_path):
-    found = trials(tmp_path, "random", NUM_KILLS)
-    assert problems(found) == []
-    # Kills that came too late do not count.
-    killed = count(found, killed=True)
-    assert killed.total() == NUM_KILLS
-    assert min(killed[command] for command in ("add", "withdraw", "finish")) >= 8
-    # Some came before the step was recorded.
-    assert count(found, killed=True, recorded=False).keys() == {"add", "withdraw", "finish"}
-
-
-@pytest.mark.ci("a study for each operation on a file")
-def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path):
-    found = trials(tmp_path, "operations")
+@pytest.mark.parametrize(
+    "commands",
+    [("add",), pytest.param(COMMANDS, marks=pytest.mark.slow("a study for each operation"))],
+)
+def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path, commands):
+    found = trials(tmp_path, "operations", *commands)
     assert problems(found) == []
     # As many as the steps of the command have at the least, each with its state before.
     least = {"init": 15, "admit": 3, "add": 12, "withdraw": 5, "finish": 17, "receipt": 4}
     least["delete"] = 9
     died = count(found, killed=True)
-    assert all(died[command] >= number for command, number in least.items()), died
-    assert count(found, killed=False) == dict.fromkeys(COMMANDS, 1)  # the last is the whole
-    assert count(found, killed=True, recorded=False).keys() == set(COMMANDS)
-    assert count(found, killed=True, recorded=True).keys() == set(STEPS)
+    assert all(died[command] >= least[command] for command in commands), died
+    assert count(found, killed=False) == dict.fromkeys(commands, 1)  # the last is the whole
+    assert count(found, killed=True, recorded=False).keys() == set(commands)
+    assert count(found, killed=True, recorded=True).keys() == set(commands) & set(STEPS)
 
 
-@pytest.mark.ci("a study for each place of a cut")
+@pytest.mark.slow("a study for each place of a cut")
 def test_a_line_of_the_ledger_cut_anywhere_changes_nothing(tmp_path):
     found = trials(tmp_path, "torn")
     assert problems(found) == []

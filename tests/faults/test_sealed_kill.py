@@ -70,6 +70,7 @@ def test_while_it_finishes(world, tmp_path):
     assert study.finish()[0].number == 1
 
 
+@pytest.mark.slow("a process that is killed")
 def test_while_it_takes_a_file_in(world, tmp_path):
     study = world.begin(sites=("Alpha", "Beta"))
     sealed = shutil.copy(world.file("Alpha"), tmp_path / "Alpha.sealed")

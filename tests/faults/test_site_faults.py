@@ -27,6 +27,7 @@ NUMBER, WORD = 41.4142, "Qanary"
 LEARNER = "[learner]\nnum_epochs = 1\nmin_steps = 200\nholdout = 0.25\nname = 'any'\n"
 
 
+@pytest.mark.slow("trains twice and is killed five times")
 def test_training_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.crash_train", str(tmp_path), "5"],
