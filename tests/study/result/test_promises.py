@@ -15,8 +15,8 @@ import torch
 from predbayes.cli.app import main
 from predbayes.errors import DataError, UploadError
 from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.header import Evaluation, ScoreCounts, UploadInfo
-from predbayes.predictive.conformal import ScoreBins, score_rows
+from predbayes.exchange.header import ScoreCounts, UploadInfo
+from predbayes.predictive.conformal import ScoreBins
 from predbayes.predictive.families import Categorical, Gaussian, Survival
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan, Target
@@ -26,6 +26,9 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.promises import check_scores, pooled_scores, promised, promises
 from predbayes.study.tables.coding import target_units
 from tests.study import world as worlds
+
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 MODEL = "a" * 64
 TARGETS = {
@@ -87,13 +90,6 @@ class TestAtASite:
         assert min(bins.counts) >= min_cell
         if num_rows == 1500:
             assert len(bins.counts) > 20 - min_cell
-
-    def test_counts_are_those_of_the_scores_as_the_model_predicts(self):
-        for num_classes in (3, None):
-            predictive, targets = draw(num_classes, 90)
-            info = evaluation_upload(plan_of(num_classes), "Basel", predictive, targets, MODEL).info
-            bins = bins_of(info)
-            assert bins == ScoreBins.count(score_rows(predictive, targets), bins.edges)
 
     @pytest.mark.parametrize("thresholds", [(), (0.2, 0.61)])
     @pytest.mark.parametrize("num_rows", [120, 300, 1200])
@@ -173,15 +169,6 @@ class TestAtASite:
             for low, high in itertools.combinations((-math.inf, *bins.edges, math.inf), 2):
                 answers.append(bins.below(high)[0] - bins.below(low)[0])
         assert not {139, 140, 141, 159, 160, 161} & set(answers)
-
-    def test_an_evaluation_without_counts_reads_and_weighs_as_before(self):
-        info = told(plan_of(None), 60)
-        old = info.evaluation.model_copy(update={"scores": None})
-        text = old.model_dump_json()
-        assert "scores" not in text
-        assert Evaluation.model_validate_json(text) == old
-        check_evaluation(plan_of(None), info.model_copy(update={"evaluation": old}))
-        assert pooled_scores([info.model_copy(update={"evaluation": old})]) is None
 
 
 class TestHostile:
@@ -372,9 +359,6 @@ class TestPredict:
         (folder / "result.json").unlink()
         assert "there is no result.json beside" in refusal(monkeypatch, capsys, *arguments)
 
-    def test_the_study_can_be_rebuilt(self, finished):
-        assert finished[1].verify(rebuild=True) == []
-
 
 class TestReport:
     def test_everybody_sees_sizes_and_nobody_a_single_site(self, finished):
@@ -396,23 +380,6 @@ class TestReport:
         page = promised_of(render_report(study.plan, shown, public=True))
         assert "held-out rows of" not in page
         assert "No coverage is promised" in page
-
-    def test_it_says_where_rows_are_too_few_and_where_nobody_counted(self, finished):
-        _, study, _ = finished
-        result = study.result(2)
-        promises = [
-            one.model_copy(update={"size": None} if one.level > 0.9 else {})
-            for one in result.at_sites.promises
-        ]
-        for change, words in (
-            ({"promises": tuple(promises)}, "No coverage is promised at 95 %: 450 rows"),
-            ({"promises": (), "scores": None}, "No coverage is promised: no site has sent counts"),
-        ):
-            at_sites = result.at_sites.model_copy(update=change)
-            shown = result.model_copy(update={"at_sites": at_sites})
-            assert words in promised_of(render_report(study.plan, shown, public=False))
-        first = (study.result_folder(1) / "report.html").read_text()
-        assert "No coverage is promised: no site has sent counts" in first
 
 
 def promised_of(page):
