@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import descendants
-from predbayes.flower.simulation import node_config, study_folder
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -176,12 +175,6 @@ class Deployment:
                 self.start_node(name, config)
             time.sleep(5)
 
-    def kill_server_app(self) -> None:
-        """As `kill -9` of the run itself; the SuperLink and its nodes stay."""
-        for pid in _marked(self.mark):
-            if "flwr-serverapp" in _command(pid):
-                _kill(pid)
-
     def signal_node(self, name: str, number: signal.Signals, program: str = "") -> int:
         """Signal a node's processes, or those of a program; how many there were."""
         pid = self.nodes[name].popen.pid
@@ -200,18 +193,6 @@ class Deployment:
             *("run", app or self.root / "app", "study", "--stream"),
             *("--run-config", f'study="{study}" {config}'),
         )
-
-    def run_simulated(
-        self, example: Path, begin: str, root: Path, num_nodes: int, seconds: float
-    ) -> None:
-        """Run an example's study to its end, by nodes whose tables and keys ``begin`` writes."""
-        assert self.start("begin", BIN / "python", "-c", begin).wait(seconds) == 0
-        self.start_superlink()
-        for number in range(num_nodes):
-            config = node_config({"partition-id": number}, {"simulation": str(root)})
-            self.register(f"node-{number}")
-            self.start_node(f"node-{number}", config)
-        assert self.start_run(study_folder(root), example).wait(seconds) == 0
 
     def start_nginx(self) -> Process:
         """The coordinator's nginx; its port is then `outside`."""

@@ -27,7 +27,12 @@ def write_rows(path: Path, offset: int = 0, num_rows: int = 90) -> None:
 
 
 def make_node(
-    world: World, root: Path, site: str, *, approve: bool = True, learner: str = "network"
+    world: World,
+    root: Path,
+    site: str,
+    *,
+    approve: bool = True,
+    learner: str = "logistic-regression",
 ) -> dict[str, Any]:
     """A site's folder; its node configuration."""
     folder = root / site

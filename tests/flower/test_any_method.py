@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import runpy
 from types import SimpleNamespace
 
@@ -42,7 +40,7 @@ def assert_same(folder, result):
     assert torch.equal(saved.predict(inputs).natural(), result.predict(inputs).natural())
 
 
-@pytest.mark.ci("two simulations on Ray")
+@pytest.mark.slow("two simulations on Ray")
 def test_methods_in_simulation_have_the_bits_of_one_process(tmp_path):
     nodes = [node(number) for number in range(NUM_SITES)]
     with simulated(tmp_path / "simulation") as simulation:
@@ -88,26 +86,3 @@ def test_deployed_a_node_that_is_killed_in_training_is_left_out_and_stops_nobody
         assert list(pb.load(tmp_path / "two").account.left_out) == ["Gamma"]
         alive = [nodes[name] for name in names[:2]]
         assert_same(tmp_path / "two", in_process(alive, epochs=300, rounds=2))
-
-
-def num_lines(path):
-    """Lines of code: not those that are blank, a comment or a docstring."""
-    text = path.read_text()
-    docstrings = {
-        number
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
-        for number in range(node.lineno, node.end_lineno + 1)
-    }
-    code = {n for n, line in enumerate(text.splitlines(), 1) if line.partition("#")[0].strip()}
-    return len(code - docstrings)
-
-
-def test_the_docs_count_the_lines_and_commands_of_the_example():
-    page = (ROOT / "docs" / "flower-methods.md").read_text()
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
-    counted = {cells[0].strip("`"): int(cells[2]) for cells in rows if cells[-1].isdigit()}
-    files = {path.name: num_lines(path) for path in sorted((EXAMPLE / "digits").glob("[!_]*.py"))}
-    readme = (EXAMPLE / "README.md").read_text().partition("In Python,")[0]
-    commands = re.findall(r"^    (?:pip|flwr|export) ", readme, re.M)
-    assert counted == {**files, "all three": sum(files.values()), "commands": len(commands)}

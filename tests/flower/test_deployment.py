@@ -62,6 +62,11 @@ def start_nodes(deployment, nodes):
         deployment.start_node(name, config)
 
 
+def network_node(world, folder, site):
+    """A node whose training takes long enough to be disturbed."""
+    return make_node(world, folder / "nodes", site, learner="network")
+
+
 def by_file(world, nodes, folder):
     """The same study without Flower, each site trained anew."""
     study = Study.init(folder / "study", world.kit.folder, world.labels_path)
@@ -190,7 +195,7 @@ def last_report(run):
 @slow
 def test_a_superlink_that_was_killed_costs_no_training_and_no_upload(tmp_path, deployment):
     world = make_world(tmp_path / "world", learner=LONG)
-    nodes = {site: make_node(world, tmp_path / "nodes", site) for site in SITES[:3]}
+    nodes = {site: network_node(world, tmp_path, site) for site in SITES[:3]}
     superlink = deployment.start_superlink()
     start_nodes(deployment, nodes)
     study = world.begin(sites=tuple(nodes))
@@ -213,7 +218,7 @@ def test_a_superlink_that_was_killed_costs_no_training_and_no_upload(tmp_path, d
 @slow
 def test_of_two_nodes_killed_in_training_the_one_that_comes_back_counts(tmp_path, deployment):
     world = make_world(tmp_path / "world", learner=LONG)
-    nodes = {site: make_node(world, tmp_path / "nodes", site) for site in SITES}
+    nodes = {site: network_node(world, tmp_path, site) for site in SITES}
     deployment.start_superlink()
     start_nodes(deployment, nodes)
     study = world.begin()
@@ -230,7 +235,7 @@ def test_of_two_nodes_killed_in_training_the_one_that_comes_back_counts(tmp_path
 @slow
 def test_a_frozen_node_and_a_killed_client_process_are_asked_anew(tmp_path, deployment):
     world = make_world(tmp_path / "world", learner=LONG)
-    nodes = {site: make_node(world, tmp_path / "nodes", site) for site in SITES[:3]}
+    nodes = {site: network_node(world, tmp_path, site) for site in SITES[:3]}
     deployment.start_superlink()
     start_nodes(deployment, nodes)
     study = world.begin(sites=tuple(nodes))

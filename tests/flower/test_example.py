@@ -9,7 +9,7 @@ import pytest
 from predbayes.flower.simulation import study_folder
 from predbayes.study.coordinator.study import Study
 from tests.data.publishers import write_hospitals
-from tests.flower.deployment import ROOT, deployed
+from tests.flower.deployment import ROOT
 from tests.flower.installed import install
 from tests.flower.simulated import simulated
 
@@ -43,7 +43,7 @@ def assert_finished(root, num_results=1):
     assert study.verify() == []
 
 
-@pytest.mark.ci("two simulations on Ray")
+@pytest.mark.slow("two simulations on Ray")
 def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, tmp_path):
     root = tmp_path / "hospitals"
     with simulated(tmp_path / "simulation", PYTHONPATH=str(installed)) as simulation:
@@ -58,15 +58,3 @@ def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, 
         assert again.wait(ENDED) == 0
         assert "result 1: " in again.text
         assert study_folder(root).joinpath("ledger.jsonl").read_bytes() == before
-
-
-@pytest.mark.slow("a deployment of four nodes")
-def test_the_example_runs_deployed(data, installed, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(installed))
-    root = tmp_path / "hospitals"
-    with deployed(tmp_path / "deployment") as deployment:
-        begin = (
-            f"from four_hospitals.task import *; begin(Path({str(root)!r}), Path({str(data)!r}))"
-        )
-        deployment.run_simulated(EXAMPLE, begin, root, len(SITES), ENDED)
-    assert_finished(root)

@@ -55,6 +55,7 @@ def test_over_flower_it_has_the_bits_of_python(script, result, tmp_path):
     assert torch.equal(saved.predict(inputs).natural(), result.predict(inputs).natural())
 
 
+@pytest.mark.slow("commands of five sites")
 def test_by_files_each_site_says_its_learner(script, tmp_path):
     by_files = as_module("by_files", EXAMPLE / "by_files.py")
     by_files.main(tmp_path / "study", 0, run_quietly)

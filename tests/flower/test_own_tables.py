@@ -79,6 +79,7 @@ def test_the_task_of_the_page_learns_what_the_tables_hold(tmp_path):
     assert pb.metrics.nll(result.predict(inputs), targets) < 0.45  # 0.69 says nothing
 
 
+@pytest.mark.slow("starts Flower's programs four times")
 def test_every_option_of_the_commands_is_one_of_flowers(tmp_path):
     asked = [c for c in commands(SECTION) if c[0].startswith("fl")]
     assert len(asked) == 4 + 6
@@ -95,7 +96,7 @@ def test_every_option_of_the_commands_is_one_of_flowers(tmp_path):
         assert [option for option in options if option not in done.stdout] == []
 
 
-@pytest.mark.ci("a SuperLink and two SuperNodes over TLS, by the page's own commands")
+@pytest.mark.slow("a SuperLink and two SuperNodes")
 def test_the_commands_over_tls_have_the_bits_of_one_process(tmp_path):
     root = tmp_path / "srv"
     ports = {"9393": free_port(), "9401": free_port(), "9402": free_port()}

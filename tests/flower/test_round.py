@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.driver import stranger
 from predbayes.flower.events import (
     Answered,
     Closed,
@@ -89,21 +88,6 @@ class TestHello:
         state.on(Time(2))
         assert state.on(Nodes(frozenset({1, 3}))) == [Send(1, UPLOAD, "Alpha"), Send(3, HELLO)]
         assert state.on(twin) == []
-
-    def test_one_of_no_admitted_site_has_no_twin(self):
-        nobody = Introduced(1, "Nobody", approved=True)
-        assert met(begun(), nobody, replace(nobody, node=2)) == []
-
-    def test_what_could_not_be_sent_is_sent_again(self):
-        state = begun()
-        state.on(Nodes(frozenset({1})))
-        state.on(Closed(1, HELLO))
-        assert state.on(Nodes(frozenset({1}))) == [Send(1, HELLO)]
-        state.on(ALPHA)
-        again = [Send(1, UPLOAD, "Alpha")]
-        assert state.on(Nodes(frozenset({1}))) == again
-        state.on(Closed(1, UPLOAD))
-        assert state.on(Nodes(frozenset({1}))) == again
 
 
 class TestUploads:
@@ -183,12 +167,6 @@ class TestEnd:
         assert state.ended
         assert state.on(Nodes(frozenset({1}))) == []
 
-    def test_what_comes_after_the_end_is_not_taken(self):
-        state = begun()
-        asked(state, ALPHA)
-        state.on(Time(100))
-        assert state.on(Answered(1, "upload")) == []
-
     def test_a_site_that_was_refused_may_still_come_by_a_node_that_is_not_met(self):
         state = begun({"Alpha"})
         asked(state, ALPHA)
@@ -200,12 +178,6 @@ class TestEnd:
         state.on(Introduced(2))
         assert state.on(Time(2)) == []
         assert state.ended
-
-    def test_a_round_looks_and_reports_again_and_again(self):
-        state = begun()
-        due = {now: state.on(Time(now)) for now in (0, 0.5, 1, 5, 5.5, 10)}
-        assert [now for now, actions in due.items() if "look" in actions] == [0, 1, 5, 10]
-        assert [now for now, actions in due.items() if "report" in actions] == [5, 10]
 
     def test_nodes_are_told_what_became_of_their_upload(self):
         state = begun()
@@ -261,13 +233,6 @@ class TestGrace:
         state.on(Time(26))
         assert not state.ended
 
-    def test_without_a_quorum_there_is_no_grace(self):
-        state = begun(grace_seconds=20)
-        asked(state, ALPHA, BETA)
-        state.on(InStudy(frozenset({"Alpha"})))
-        state.on(Time(99))
-        assert not state.ended
-
 
 class TestOpen:
     """Every node that says which site it is may take part."""
@@ -307,13 +272,6 @@ class TestOpen:
         there = frozenset({1, 2})
         assert state.on(Nodes(there)) == [Send(1, UPLOAD, "Alpha"), Send(2, HELLO)]
         assert state.standing() == {"Alpha": "asked"}
-
-    def test_members_are_the_nodes_of_sites_that_are_in(self):
-        state = self.begun()
-        asked(state, ALPHA, BETA)
-        state.on(InStudy(frozenset({"Alpha"})))
-        assert state.members() == {1: "Alpha"}
-        assert state.num_in == 1
 
 
 NODES, NAMES = st.integers(1, 4), st.sampled_from(["Alpha", "Beta", "Nobody", ""])
@@ -419,10 +377,3 @@ def test_nodes_that_lie_keep_nobody_out(seed):
     assert state.sites == dict.fromkeys(SITES, "in")
     assert world.accepted == dict.fromkeys(SITES, 1)
     assert world.now < 500  # in time
-
-
-def test_a_node_that_names_no_site_is_told_apart_from_one_that_was_not_admitted():
-    assert stranger(7, "Bern", "") == "node 7 is of no admitted site: Bern"
-    said = "node 7 names no site (DataError); its own log says why"
-    assert stranger(7, "", "DataError") == said
-    assert "\n" not in stranger(7, "Be\nrn", "")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from predbayes.errors import KeyFileError, StudyError
+from predbayes.errors import StudyError
 from predbayes.flower import study_server
 from predbayes.flower.node import Node
 from predbayes.flower.simulation import lay_out, node_config, study_folder
@@ -117,13 +117,6 @@ def test_a_number_without_a_site_is_one_line(root):
         node_config({"partition-id": len(SITES)}, {"simulation": str(root)})
     with pytest.raises(StudyError, match="needs the run configuration's `simulation`"):
         node_config({"partition-id": 0}, {"simulation": ""})
-
-
-def test_a_layout_that_fails_leaves_nothing(world, tmp_path):
-    tables = {"Alpha": pd.DataFrame({"x": [1]}), "no/such name": pd.DataFrame({"x": [1]})}
-    with pytest.raises(KeyFileError, match="cannot write"):
-        lay_out(tmp_path / "sites", world.kit.folder, world.labels_path, tables)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_simulated_nodes_train_on_the_device_that_they_are_given(world, tmp_path):

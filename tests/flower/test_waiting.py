@@ -76,22 +76,6 @@ def test_an_upload_that_comes_while_a_command_is_at_work_is_kept(world, tmp_path
     assert [kind for _, kind in grid.asked].count(UPLOAD) == 1
 
 
-def test_a_pull_that_raises_costs_nothing(world, tmp_path):
-    nodes = {11: make_node(world, tmp_path / "nodes", "Alpha")}
-    study = world.begin(sites=("Alpha",))
-    grid = DoubleGrid(app, nodes)
-    pull, failures = grid.pull_messages, iter(range(20))
-
-    def unreliable(message_ids):
-        if next(failures, None) is not None:
-            raise ConnectionError("a line that broke")
-        return pull(message_ids)
-
-    grid.pull_messages = unreliable
-    assert Round(grid, study, QUICK).run() == {"Alpha": "in"}
-    assert [kind for _, kind in grid.asked].count(UPLOAD) == 1
-
-
 def test_a_node_that_cannot_answer_is_not_asked_without_pause(world, tmp_path):
     nodes = {11: make_node(world, tmp_path / "nodes", "Alpha")}
     grid = DoubleGrid(app, nodes)

@@ -1,1 +1,0 @@
-"""Images at several sites, as a Flower app."""
