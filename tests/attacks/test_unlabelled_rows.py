@@ -50,13 +50,6 @@ def test_a_site_that_flips_unlabelled_rows(wines, honest, num_rows):
 
 
 @pytest.mark.slow("a study of wines")
-def test_a_site_that_lies_on_half_of_them(wines, honest):
-    found = wines.run("half", {BAD: flipped(wines.honest[BAD], half(wines.unlabelled))})
-    assert found.named == found.left_out == {BAD}
-    assert found.score >= honest.score - POINTS
-
-
-@pytest.mark.slow("a study of wines")
 def test_two_sites_together(wines, honest):
     liars = {site: says_no(wines.honest[site], wines.unlabelled) for site in (BAD, "Delta")}
     found = wines.run("two", liars, dict.fromkeys(liars, 480))
@@ -83,18 +76,6 @@ def numbers(tmp_path_factory):
 @pytest.fixture(scope="module")
 def honest_numbers(numbers):
     return numbers.run("honest")
-
-
-@pytest.mark.slow("a study of wines")
-def test_nobody_is_named_in_an_honest_regression(honest_numbers):
-    assert honest_numbers.named == honest_numbers.left_out == set()
-
-
-@pytest.mark.slow("a study of wines")
-def test_a_site_that_turns_its_means_round(numbers, honest_numbers):
-    found = numbers.run("turned", {BAD: flipped(numbers.honest[BAD], numbers.unlabelled)})
-    assert found.named == found.left_out == {BAD}
-    assert found.score >= honest_numbers.score - POINTS
 
 
 @pytest.mark.slow("a study of wines")

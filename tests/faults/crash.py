@@ -1,21 +1,16 @@
 """Commands of a study that are killed on the way, and what is there when they are run again.
 
-    python -m tests.faults.crash KIND FOLDER [COMMAND ...]
+    python -m tests.faults.crash FOLDER [COMMAND ...]
 
 A process of its own with one thread, so that it may fork: what commands import is imported once,
-and each command is a child that runs `predbayes` as a user would. KIND says who kills it:
-
-    operations   the child itself, before its k-th operation on a file, for every k
-    torn         the child itself, with a part of its line of the ledger written
-
-COMMANDS are those to kill, by default all. Each trial begins with a copy of the same study, and
-prints one line of JSON.
+and each command is a child that runs `predbayes` as a user would. The child kills itself before
+its k-th operation on a file, for every k. COMMANDS are those to kill, by default all. Each trial
+begins with a copy of the same study, and prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import importlib
 import itertools
@@ -35,7 +30,6 @@ import typer.main
 import predbayes.cli.app as app_module
 import predbayes.study.coordinator.finish as finish_module
 import predbayes.study.coordinator.step as step_module
-import predbayes.study.store.ledger as ledger_module
 from predbayes.errors import StudyError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.statement import Receipt, read_signed
@@ -45,8 +39,6 @@ from tests.study.world import SITES, make_world
 Death = Callable[[], None]
 """What a child does to itself before it runs its command."""
 
-CUTS = (0, 1, 11, 40, 200, -2, -1, None)  # where a line of the ledger ends, as in content[:cut]
-CUTS_MENDED = (40, -1)  # removed, and completed
 _CLOCKED = {
     "result.json", "report.html", "report-public.html", "model-card.html", "model-card.json",
     "ledger.jsonl",
@@ -193,12 +185,12 @@ class Scene:
         assert made.contents == self.after.contents
 
 
-def trial(scene: Scene, kill: Callable[[], Any], **about: Any) -> dict[str, Any]:
+def trial(scene: Scene, death: Death, **about: Any) -> dict[str, Any]:
     """Kill a command, run it again, and compare; what happened, for JSON."""
     scene.set()
     found = {"command": scene.name, "killed": False, "problem": None, **about}
     try:
-        found["killed"] = kill()
+        found["killed"] = was_killed(scene.launch(death))
         scene.check_survivors()
         found["recorded"] = _steps(scene.trial / "study") != _steps(scene.before / "study")
         scene.complete()
@@ -213,14 +205,6 @@ def was_killed(child: int) -> bool:
     """Wait for a child; whether SIGKILL ended it."""
     status = os.waitpid(child, 0)[1]
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
-def suicide(scene: Scene, *deaths: Death) -> bool:
-    """Run a command once for each death; whether the last one took place."""
-    killed = False
-    for death in deaths:
-        killed = was_killed(scene.launch(death))
-    return killed
 
 
 def die() -> None:
@@ -265,39 +249,11 @@ def _changes_a_file(event: str, arguments: tuple[Any, ...], root: str) -> bool:
     return path.startswith(root) or not os.path.isabs(path)  # relative: below an open folder
 
 
-def torn(cut: int | None) -> Death:
-    """Die with a line of the ledger on the disk up to there."""
-
-    def write(file: Any, content: bytes) -> None:
-        file.write(content[:cut])
-        file.flush()
-        die()
-
-    def death() -> None:
-        assert callable(ledger_module._write)
-        ledger_module._write = write
-
-    return death
-
-
 def every_operation(scene: Scene) -> None:
     """Die at the first operation, at the second, until none is left to die at."""
     for number in itertools.count(1):
-        kill = functools.partial(suicide, scene, at_operation(number, scene.trial))
-        if not trial(scene, kill, at=number)["killed"]:
+        if not trial(scene, at_operation(number, scene.trial), at=number)["killed"]:
             return
-
-
-def torn_lines(scene: Scene) -> None:
-    """Die while the ledger is written; and once more, anywhere, while that is mended."""
-    for cut in CUTS:
-        trial(scene, functools.partial(suicide, scene, torn(cut)), cut=cut, at=None)
-    for cut in CUTS_MENDED[: 1 if scene.name == "init" else None]:  # which begins anew anyhow
-        for number in itertools.count(1):
-            deaths = torn(cut), at_operation(number, scene.trial)
-            kill = functools.partial(suicide, scene, *deaths)
-            if not trial(scene, kill, cut=cut, at=number)["killed"]:
-                break
 
 
 def remember(module: Any, name: str) -> None:
@@ -363,20 +319,16 @@ def _conclude_once(root: Path) -> None:
     Study(root / "remembered" / "study").finish()
 
 
-def run(kind: str, root: Path, *names: str) -> None:
+def run(root: Path, *names: str) -> None:
     # Once here, and not in every child: kills shall find commands at work, not at their imports.
     app_module.app = typer.main.get_command(app_module.app)
-    for module in ("torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"):
-        importlib.import_module(module)
-    if kind == "operations":  # and also while a checkpoint is written, and after one
-        step_module.MANY = 1
-    scenes = make_scenes(root, names)
-    for name, scene in scenes.items():
-        if kind == "operations":
-            every_operation(scene)
-        elif kind == "torn" and name != "receipt":  # which writes no line
-            torn_lines(scene)
+    if not names or "finish" in names:
+        for module in ("matplotlib.figure", "matplotlib.backends.backend_svg"):
+            importlib.import_module(module)
+    step_module.MANY = 1  # and also while a checkpoint is written, and after one
+    for scene in make_scenes(root, names).values():
+        every_operation(scene)
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], Path(sys.argv[2]).resolve(), *sys.argv[3:])
+    run(Path(sys.argv[1]).resolve(), *sys.argv[2:])

@@ -16,15 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.crash import CUTS
-
 STEPS = ("init", "admit", "add", "withdraw", "delete", "finish")
 COMMANDS = (*STEPS, "receipt")  # which takes no step
 
 
-def trials(folder, kind, *arguments):
+def trials(folder, *commands):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.crash", kind, str(folder), *map(str, arguments)],
+        [sys.executable, "-m", "tests.faults.crash", str(folder), *commands],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -49,7 +47,7 @@ def count(found, **wanted):
     [("add",), pytest.param(COMMANDS, marks=pytest.mark.slow("a study for each operation"))],
 )
 def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path, commands):
-    found = trials(tmp_path, "operations", *commands)
+    found = trials(tmp_path, *commands)
     assert problems(found) == []
     # As many as the steps of the command have at the least, each with its state before.
     least = {"init": 15, "admit": 3, "add": 12, "withdraw": 5, "finish": 17, "receipt": 4}
@@ -59,17 +57,6 @@ def test_dying_before_any_operation_on_a_file_changes_nothing(tmp_path, commands
     assert count(found, killed=False) == dict.fromkeys(commands, 1)  # the last is the whole
     assert count(found, killed=True, recorded=False).keys() == set(commands)
     assert count(found, killed=True, recorded=True).keys() == set(commands) & set(STEPS)
-
-
-@pytest.mark.slow("a study for each place of a cut")
-def test_a_line_of_the_ledger_cut_anywhere_changes_nothing(tmp_path):
-    found = trials(tmp_path, "torn")
-    assert problems(found) == []
-    assert count(found, at=None, killed=True) == dict.fromkeys(STEPS, len(CUTS))
-    # Whoever mends it may die, too.
-    assert all(
-        number > 4 for number in (count(found, killed=True) - count(found, at=None)).values()
-    )
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "3", "old"])

@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from predbayes.cli.app import app
 from predbayes.errors import PredbayesError
@@ -139,20 +137,6 @@ def test_without_a_network_everything_works_and_no_value_leaves(tmp_path, capfd)
     for name, content in outputs.items():
         found = [spelling for spelling in wanted if spelling in content]
         assert not found, f"{name} holds {found}"
-
-
-def test_the_search_for_canaries_can_find_one(tmp_path):
-    """Weights of a model that learnt the number by heart would be caught."""
-    world = make_world(tmp_path / "coordinator")
-    folder = site_folder(tmp_path, "Alpha")
-    frame = read_frame(folder / "rows.csv").rename(columns={"Wert": "x"})
-    inputs = encode(world.kit.plan, frame)
-    path = tmp_path / "leak.safetensors"
-    from safetensors.torch import save_file
-
-    save_file({"weights": inputs[:3].contiguous()}, path)
-    assert torch.equal(load_file(path)["weights"], inputs[:3])
-    assert any(spelling in path.read_bytes() for spelling in spellings(world, folder))
 
 
 BROKEN = {

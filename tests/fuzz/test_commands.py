@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.cli import show
 from predbayes.study.coordinator import status
 from predbayes.study.coordinator.intake import Intake
 from tests.faults.malformed import _forget_peak, _status_bytes
@@ -56,11 +55,6 @@ class TestTheHarnessCanFail:
     def test_a_traceback_is_found(self, grounds, monkeypatch):
         monkeypatch.setattr(status, "status_of", lambda *_, **__: {}["missing"])
         with pytest.raises(harness.Broken, match="KeyError"):
-            attacked(grounds, 60, "fail")
-
-    def test_raw_output_is_found(self, grounds, monkeypatch):
-        monkeypatch.setattr(show, "printable", lambda text, most=None: f"{text}\x1b[8m")
-        with pytest.raises(harness.Broken, match="printed"):
             attacked(grounds, 60, "fail")
 
     def test_what_is_taken_and_then_refused_is_found(self, grounds, monkeypatch):

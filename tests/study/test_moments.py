@@ -16,13 +16,10 @@ from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes.learning.moments_network import as_predictor
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.kit.review import check
 from predbayes.study.plan.models import summed_features
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import upload_bytes
 from predbayes.study.plan.text import dump
-from predbayes.study.report.egress import DataSummary, render_egress
-from predbayes.study.report.report import render_card, render_report
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
@@ -30,8 +27,10 @@ from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.sums import require_many
 from predbayes.study.tables.sitefile import Policy
 from tests.learning.test_moments import rows as rows_of_classes
-from tests.study.report.test_report import Page
 from tests.study.world import make_world
+
+pytestmark = pytest.mark.usefixtures("quick_results")
+
 
 PLAN = """
 format = 1
@@ -107,7 +106,7 @@ def kit(tmp_path_factory):
 @pytest.mark.parametrize("target", [CLASSES, NUMBER])
 def test_the_model_has_the_same_bits_whatever_the_sites(tmp_path, target):
     table, weights = patients(1500), []
-    for number in (1, 5, 50):
+    for number in (1, 5):
         root = tmp_path / str(number)
         kit = frozen(root, plan_text(target) + "min_cell = 1\n")
         order = np.random.default_rng(number).permutation(len(table))
@@ -116,7 +115,7 @@ def test_the_model_has_the_same_bits_whatever_the_sites(tmp_path, target):
         study.finish()
         model = study.result_folder(1) / "model"
         weights.append((model / "model.safetensors").read_bytes())
-    assert weights[0] == weights[1] == weights[2]
+    assert weights[0] == weights[1]
     rows = SiteRows.of(kit.plan, table)
     whole = Moments.of(
         summed_features(kit.plan), rows.inputs, rows.targets, 2 if target == CLASSES else None
@@ -171,17 +170,6 @@ class TestPlan:
         for text in (bare, *others):
             with pytest.raises(PlanError, match=r"'moments' and a section \[moments\]"):
                 Plan.loads(text)
-
-    def test_columns_without_a_scale_and_few_rows_per_feature_are_told(self, tmp_path):
-        text = plan_text(rows=2).replace(", centre = 60, scale = 10", "")
-        found = " ".join(finding.text for finding in check(Plan.loads(text), tmp_path))
-        assert "write centre and scale of age into the plan" in found
-        assert "2 rows per feature can tell who is in them" in found
-
-    def test_a_kit_without_reference_rows_is_for_sums_alone(self, tmp_path):
-        other = plan_text().replace('kind = "moments"', "").split("[moments]")[0]
-        with pytest.raises(PlanError, match="there are no reference rows"):
-            frozen(tmp_path, other)
 
     def test_policies(self, tmp_path, kit):
         (few,) = NO_POLICY.problems(Asked.of(kit.plan))
@@ -248,35 +236,6 @@ class TestSite:
         with pytest.raises(DataError, match="people to train on are fewer than 380"):
             require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400) // 2)
 
-    def test_the_officer_reads_what_sums_tell(self, kit):
-        upload = sent(kit, "a", patients())
-        data = DataSummary(400, 400, 0, 0, "logistic-regression")
-        page = Page(
-            render_egress(
-                kit.plan, upload, num_bytes=10**5, key_fingerprint="w", data=data, released=True
-            )
-        ).text
-        assert "sums over 400 rows, of products of each two of 19 features" in page
-        assert "There are 21.1 rows for each feature" in page
-        assert "could not be told apart better than by chance" in page
-        assert "the difference of two files is the sum over the rows between them" in page
-        few = dataclasses.replace(data, num_rows=200, num_trained=200)
-        upload = sent(kit, "a", patients(200))
-        page = Page(
-            render_egress(
-                kit.plan, upload, num_bytes=10**5, key_fingerprint="w", data=few, released=True
-            )
-        ).text
-        assert "Warning: from 20 on this hardly succeeds" in page
-
-    def test_small_counts_of_pairs_are_counted(self):
-        inputs = torch.zeros(40, 2)
-        inputs[:20, 0], inputs[19:, 1] = 1, 1
-        targets = (torch.arange(40) % 2).long()
-        moments = Moments.of(RandomFeatures(2, 3), inputs, targets, 2)
-        assert moments.num_small_pairs(5) == 1
-        assert moments.num_small_pairs(1) == 0
-
 
 def altered(upload, change, **info):
     moments = upload.arrays["moments"].clone()
@@ -335,11 +294,6 @@ class TestIntake:
         swapped = altered(honest, lambda m: m, class_rows=(counts[1], counts[0]))
         with pytest.raises(UploadError, match="other rows of each class than it states"):
             begun(tmp_path, kit_of(kit, tmp_path), {"a": swapped})
-
-    def test_predictions_are_refused(self, kit, honest, tmp_path):
-        other = altered(honest, lambda m: m, kind="predictions")
-        with pytest.raises(UploadError, match="it holds predictions; the plan asks for moments"):
-            begun(tmp_path, kit_of(kit, tmp_path), {"a": other})
 
     def test_a_site_that_broke_the_rule_of_rows_is_refused(self, tmp_path):
         strict = frozen(tmp_path, plan_text(rows=ENOUGH_ROWS))
@@ -403,14 +357,6 @@ class TestLabels:
         )
         assert study.verify(rebuild=True) == []
 
-    def test_pages_say_that_nothing_was_pooled(self, found):
-        plan, _, result = found
-        page = Page(render_report(plan, result, public=False)).text
-        assert "Bayesian least squares on the total" in page
-        assert "imitate" not in page
-        assert "moments of 16 features on 2 scales" in page
-        assert "A model linear in 16 features" in Page(render_card(plan, result)).text
-
 
 def test_of_more_rows_than_can_be_added_the_site_with_most_is_named(tmp_path, monkeypatch):
     kit = frozen(tmp_path, plan_text())
@@ -429,6 +375,7 @@ def test_a_copy_is_found(tmp_path):
     assert "Nobody could check what a single site sent" in result.cautions[0]
 
 
+@pytest.mark.slow("exports a model")
 def test_onnx_says_what_the_model_says(tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")

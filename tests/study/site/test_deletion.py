@@ -71,11 +71,6 @@ def test_one_that_is_killed_goes_on_and_its_receipt_names_all(out, monkeypatch, 
     assert left(out) == ["Basel.deletion", "egress.html", "notes.txt"]
 
 
-def test_nothing_to_delete_is_said(tmp_path):
-    with pytest.raises(StudyError, match="nothing of Basel to delete"):
-        delete_outputs(tmp_path, "Basel", KEY)
-
-
 @pytest.mark.parametrize(
     "noted",
     [
