@@ -29,7 +29,7 @@ HIDDEN = "__import__('pathlib').Path('ran').touch()"
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
     """A study with one result."""
-    world = make_world(tmp_path_factory.mktemp("study") / "world")
+    world = make_world(tmp_path_factory.mktemp("study") / "world", method="mixture")
     study = world.begin()
     for site in ("Alpha", "Beta"):
         study.add(world.file(site))

@@ -56,7 +56,7 @@ def world(tmp_path_factory) -> World:
     install(root / "site-packages")
     sys.path.insert(0, str(root / "site-packages"))
     try:
-        world = make_world(root / "world", model=f'module = "{NAME}"')
+        world = make_world(root / "world", method="mixture", model=f'module = "{NAME}"')
         study = world.begin()
         for site in ("Alpha", "Beta"):
             study.add(world.file(site))

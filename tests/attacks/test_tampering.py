@@ -105,7 +105,12 @@ def conduct(world: World, name: str, root: Path) -> Holdings:
 def studies(tmp_path_factory):
     keys = {site: SigningKey.generate() for site in (SITE, "Beta", "Gamma")}
     worlds = [
-        make_world(tmp_path_factory.mktemp("world"), coordinator=COORDINATOR, unlabelled=number)
+        make_world(
+            tmp_path_factory.mktemp("world"),
+            method="mixture",
+            coordinator=COORDINATOR,
+            unlabelled=number,
+        )
         for number in (50, 51)
     ]
     made = {}

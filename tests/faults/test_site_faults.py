@@ -174,7 +174,7 @@ def test_no_error_tells_a_value(tmp_path, capfd, kind, command, finished):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A study with a model."""
-    world = make_world(tmp_path_factory.mktemp("finished"))
+    world = make_world(tmp_path_factory.mktemp("finished"), method="mixture")
     study = world.begin()
     for site in SITES:
         study.add(world.file(site))

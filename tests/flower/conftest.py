@@ -13,7 +13,7 @@ from tests.study.world import SITES, make_world
 
 @pytest.fixture
 def world(tmp_path):
-    return make_world(tmp_path / "world", learner=LEARNER)
+    return make_world(tmp_path / "world", method="mixture", learner=LEARNER)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ unlabelled = %(unlabelled)d
 %(model)s
 %(learner)s
 [pool]
+method = "%(method)s"
 own = "%(own)s"
 [rules]
 min_labels_to_judge = 30
@@ -166,6 +167,7 @@ def make_world(
     labelled: int = 60,
     evaluate: int = 40,
     unlabelled: int = 50,
+    method: str = "auto",
     own: str = "none",
     screening: str = "report",
     rules: str = "",
@@ -181,6 +183,7 @@ def make_world(
         "labelled": labelled,
         "evaluate": evaluate,
         "unlabelled": unlabelled,
+        "method": method,
         "own": own,
         "screening": screening,
         "rules": rules,

@@ -21,7 +21,7 @@ KEY = CoordinatorKey.generate()
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    world = make_world(tmp_path_factory.mktemp("world"), coordinator=KEY)
+    world = make_world(tmp_path_factory.mktemp("world"), method="mixture", coordinator=KEY)
     study = world.begin()
     for site in SITES[:3]:
         study.add(world.file(site))

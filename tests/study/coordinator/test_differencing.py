@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("quick_results")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("differencing"))
+    return make_world(tmp_path_factory.mktemp("differencing"), method="mixture")
 
 
 @pytest.fixture

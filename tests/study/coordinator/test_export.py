@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("quick_results")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("world"), coordinator=CoordinatorKey.generate())
+    return make_world(
+        tmp_path_factory.mktemp("world"), method="mixture", coordinator=CoordinatorKey.generate()
+    )
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("quick_results")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("world"))
+    return make_world(tmp_path_factory.mktemp("world"), method="mixture")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def survey(world: World, site: str, *, num_rows: int = NUM_ROWS, key: SigningKey
 
 @pytest.fixture
 def world(tmp_path):
-    return make_world(tmp_path)
+    return make_world(tmp_path, method="mixture")
 
 
 @pytest.fixture

@@ -39,9 +39,7 @@ def luck(predictive, targets):
 
 def finished(root, seed, monkeypatch):
     """Fourteen sites send noise, and screening leaves some out; the pool is the mixture."""
-    world = make_world(
-        root, evaluate=0, labelled=60, screening="leave-out", own='none"\nmethod = "mixture'
-    )
+    world = make_world(root, evaluate=0, labelled=60, screening="leave-out", method="mixture")
     study = world.begin(sites=NAMES)
     sent = {}
     for k, name in enumerate(NAMES):
@@ -70,7 +68,7 @@ def test_each_part_is_screened_without_its_labels(tmp_path, monkeypatch):
         return original(contributions, targets, **options)
 
     monkeypatch.setattr(module, "screen_sites", spy)
-    world = make_world(tmp_path, evaluate=0, labelled=60, screening="leave-out")
+    world = make_world(tmp_path, evaluate=0, labelled=60, screening="leave-out", method="mixture")
     study = world.begin()
     for site in SITES[:3]:
         study.add(world.file(site))
@@ -102,6 +100,7 @@ def test_scores_are_not_flattered_by_the_labels_that_screened_the_sites(tmp_path
     assert sum(nested) / math.sqrt(2) > -1.5
 
 
+@pytest.mark.slow("two studies with a model of the coordinator")
 def test_the_coordinators_model_may_be_chosen_by_the_labelled_rows(tmp_path):
     """What comes of `auto` is what comes of the name that it chose, and the result says which."""
     results = {}

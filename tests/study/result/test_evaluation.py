@@ -308,7 +308,7 @@ class TestRefusal:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("world"))
+    return make_world(tmp_path_factory.mktemp("world"), method="mixture")
 
 
 @pytest.fixture(scope="module")

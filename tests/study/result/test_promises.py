@@ -240,7 +240,10 @@ def finished(request, tmp_path_factory):
     """A signed study of three sites that have evaluated its model, and rows that are new."""
     key = CoordinatorKey.generate()
     world = worlds.make_world(
-        tmp_path_factory.mktemp("world"), regression=request.param, coordinator=key
+        tmp_path_factory.mktemp("world"),
+        method="mixture",
+        regression=request.param,
+        coordinator=key,
     )
     study = world.begin()
     for site in worlds.SITES[:3]:

@@ -14,6 +14,9 @@ from predbayes.study.site.witness import Heads, verify_files
 from predbayes.study.store.ledger import Ledger
 from tests.study.world import make_world
 
+pytestmark = pytest.mark.usefixtures("quick_results")
+
+
 COORDINATOR = CoordinatorKey.generate()
 PUBLIC = COORDINATOR.public
 KEY = PUBLIC.signing
@@ -74,7 +77,7 @@ class TestHeads:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("world"), coordinator=COORDINATOR)
+    return make_world(tmp_path_factory.mktemp("world"), method="mixture", coordinator=COORDINATOR)
 
 
 @pytest.fixture(scope="module")
