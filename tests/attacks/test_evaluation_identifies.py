@@ -163,3 +163,13 @@ def test_no_plan_gives_several_numbers_room_to_be_far_away():
     means[:8] = 4.0  # scales of the plan, of which the site's rows have a thousandth
     found = alike(NUMBERS, Gaussian(means, torch.ones(60)), targets)
     assert float(found.mean.abs().max()) <= 6 * float(targets.std())
+
+
+def test_an_honest_model_scores_nearly_the_same():
+    rng = generator(0, "honest")
+    odds = 1.5 * torch.randn(300, generator=rng)
+    predictive = Categorical(torch.stack([-odds, odds], 1).div(2).log_softmax(1))
+    targets = torch.bernoulli(predictive.moments()[:, 1], generator=rng).long()
+    plain = -predictive.log_probs[torch.arange(300), targets].sum()
+    found = sum_up(PLAN, predictive, targets, "0" * 64).metrics["nll"].total
+    assert found == pytest.approx(float(plain), rel=0.02)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.app import Array, ArrayRecord, Message
 
 from predbayes.errors import UploadError
 from predbayes.exchange.coordinator import CoordinatorKey
@@ -25,7 +25,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.site.release import Approvals
 from tests.flower.double import DoubleGrid
-from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
+from tests.flower.nodes import LEARNER, SHORT, make_node
 from tests.study.world import SITES, make_world
 
 HOSTILE = "\nGamma: in\r\nresult 1: No miscalibration was found\x1b[8m\u202e\u200b"
@@ -118,14 +118,6 @@ def test_one_that_is_sealed_is_refused_unrecorded(tmp_path):
     assert study.state().evaluations
 
 
-def test_nobody_answers_in_the_name_of_another_node(world, nodes):
-    """What a message replies to is said by the node that made it."""
-    grid = DoubleGrid(app, nodes)
-    study = world.begin("another", SITES[:3])
-    grid.claims[11] = "of nobody"
-    assert Round(grid, study, QUICK).run() == dict.fromkeys(SITES[:3], "in")
-
-
 def test_an_answer_beyond_the_largest_upload_is_refused_unread(world, nodes, monkeypatch):
     grid = DoubleGrid(app, nodes)
     study = world.begin("large", SITES[:3])
@@ -152,9 +144,9 @@ def test_a_hello_tells_of_the_plan_that_is_asked_alone(world, nodes, asked):
     assert not any(known in str(told) for known in ("1" * 64, "2" * 64))
 
 
-def test_words_of_any_type_stop_nobody(world, nodes):
+def test_nobody_answers_in_the_name_of_another_node(world, nodes):
+    """What a message replies to is said by the node that made it."""
     grid = DoubleGrid(app, nodes)
-    odd = {"words": ConfigRecord({"site": ["Alpha"], "approved": 1.5, "status": b"\xff"})}
-    grid.altered[13, HELLO] = replaced(odd)
-    found = Round(grid, world.begin("types", SITES[:3]), SHORT).run()
-    assert found == dict.fromkeys(SITES[:2], "in")
+    study = world.begin("another", SITES[:3])
+    grid.claims[11] = "of nobody"
+    assert Round(grid, study, QUICK).run() == dict.fromkeys(SITES[:3], "in")

@@ -1,9 +1,8 @@
-"""Malformed uploads: every way that we know to break a file, for the fuzzer and for the corpus.
+"""Malformed uploads: every way that we know to break a file, for the corpus.
 
 A way takes an honest upload apart and puts it together as a file that no study may accept: broken
 in transport, forged by a stranger, or made and signed by an admitted site that means ill. Ways are
-functions of a target and of a `random.Random`, so that hypothesis can drive them, and a fixed seed
-gives a file to keep.
+functions of a target and of a `random.Random`, and a fixed seed gives a file to keep.
 
     python -m tests.faults.malformed DEST
 
@@ -26,7 +25,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,13 +35,9 @@ from unittest import mock
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import HealthCheck, Phase, assume, given, settings
-from hypothesis import strategies as st
 
 from predbayes.errors import UploadError
-from predbayes.exchange.header import Header
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.intake import Expected
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.schema import Plan
@@ -121,9 +115,6 @@ class Target:
     world: World
     study: Study
     drafts: dict[str, Draft]
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(f"<study of {self.kind}>")  # in hypothesis's report of a failure
 
     @property
     def incoming(self) -> Path:
@@ -770,100 +761,6 @@ OF_ARRAYS = (
     "second",
 )
 """Ways that are not the same for every kind of upload."""
-
-DAMAGE = {"flipped-bits", "overwritten", "inserted", "cut-out"}
-"""Ways that may by chance leave a file with the content that it had."""
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=6,
-)
-
-
-@st.composite
-def cases(draw: st.DrawFn, targets: Sequence[Target]) -> tuple[Target, str, bytes]:
-    """A target, a way, and the file."""
-    target = draw(st.sampled_from(targets))
-    way = draw(st.sampled_from([*WAYS, "any-bytes", "any-header", "any-entry", "any-info"]))
-    if way in WAYS:
-        return target, way, WAYS[way](target, draw(st.randoms(use_true_random=False)))
-    if way == "any-bytes":
-        return target, way, draw(st.binary(max_size=200))
-    draft, value = target.drafts["Alpha"], draw(_JSON)
-    if way == "any-info":
-        # Of the other fields many values are honest.
-        strict = ["format_version", "kind", "site", "plan"]
-        name = draw(st.sampled_from(strict) | st.text(max_size=6))
-        assume(draft.info.get(name, ...) != value)
-        return target, way, target.signed(draft.told(**{name: value}))
-    header = draft.header(draft.signature(site_key("Alpha")))
-    place = header if way == "any-header" else header[draw(st.sampled_from(sorted(draft.arrays)))]
-    place[draw(st.sampled_from(sorted(place)) | st.text(max_size=8))] = value
-    return target, way, pack(header, draft.body())
-
-
-def is_authentic(path: Path) -> bool:
-    """Whether damage has left what the site signed."""
-    try:
-        signature, digest = Header.read(path).signature, Upload.load(path).digest()
-    except UploadError:
-        return False
-    return signature is not None and signature.verifies(digest)
-
-
-_SETTINGS = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-
-def fuzz(num: int, root: Path) -> dict[str, int]:
-    """Try malformed files on studies of every kind.
-
-    Returns how many there were, in how many ways, and by how many bytes the process grew at most.
-    """
-    with fixed_digests(), mock.patch("os.fsync"):  # what survives a power cut is not the question
-        targets = [make_target(root / kind, kind) for kind in KINDS]
-        tried: Counter[str] = Counter()
-
-        @settings(_SETTINGS, max_examples=num)
-        @given(case=cases(targets))
-        def attack(case: tuple[Target, str, bytes]) -> None:
-            target, way, content = case
-            target.incoming.write_bytes(content)
-            assume(way not in DAMAGE or not is_authentic(target.incoming))
-            target.refusal()
-            tried[way] += 1
-
-        _warm_up(targets)
-        before = _forget_peak()
-        attack()
-        growth = _status_bytes("VmHWM") - before
-        return {"count": tried.total(), "ways": len(tried), "growth": growth}
-
-
-def _warm_up(targets: Sequence[Target]) -> None:
-    """What happens once: hypothesis reads all our modules, the first file loads libraries."""
-    settings(_SETTINGS, max_examples=20)(given(case=cases(targets))(lambda case: None))()
-    for target in targets:
-        target.refusal_of(b"")
-        target.refusal_of(swapped_signature(target, random.Random(0)))
-
-
-def _forget_peak() -> int:
-    """Memory in use now, from which a new peak is taken: the warming up had a higher one."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
-    return _status_bytes("VmRSS")
-
-
-def _status_bytes(name: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    (line,) = (line for line in lines if line.startswith(f"{name}:"))
-    return 1024 * int(line.split()[1])
 
 
 def corpus(root: Path) -> dict[str, bytes]:

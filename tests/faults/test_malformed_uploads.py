@@ -6,17 +6,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from predbayes.study.coordinator.intake import Intake
-from tests.faults.malformed import KINDS, WAYS, corpus, fixed_digests, fuzz, make_target, site_key
+from tests.faults.malformed import KINDS, corpus, fixed_digests, make_target, site_key
 
-MAX_GROWTH_BYTES = 150_000_000
-ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
 REASONS = json.loads((CORPUS / "reasons.json").read_text())
 
@@ -50,50 +46,6 @@ def _in_time():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-def fuzz_apart(num, root, before=""):
-    """Fuzz in a process of its own, whose memory is that of the files."""
-    code = (
-        f"import json, pathlib, sys; from tests.faults.malformed import fuzz; {before}\n"
-        f"sys.stdout.write(json.dumps(fuzz({num}, pathlib.Path(sys.argv[1]))))"
-    )
-    # Not traced: the same lines are, by the corpus.
-    untraced = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(root)],
-        cwd=ROOT,
-        env=untraced | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-class TestFuzzed:
-    @pytest.mark.parametrize(
-        "num_files", [500, pytest.param(10_000, marks=pytest.mark.slow("twenty times the files"))]
-    )
-    def test_thousands_of_files_are_refused_in_bounded_memory(self, num_files, tmp_path):
-        found = fuzz_apart(num_files, tmp_path)
-        assert found["count"] == num_files
-        assert found["ways"] >= min(num_files // 10, len(WAYS) + 4)  # 4 are hypothesis's own
-        assert found["growth"] < MAX_GROWTH_BYTES
-
-    @pytest.mark.slow("shows that the bound can fail")
-    def test_the_bound_on_memory_can_fail(self, tmp_path):
-        """With metadata of any length, a list of errors takes more."""
-        longer = "import predbayes.exchange.header as h; h._MAX_INFO_CHARACTERS = 10**7"
-        assert fuzz_apart(400, tmp_path, longer)["growth"] > MAX_GROWTH_BYTES
-
-    @pytest.mark.slow("shows that the fuzzer can fail")
-    def test_a_study_that_takes_anything_is_found(self, tmp_path, monkeypatch):
-        """The fuzzer can fail: one check fewer is noticed."""
-        monkeypatch.setattr(Intake, "rehearse", lambda *_: None)
-        with pytest.raises(AssertionError, match="accepted"):
-            fuzz(600, tmp_path)
 
 
 class TestCorpus:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import socket
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,30 +15,9 @@ from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import encode
 from tests.study.world import make_world
 
-ROOT = Path(__file__).parents[2]
 SITES = ("Alpha", "Beta")
 NUMBER, WORD = 41.4142, "Qanary"
 LEARNER = "[learner]\nnum_epochs = 1\nmin_steps = 200\nholdout = 0.25\nname = 'any'\n"
-
-
-@pytest.mark.slow("trains twice and is killed five times")
-def test_training_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.crash_train", str(tmp_path), "5"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["same"]
-    assert found["holdout"]
-    assert found["killed"] >= 3
-    assert found["checkpoints"] >= 1
-    kept = [".lock-run", "Alpha.safetensors", "egress.html", "holdout.safetensors", "trained.json"]
-    assert found["left"] == kept
 
 
 class Blocked(Exception):

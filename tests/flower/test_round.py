@@ -100,11 +100,6 @@ class TestUploads:
         state.on(Decided(1, "Alpha", accepted=True))
         assert state.standing() == {"Alpha": "in", "Beta": "not there"}
 
-    def test_what_comes_with_a_hello_is_taken(self):
-        state = begun()
-        assert met(state, replace(ALPHA, brings=True)) == [Take(1, "Alpha")]
-        assert state.on(Nodes(frozenset({1}))) == []
-
     def test_a_site_that_did_not_approve_is_told_of_and_not_asked(self):
         state = begun()
         told = Introduced(1, "Alpha", approved=False, brings=True)
@@ -122,18 +117,6 @@ class TestUploads:
         assert state.on(Nodes(frozenset({1}))) == []
         state.on(Time(10))
         assert state.on(Nodes(frozenset({1}))) == [Send(1, UPLOAD, "Alpha")]
-
-    def test_one_that_was_lost_is_asked_anew(self):
-        state = begun()
-        asked(state, ALPHA)
-        state.on(Answered(1, "lost"))
-        assert state.on(Nodes(frozenset({1}))) == [Send(1, UPLOAD, "Alpha")]
-
-    def test_one_that_failed_is_not_asked_again(self):
-        state = begun()
-        asked(state, ALPHA)
-        state.on(Answered(1, "failed"))
-        assert state.on(Nodes(frozenset({1}))) == []
 
     def test_a_site_that_is_in_is_not_asked(self):
         state = begun()
@@ -190,12 +173,6 @@ class TestEnd:
         assert state.untold == {1}
         state.on(Closed(1, ACK))
         assert not state.untold
-
-    def test_without_time_for_it_nobody_is_told(self):
-        state = begun(ack_seconds=0)
-        met(state, ALPHA)
-        state.on(InStudy(SITES))
-        assert state.on("closing") == []
 
 
 class TestGrace:
@@ -255,23 +232,6 @@ class TestOpen:
         state.on(InStudy(SITES))
         state.on(Time(2))
         assert state.ended
-
-    def test_a_node_that_has_not_said_who_it_is_is_waited_for(self):
-        state = self.begun(quorum=1)
-        asked(state, ALPHA)
-        state.on(Nodes(frozenset({1, 2})))
-        state.on(InStudy(frozenset({"Alpha"})))
-        state.on(Time(1))
-        assert not state.ended
-        state.on(Introduced(2))
-        state.on(Time(2))
-        assert state.ended
-
-    def test_nodes_that_are_known_are_asked_at_once(self):
-        state = self.begun(known={1: "Alpha", 9: "Gone"})
-        there = frozenset({1, 2})
-        assert state.on(Nodes(there)) == [Send(1, UPLOAD, "Alpha"), Send(2, HELLO)]
-        assert state.standing() == {"Alpha": "asked"}
 
 
 NODES, NAMES = st.integers(1, 4), st.sampled_from(["Alpha", "Beta", "Nobody", ""])

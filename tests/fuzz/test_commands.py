@@ -13,7 +13,6 @@ import pytest
 
 from predbayes.study.coordinator import status
 from predbayes.study.coordinator.intake import Intake
-from tests.faults.malformed import _forget_peak, _status_bytes
 from tests.fuzz import harness
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -26,6 +25,18 @@ def grounds(tmp_path_factory):
     root = tmp_path_factory.mktemp("fuzz")
     with harness.cheaply():
         yield [harness.make_ground(root / str(r), regression=r) for r in (False, True)]
+
+
+def _forget_peak() -> int:
+    """Memory in use now, from which a new peak is taken: the warming up had a higher one."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{name}:"))
+    return 1024 * int(line.split()[1])
 
 
 def attacked(grounds, num, seed):

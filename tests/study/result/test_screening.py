@@ -16,7 +16,7 @@ from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN, PoolSpec, 
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result import copies, screening
-from predbayes.study.result.copies import copies_among, hellinger, spread
+from predbayes.study.result.copies import copies_among, hellinger
 from predbayes.study.result.influence import PoolLosses
 from predbayes.study.result.screening import agreement, screen, screen_sites
 from tests.oracles import assert_variance
@@ -160,26 +160,6 @@ class TestAgreement:
         signal[0, targets[0]] = -1000
         assert agreement(Categorical.from_natural(signal), targets)[0] > 0.9 * before
 
-    def test_one_far_mean_does_not_decide(self, rng):
-        targets, signal = truth(Gaussian, rng)
-        far = signal.clone()
-        far[0] = -1e6 * targets[0].sign()
-        before, after = (
-            agreement(Gaussian(mean, torch.full_like(mean, 0.1)), targets)[0]
-            for mean in (signal, far)
-        )
-        assert after > 0.8 * before
-
-    def test_where_a_site_is_unsure_it_counts_less(self, rng):
-        """Right where it is sure, wrong elsewhere, and it knows."""
-        targets, _ = truth(Gaussian, rng)
-        known = torch.arange(NUM_ROWS) < NUM_ROWS // 2
-        mean = torch.where(known, targets, -targets)
-        knows = Gaussian(mean, torch.where(known, 0.1, 100.0).double())
-        thinks = Gaussian(mean, torch.full_like(mean, 0.1))
-        assert agreement(knows, targets)[0] > 8
-        assert abs(agreement(thinks, targets)[0]) < 4
-
     @pytest.mark.parametrize("family", FAMILIES)
     def test_where_nothing_can_be_said_it_is_zero(self, family, rng):
         sites, targets = study(family, 0)
@@ -204,13 +184,6 @@ class TestDistance:
         ]
         overlap = torch.trapezoid((0.5 * (densities[0] + densities[1])).exp(), grid.squeeze(1))
         assert float(hellinger(one, other)) == pytest.approx(1 - float(overlap), abs=1e-8)
-
-    @pytest.mark.parametrize("family", FAMILIES)
-    def test_constant_predictions_have_no_spread(self, family):
-        predictive = study(family, 0)[0][0].predictive
-        assert spread(always_the_same(predictive)) == pytest.approx(0, abs=1e-15)
-        assert spread(predictive) > 1000 * copies.CONSTANT
-        assert spread(predictive[:0]) > copies.CONSTANT
 
 
 class TestCopies:
@@ -540,14 +513,6 @@ class TestPool:
         losses = PoolLosses(targets, seed=0, specs=QUICK)
         assert losses(sites).tolist() == losses(sites).tolist()
         assert losses(sites).tolist() != PoolLosses(targets, seed=1, specs=QUICK)(sites).tolist()
-
-    def test_candidates_that_the_sum_cannot_carry_are_left_out(self):
-        sites, targets = study(Categorical, 0)
-        own = PoolSpec("own model, tempered", base=OWN, free=(OWN,))
-        with_own, without = (
-            PoolLosses(targets, seed=0, specs=specs)(sites) for specs in ((*QUICK, own), QUICK)
-        )
-        assert with_own.tolist() == without.tolist()
 
 
 PLAN = """
