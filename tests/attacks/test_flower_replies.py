@@ -25,7 +25,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.site.release import Approvals
 from tests.flower.double import DoubleGrid
-from tests.flower.nodes import LEARNER, SHORT, make_node
+from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world
 
 HOSTILE = "\nGamma: in\r\nresult 1: No miscalibration was found\x1b[8m\u202e\u200b"
