@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.families import Gaussian
 from predbayes.seeding import generator
 from tests.attacks.wine import BAD, flipped, make_wines
 
@@ -32,11 +32,6 @@ def half(rows):
     return rows & (torch.rand(len(rows), generator=generator(0, "half")) < 0.5)
 
 
-def says_no(honest, rows):
-    no = torch.tensor([0.97, 0.03]).log()
-    return Categorical(torch.where(rows[:, None], no, honest.log_probs))
-
-
 @pytest.mark.parametrize(
     "num_rows", [480, pytest.param(10**9, marks=pytest.mark.slow("a study of wines"))]
 )
@@ -46,14 +41,6 @@ def test_a_site_that_flips_unlabelled_rows(wines, honest, num_rows):
     assert found.named == {BAD}
     assert "rows without labels it predicts otherwise" in found.first
     assert found.left_out == {BAD}
-    assert found.score >= honest.score - POINTS
-
-
-@pytest.mark.slow("a study of wines")
-def test_two_sites_together(wines, honest):
-    liars = {site: says_no(wines.honest[site], wines.unlabelled) for site in (BAD, "Delta")}
-    found = wines.run("two", liars, dict.fromkeys(liars, 480))
-    assert found.named == found.left_out == set(liars)
     assert found.score >= honest.score - POINTS
 
 

@@ -29,7 +29,6 @@ BIN = Path(sys.executable).parent
 CERTIFICATES = ROOT / "scripts" / "flower-certificates"
 APP = ROOT / "deploy" / "flower-app"
 NGINX, DOOR = ROOT / "deploy" / "nginx-flower.conf", ROOT / "deploy" / "nginx-node.conf"
-OWN_CODE = Path(__file__).parent / "own_code"
 QUICK = {"deadline-seconds": 480, "poll-seconds": 0.5, "report-seconds": 2, "ack-seconds": 5}
 
 _MARK = "PREDBAYES_TEST_DEPLOYMENT"
@@ -132,7 +131,6 @@ class Deployment:
         config: Mapping[str, Any],
         door: int | None = None,
         *,
-        own_code: bool = False,
         trusted: Path | None = None,
     ) -> Process:
         """A SuperNode with its own configuration.
@@ -141,11 +139,9 @@ class Deployment:
             name: Of its key.
             config: What it knows of its site.
             door: The port of its own nginx, in place of the SuperLink's port.
-            own_code: Whether it answers with code of its own, which sends what is malformed.
             trusted: The file that says which apps it runs; any.
         """
         told = " ".join(f'{key}="{value}"' for key, value in config.items())
-        paths = (OWN_CODE, ROOT, os.environ.get("PYTHONPATH", ""))
         certificates = self.root / "loopback" if door else self.certificates
         self.nodes[name] = self.start(
             f"node-{name}",
@@ -156,7 +152,6 @@ class Deployment:
             *("--host", "127.0.0.1", "--port", free_port()),
             *("--node-config", told),
             *(("--trusted-entities", trusted) if trusted else ()),
-            environment={"PYTHONPATH": os.pathsep.join(map(str, paths))} if own_code else {},
         )
         return self.nodes[name]
 

@@ -11,16 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.flower.node import Node
 from predbayes.posterior.samples import WeightSamples
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.models import site_network
 from predbayes.study.site.training import HELD_BACK
-from tests.flower.deployment import deployed, predbayes, until
-from tests.flower.malformed import MALFORMED
+from tests.flower.deployment import deployed, until
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world
 
@@ -105,91 +102,6 @@ def test_a_deployment_gives_the_bits_that_files_give(world, nodes, federation, t
     without = by_file(world, nodes, tmp_path)
     assert digests(study) == digests(without)
     assert outcome(study) == outcome(without)
-
-
-@slow
-def test_three_sites_by_flower_and_two_by_file_finish_one_study(world, nodes, federation):
-    study = world.begin("mixed")
-    study.add(world.file("Delta"))
-    run = federation.start_run(study.folder, json_logs=True)
-    until(lambda: "to the deadline" in run.text, 90, "the round has begun", run)
-    live = status(study)
-    assert states(live)["Delta"] == "in"
-    assert states(live)["Epsilon"] == "admitted"
-    assert set(live["run"]["sites"]) == set(SITES)
-    assert live["run"]["seconds_left"] > 0
-    path = world.file("Epsilon")
-    until(lambda: added(study, path), 60, "the round lets a file in", run)
-    assert states(status(study))["Epsilon"] == "in"
-    assert run.wait(ENDED) == 0
-    ended = status(study)
-    assert states(ended) == dict.fromkeys(SITES, "in")
-    assert ended["run"] is None
-    assert len(study.state().results[-1].uploads) == 5
-    lines = [json.loads(line) for line in run.text.splitlines() if line.startswith("{")]
-    assert any(line["message"] == "Alpha: in" for line in lines)
-
-
-def added(study, path):
-    """Whether a file is in; False while somebody else is at work on the study."""
-    try:
-        study.add(path)
-    except StudyError:
-        return False
-    return True
-
-
-def status(study):
-    """What a program of somebody else's is told."""
-    done = predbayes("study", "status", "--json", "--study", study.folder)
-    return json.loads(done.stdout)
-
-
-def states(told):
-    return {site["site"]: site["state"] for site in told["sites"]}
-
-
-@slow
-def test_nodes_that_are_wrong_each_in_its_way_stop_nobody(world, nodes, federation):
-    root = world.root / "wrong-nodes"
-    names = ("Reluctant", "Foreign", "Broken", "Raising", "Large", "Truncated", "Stranger")
-    wrong = {name: make_node(world, root, name, approve=name != "Reluctant") for name in names}
-    study = world.begin("wrong", sites=(*nodes, *wrong))
-    (root / "Foreign" / "Foreign.key").unlink()
-    SigningKey.generate().save(root / "Foreign" / "Foreign.key")
-    (root / "Broken" / "rows.csv").write_text("x,y,kind\n41.4142,Qanary,red\n")
-    (root / "Raising" / "out").write_text("a file where a folder should be")
-    for name in names[:-1]:
-        federation.register(name)
-        federation.start_node(name, wrong[name], own_code=name in MALFORMED)
-    federation.make_key("Stranger")
-    stranger = federation.start_node("Stranger", wrong["Stranger"])
-
-    run = federation.start_run(study.folder)
-    expected = (
-        "in: Alpha, Beta, Gamma",
-        "not approved: Reluctant",
-        "refused: Foreign, Large, Truncated",
-        "failed: Broken, Raising",
-        "not there: Stranger",
-    )
-    until(lambda: all(e in last_report(run) for e in expected), 400, "all is told", run)
-    assert sorted(study.state().uploads) == sorted(nodes)
-    assert stranger.wait(1) != 0
-    assert "Exit Code: 305" in stranger.text
-    for path in map(world.file, names):  # there is another way; and then nobody is waited for
-        until(lambda path=path: added(study, path), 60, "the round lets a file in", run)
-    assert run.wait(ENDED) == 0
-    assert len(study.state().results[-1].uploads) == len(nodes) + len(wrong)
-    assert "Qanary" not in run.text
-    assert "41.4142" not in run.text
-    for name in wrong:
-        federation.kill_node(name)
-
-
-def last_report(run):
-    lines = [line for line in run.text.splitlines() if "to the deadline" in line]
-    return lines[-1] if lines else ""
 
 
 @slow

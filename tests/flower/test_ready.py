@@ -206,6 +206,7 @@ class SlowStudy:
         return self.study.add_all(paths, **how)
 
 
+@pytest.mark.slow("waits for a hundred replies")
 def test_replies_that_nobody_has_time_for_wait_where_they_are(world, nodes):
     strangers = {number: {} for number in range(100, 200)}  # they cannot say who they are
     grid = DoubleGrid(app, {11: nodes[11], **strangers})

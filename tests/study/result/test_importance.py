@@ -8,12 +8,7 @@ import torch
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
-from predbayes.study.report.report import render_report
 from predbayes.study.result.importance import MOST_ROWS, importances
-from predbayes.study.result.schema import Importance
-from predbayes.study.result.scoring import mean_estimate
-from tests.study.report.test_report import Page
-from tests.study.samples import event_plan, event_result
 
 TEXT = """
 format = 1
@@ -77,18 +72,3 @@ def test_the_same_seed_gives_the_same_and_few_rows_nothing():
     )
     assert first == second
     assert importances(EVENT, Told(EVENT), rows(9), rng=generator(0, "deal")) == ()
-
-
-def test_the_report_names_them_in_their_order():
-    plan = event_plan()
-    change = mean_estimate(torch.rand(50, generator=generator(0, "change")).double())
-    found = (
-        Importance(column="age", change=change, quartile_risks=(0.1, 0.25)),
-        Importance(column="ward", change=change),
-    )
-    result = event_result(plan).model_copy(update={"importances": found})
-    html = render_report(plan, result, public=True)
-    assert 'id="importance-' in html
-    text = Page(html).text
-    assert "What the model looks at" in text
-    assert "age 10.0 % 25.0 %" in text
