@@ -23,7 +23,6 @@ from predbayes import (
     SGDLearner,
     SklearnClassifier,
     Softmax,
-    Task,
     load,
     run,
 )
@@ -32,10 +31,8 @@ from predbayes.exchange.federation import LeftOut
 from predbayes.flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
 from predbayes.flower.method_client import site_name
 from predbayes.flower.task import Question
-from predbayes.flower.wire import words
 from predbayes.methods.pooled import Pooled
 from predbayes.predictive.families import Categorical
-from predbayes.seeding import generator
 from tests.contracts.test_methods import (
     CASES,
     METHODS,
@@ -394,20 +391,6 @@ class TestAnswers:
         assert [(r.getMessage(), bool(r.exc_info)) for r in told] == [(line, False)] * 2
 
 
-class Halved(torch.nn.Module):
-    """A network with a buffer that numpy has no type for."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 3)
-        self.register_buffer("mean", torch.tensor([0.1, -3e38], dtype=torch.bfloat16))
-
-    def forward(self, inputs):
-        if self.training:
-            self.mean[0] = inputs[:, 0].mean()
-        return self.layer(inputs)
-
-
 class TestMethods:
     def test_one_whose_state_cannot_be_sent_is_refused_in_one_line(self, rows, grid):
         class Unsendable:
@@ -429,26 +412,6 @@ class TestMethods:
         question = Question("run", 0, 0, "method", {"weights": eighth}, "", torch.zeros(1))
         with pytest.raises(TrainingError, match=r"^the method's state cannot be sent: [^\n]*$"):
             question.record()
-
-    def test_a_network_with_bfloat16_buffers_has_the_bits_of_one_process(self, rows, tmp_path):
-        sites, reference = rows
-        method = FedAvg(SGDLearner(Network(Halved, Softmax(3)), SHORT))
-        grid, found = grid_of(method, sites, tmp_path), []
-        state = run(method, over(grid), reference, num_rounds=2).state
-        alone = run(method, InProcess(sites), reference, num_rounds=2).state
-        for a, b in zip(tensors_of(state), tensors_of(alone), strict=True):
-            assert a.dtype == b.dtype
-            assert torch.equal(a, b)
-            found.append(a.dtype)
-        assert torch.bfloat16 in found
-
-    def test_a_question_is_read_as_it_was_sent(self, method, rows):
-        state = method.init(rows[1], rng=generator(0))
-        asked = Question.of(Task(method, state, rows[1].inputs, round=2, seed=5), "run")
-        read = Question.read(asked.record())
-        assert (read.run, read.round, read.seed, read.digest) == ("run", 2, 5, asked.digest)
-        with pytest.raises(TrainingError, match="holds no task"):
-            Question.read(words(run="run"))
 
 
 class TestNames:

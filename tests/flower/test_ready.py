@@ -75,14 +75,6 @@ class TestRound:
         found = {site: accepted.digest for site, accepted in study.state().uploads.items()}
         assert found == {site: upload.digest() for site, upload in made.items()}
 
-    @pytest.mark.parametrize(("spare", "num_asked"), [(0, 0), (-1, 1)])
-    def test_one_above_the_bound_is_asked_for(self, world, nodes, monkeypatch, spare, num_asked):
-        size = train(nodes[11]).path.stat().st_size
-        monkeypatch.setattr(outbox, "SMALL_BYTES", size + spare)
-        grid = DoubleGrid(app, {11: nodes[11]})
-        assert Round(grid, world.begin(sites=("Alpha",)), QUICK).run() == {"Alpha": "in"}
-        assert len(asked(grid, UPLOAD)) == num_asked
-
     def test_one_that_is_in_is_not_taken_again(self, world, nodes):
         study = world.begin(sites=SITES[:3])
         study.add(train(nodes[11]).path)

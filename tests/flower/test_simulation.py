@@ -119,15 +119,6 @@ def test_a_number_without_a_site_is_one_line(root):
         node_config({"partition-id": 0}, {"simulation": ""})
 
 
-def test_simulated_nodes_train_on_the_device_that_they_are_given(world, tmp_path):
-    write_rows(tmp_path / "Alpha.csv", 0)
-    tables = {"Alpha": pd.read_csv(tmp_path / "Alpha.csv")}
-    root = tmp_path / "sites"
-    lay_out(root, world.kit.folder, world.labels_path, tables, LEARNERS, device="auto")
-    own = node_config({"partition-id": 0}, {"simulation": str(root)})
-    assert Node.of_config(own).training.device == "auto"
-
-
 def test_the_result_is_made_on_the_device_of_the_run(monkeypatch, tmp_path):
     told = {}
     monkeypatch.setattr(study_server, "run_study", lambda *_, **options: told.update(options))

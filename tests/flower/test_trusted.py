@@ -110,15 +110,6 @@ def test_so_is_one_that_names_other_code(tmp_path, capsys, old, new):
     assert "names code of its own" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x05\x06" + bytes(18), b"noise" * 100])
-def test_what_is_no_app_is_one_line(tmp_path, capsys, content):
-    (tmp_path / "none.fab").write_bytes(content)
-    assert main(["sign", str(tmp_path / "none.fab"), str(tmp_path / "site")]) == 2
-    assert capsys.readouterr().err == "none.fab is no bundle of a Flower app\n"
-    assert main(["sign", str(tmp_path / "nowhere.fab"), str(tmp_path / "site")]) == 2
-    assert "cannot be read: No such file" in capsys.readouterr().err
-
-
 def test_the_hub_hands_out_nothing_else(served):
     _, url = served
     for path in ("/", "/v1/hub/fetch-fab", "/../etc/passwd", "/one/signature.json"):

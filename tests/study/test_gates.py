@@ -109,20 +109,6 @@ class TestSite:
         assert not torch.equal(first.gate, fewer.gate)
 
 
-def test_a_learner_without_a_counterpart_has_the_networks_gate(worlds):
-    class Constant:
-        def fit(self, rows, *, rng):
-            return self
-
-        def predict(self, inputs):
-            return worlds["classes gated"].predictions("Alpha")
-
-    world = worlds["classes gated"]
-    upload = make_upload(world.kit, "Alpha", rows_of(world.kit.plan), learner=Constant())
-    assert upload.gate is not None
-    assert float(upload.gate.std()) > 0.3
-
-
 def test_a_training_that_was_killed_in_the_gate_goes_on_to_the_same_bytes(worlds, tmp_path):
     world = worlds["weights gated"]
     rows = SiteRows.of(world.kit.plan, table(world.kit.plan))

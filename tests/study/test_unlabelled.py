@@ -50,10 +50,6 @@ class TestDraft:
         with pytest.raises(PlanError, match="no row has a label in 'kind', so say what it is"):
             self.made(**told)
 
-    def test_what_rows_tell_is_not_told_again(self):
-        with pytest.raises(PlanError, match="40 rows have a label in 'kind': leave out --classes"):
-            self.made(table().assign(kind="no"), classes=("no", "yes"))
-
 
 def finished(world, uploads=None, sites=SITES):
     study = world.begin()

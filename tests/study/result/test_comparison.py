@@ -127,13 +127,6 @@ class TestStudy:
         assert "labelled rows are 20, and 30 are needed" in told.cautions[0]
         assert {site: f.kind for site, f in told.findings.items()} == {"s4": "opposed"}
 
-    def test_of_very_many_rows_some_of_each_role_are_compared(self):
-        reference = ReferenceRows(torch.zeros(9000, 1), torch.zeros(4000), 2500)
-        index = ComparedRows.of(reference, 10, rng=generator(0, "rows")).index
-        counts = [int(((index >= a) & (index < b)).sum()) for a, b in
-                  ((0, 4000), (4000, 6500), (6500, 9000))]  # fmt: skip
-        assert counts == [2000, 2000, 2000]
-
 
 def test_nobody_opposes_where_sites_have_nothing_in_common():
     inputs, _ = rows(0)

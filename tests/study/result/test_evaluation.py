@@ -479,12 +479,3 @@ class TestReport:
         assert "too few sites or rows to be shown" in page
         assert ">300<" not in page
         assert ">300<" in render_report(plan, shown, public=False)
-
-    def test_calibration_at_the_sites_is_a_table_for_members(self):
-        plan = classification_plan()
-        sure = Categorical((torch.eye(10)[:1].expand(100, 10) * 7 + 0.3).log_softmax(-1))
-        targets = torch.zeros(100, dtype=torch.long)
-        infos = [evaluation_upload(plan, s, sure, targets, MODEL).info for s in SITES]
-        result = classification_result(plan).model_copy(update={"at_sites": at_sites(plan, infos)})
-        assert "Calibration at the sites" in render_report(plan, result, public=False)
-        assert "Calibration at the sites" not in render_report(plan, result, public=True)

@@ -123,14 +123,6 @@ class TestScores:
         assert [g.num_rows for g in groups if g.column == "sex"] == [None, None]
         assert all(g.num_rows for g in groups if g.column == "age")
 
-    def test_numbers_have_groups_too(self):
-        inputs, _, _ = draw()
-        targets = torch.randn(600, generator=generator(1, "y"))
-        predictive = Gaussian(torch.zeros(600), torch.ones(600))
-        groups, words = group_scores(NUMBERS, inputs, predictive, targets)
-        assert {"nll", "rmse", "mae"} == groups[0].metrics.keys()
-        assert words.startswith("No difference is larger than chance would give in 5 comparisons")
-
 
 class TestWords:
     def test_a_real_difference_is_named(self):

@@ -112,16 +112,6 @@ class TestSubtraction:
                 float(gaps.std()) / len(gaps) ** 0.5, rel=1e-6
             )
 
-    def test_who_is_outside_has_the_effect_of_coming_in(self, rng):
-        sites, targets = many(Categorical, rng, 12)
-        losses = PoolLosses(targets, seed=0)
-        pool = losses.tuned(sites[1:])
-        weights = pool.choice.tuned.weights
-        with_it = losses.tuned(sites).total.pool(weights)
-        gain = with_it.log_prob(targets) - pool.total.pool(weights).log_prob(targets)
-        found = pool.effects(sites[:1], inside=False)["site 000"]
-        assert found.value == pytest.approx(float(gain.mean()), abs=1e-9)
-
 
 class TestRounds:
     @pytest.mark.parametrize("family", FAMILIES)

@@ -101,13 +101,6 @@ class TestSums:
         )
 
 
-def test_two_classes_have_one_diagram_and_three_two():
-    assert sum_up(TWO, *draw(TWO, 400), MODEL).bins is None
-    infos = [evaluation_upload(TWO, f"S{k}", *draw(TWO, 400, k), MODEL).info for k in range(3)]
-    assert at_sites(TWO, infos).bins == ()
-    assert len(at_sites(TWO, infos).risks[0].bins) >= 5
-
-
 def changed(**parts):
     info = evaluation_upload(TWO, "S", *draw(TWO, 400), MODEL).info
     one = info.evaluation.risks[0].model_copy(update=parts)

@@ -508,12 +508,6 @@ class TestPool:
         choice = select(total, targets, candidates(total), rng=generator(3, "screening"))
         assert losses.tolist() == choice.losses.tolist()
 
-    def test_folds_are_the_same_each_time(self):
-        sites, targets = study(Categorical, 0)
-        losses = PoolLosses(targets, seed=0, specs=QUICK)
-        assert losses(sites).tolist() == losses(sites).tolist()
-        assert losses(sites).tolist() != PoolLosses(targets, seed=1, specs=QUICK)(sites).tolist()
-
 
 PLAN = """
 format = 1

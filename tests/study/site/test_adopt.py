@@ -29,7 +29,6 @@ from predbayes.study.result.model import (
 from predbayes.study.result.schema import Estimate
 from predbayes.study.site import simple
 from predbayes.study.site.adopt import (
-    COMPARISON_FILE,
     MIN_TO_COMPARE,
     PRIOR_ROWS,
     PRIOR_STD,
@@ -202,12 +201,6 @@ class TestShiftScale:
             moved = best.shift + shift, best.var_factor * factor
             assert self.penalised(predictive, targets, *moved) > least
         assert least < self.penalised(predictive, targets, 0.0, 1.0)
-
-    def test_without_residuals_nothing_moves_but_the_spread_shrinks(self):
-        predictive = Gaussian(torch.ones(8), torch.ones(8))
-        found = fit_shift_scale(predictive, torch.ones(8))
-        assert found.shift == 0
-        assert found.var_factor == pytest.approx(PRIOR_ROWS / (8 + PRIOR_ROWS))
 
 
 class TestCrossFitting:
@@ -534,12 +527,3 @@ class TestAdoptedModel:
             with pytest.raises(StudyError) as refused:
                 CalibratedModel.load(tmp_path)
             assert "\n" not in str(refused.value)
-
-    def test_saving_an_adoption_writes_what_was_compared(self, tmp_path):
-        model = make_model()
-        rows = make_rows(model, 60)
-        adoption = adopt(model, "Basel", rows, make_own(model, rows))
-        adoption.save(tmp_path / "adopted")
-        told = json.loads((tmp_path / "adopted" / COMPARISON_FILE).read_text())
-        assert told["choice"] == adoption.comparison.choice
-        assert CalibratedModel.load(tmp_path / "adopted").adjustment == adoption.model.adjustment

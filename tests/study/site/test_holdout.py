@@ -96,16 +96,6 @@ def test_in_a_table_of_few_categories_equal_rows_are_no_copies(plans):
     assert 0.08 < float(share.min()) < float(share.max()) < 0.35
 
 
-def test_copies_with_another_target_stay_together(plans):
-    some = rows(100)
-    turned = SiteRows(
-        some.inputs.repeat(2, 1), torch.cat([some.targets, 1 - some.targets.clamp(max=1)])
-    )
-    _, held_out = turned.split(plans[1], "Alpha")
-    assert len(held_out)
-    assert set((held_out % 100).tolist()) == set(held_out[held_out < 100].tolist())
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rare_class_does_not_make_up_for_a_patient_with_many_rows(seed):
     strata = torch.cat([torch.zeros(900), torch.ones(100)]).long()
@@ -160,14 +150,6 @@ class TestPatientsStayTogether:
         apart = bag.fit(rows, rng=generator(0, "bag")).predict(inputs).var.mean()
         told = bag.fit(rows, rng=generator(0, "bag"), groups=patients).predict(inputs).var.mean()
         assert told > 2 * apart
-
-    def test_few_patients_leave_nobody_out_and_that_is_no_error(self):
-        inputs, labels, _ = self.rows(2, 40)
-        bag = SklearnClassifier(CLASSIFIERS["gradient-boosting"](), 2, size=2, calibrated=True)
-        one = torch.zeros(len(labels), dtype=torch.int64)
-        mixed = torch.arange(len(labels)) % 2
-        fitted = bag.fit((inputs, mixed), rng=generator(0, "bag"), groups=one)
-        assert fitted.inverse_temperature == 1
 
     def test_a_site_tells_its_learners_whose_rows_they_are(self, plans, monkeypatch):
         plan = plans[1]

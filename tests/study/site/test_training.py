@@ -195,13 +195,6 @@ class TestTraining:
             assert bool((log_probs.argmax(1) == 0).all())
             assert bool(log_probs.isfinite().all())
 
-    def test_an_estimator_of_an_installed_package(self, world, tmp_path):
-        name = "sklearn.naive_bayes:GaussianNB"
-        trained = training(world, tmp_path / "out", learner=name).run(
-            SiteRows.of(world.kit.plan, frame())
-        )
-        assert trained.upload.info.learner == "sklearn.naive_bayes.GaussianNB"
-
     def test_code_that_is_not_installed_is_refused(self, world, tmp_path, monkeypatch):
         (tmp_path / "mine.py").write_text("raise SystemExit('ran')")
         monkeypatch.syspath_prepend(tmp_path)
@@ -209,11 +202,6 @@ class TestTraining:
             training(world, tmp_path / "out", learner="mine:Learner").run(
                 SiteRows.of(world.kit.plan, frame())
             )
-
-    def test_where_the_plan_names_the_learner_the_site_does_not(self, tmp_path):
-        world = make_world(tmp_path / "world")
-        with pytest.raises(TrainingError, match="leave --learner out"):
-            training(world, tmp_path / "out").run(SiteRows.of(world.kit.plan, frame()))
 
 
 class TestRelease:
