@@ -29,7 +29,7 @@ def test_a_round_brings_masked_uploads_and_the_holder_opens_their_sum(tmp_path):
     for site in SITES:
         holder.admit(site, world.key(site).public)
     path = tmp_path / "sum.opening"
-    (asked,), _ = study.request()
+    (asked,) = study.request()
     path.write_bytes(holder.open(study.plan, asked, key))
     _, result = study.finish(openings=[path])
     assert len(result.sites) == len(SITES)

@@ -27,9 +27,6 @@ from predbayes.study.result.promises import check_scores, pooled_scores, promise
 from predbayes.study.tables.coding import target_units
 from tests.study import world as worlds
 
-pytestmark = pytest.mark.usefixtures("quick_results")
-
-
 MODEL = "a" * 64
 TARGETS = {
     2: 'task = "classification", classes = ["no", "yes"]',
