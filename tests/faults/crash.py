@@ -29,7 +29,6 @@ import typer.main
 
 import predbayes.cli.app as app_module
 import predbayes.study.coordinator.finish as finish_module
-import predbayes.study.coordinator.step as step_module
 from predbayes.errors import StudyError
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.statement import Receipt, read_signed
@@ -325,7 +324,6 @@ def run(root: Path, *names: str) -> None:
     if not names or "finish" in names:
         for module in ("matplotlib.figure", "matplotlib.backends.backend_svg"):
             importlib.import_module(module)
-    step_module.MANY = 1  # and also while a checkpoint is written, and after one
     for scene in make_scenes(root, names).values():
         every_operation(scene)
 

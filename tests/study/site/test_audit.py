@@ -215,12 +215,6 @@ class TestPolicy:
         path.write_text(found.model_dump_json()[:-9])
         assert Outcome.load(path, found.identity) is None
 
-    def test_sums_cannot_have_a_limit(self, world):
-        upload = world.kit.plan.upload.model_copy(update={"kind": "moments"})
-        plan = world.kit.plan.model_copy(update={"upload": upload})
-        policy = SitePolicy((("policy.toml", Policy(max_membership_auc=0.9)),))
-        assert any("cannot be audited" in problem for problem in policy.problems(Asked.of(plan)))
-
 
 def test_without_an_audit_the_page_says_so(world, rows, tmp_path):
     out = tmp_path / "out"
