@@ -12,20 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError, TextError
-from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import (
-    Category,
     Frozen,
-    Learner,
-    Model,
-    Number,
     Plan,
-    Pool,
-    Reference,
-    Rules,
-    Target,
-    UploadRules,
 )
 from predbayes.study.plan.text import dump
 from predbayes.study.result.scoring import FAMILY
@@ -77,94 +67,41 @@ def distinct(least):
     return st.lists(words, min_size=least, max_size=4, unique=True).map(tuple)
 
 
-missing = st.sampled_from(["refuse", "impute", "flag"])
-numbers = st.builds(
-    Number,
-    type=st.just("number"),
-    unit=texts,
-    range=st.none() | st.tuples(finite, finite).filter(lambda ends: ends[0] < ends[1]),
-    missing=missing,
-    optional=st.booleans(),
-    centre=finite,
-    scale=positive,
-)
-drafted = numbers.map(lambda column: column.model_copy(update={"centre": None, "scale": None}))
-categories = st.builds(
-    Category,
-    type=st.just("category"),
-    categories=distinct(1),
-    other=st.booleans(),
-    missing=missing,
-    optional=st.booleans(),
-)
-targets = st.one_of(
-    st.builds(Target, name=texts, task=st.just("classification"), classes=distinct(2)),
-    st.builds(
-        Target,
-        name=texts,
-        task=st.just("regression"),
-        unit=texts,
-        transform=st.sampled_from(["none", "log"]),
-        centre=finite,
-        scale=positive,
-    ),
-)
+missing = {"missing": st.sampled_from(["refuse", "impute", "flag"]), "optional": st.booleans()}
+units = {"centre": finite, "scale": positive}
+numbers = {"type": st.just("number"), "unit": texts, **missing, **units}
+ranged = {"range": st.none() | st.tuples(finite, finite).filter(lambda ends: ends[0] < ends[1])}
+categories = {"type": st.just("category"), "categories": distinct(1), "other": st.booleans()}
+columns = st.fixed_dictionaries(numbers | ranged) | st.fixed_dictionaries(categories | missing)
+classes = {"name": texts, "task": st.just("classification"), "classes": distinct(2)}
+transform = {"transform": st.sampled_from(["none", "log"])}
+number = {"name": texts, "task": st.just("regression"), "unit": texts, **transform, **units}
+digests = {"inputs_digest": texts, "labels_digest": texts, "version": texts}
+of_reference = dict.fromkeys(("file", "source", "licence", "legal_basis"), texts)
+of_reference |= dict.fromkeys(("labelled", "evaluate", "unlabelled"), counts)
+floors = st.floats(max_value=-5e-324, min_value=-1e308)
+rules = {"quorum": some, "deadline": st.none() | st.dates(), "min_cell": some}
 
 
 @st.composite
 def plans(draw):
-    frozen = draw(st.booleans())
-    target = draw(targets)
-    column = st.one_of(numbers, categories) if frozen else st.one_of(numbers, drafted, categories)
-    kind = draw(st.sampled_from(["predictions", "weights"]))
-    known = CLASSIFIERS if target.task == "classification" else REGRESSORS
-    names = ["network"] if kind == "weights" else ["network", "any", *known]
-    return Plan(
-        format=1,
-        name=draw(st.text(string.ascii_letters + string.digits, min_size=1, max_size=64)),
-        description=draw(lines),
-        seed=draw(counts),
-        target=target,
-        columns=draw(
-            st.dictionaries(
-                texts.filter(lambda t: t != target.name), column, min_size=1, max_size=4
-            )
-        ),
-        reference=draw(
-            st.builds(
-                Reference,
-                file=texts,
-                source=texts,
-                licence=texts,
-                legal_basis=texts,
-                labelled=counts,
-                evaluate=counts,
-                unlabelled=counts,
-            )
-        ),
-        model=draw(st.builds(Model, hidden=st.lists(some, max_size=3).map(tuple))),
-        learner=draw(
-            st.builds(
-                Learner,
-                name=st.sampled_from(names),
-                preset=st.sampled_from(["paper", "tuned"]),
-                num_epochs=some,
-                min_steps=counts,
-                holdout=st.floats(0, 0.5),
-            )
-        ),
-        upload=UploadRules(kind=kind, max_bytes=draw(some)),
-        pool=draw(
-            st.builds(
-                Pool,
-                own=texts.filter(lambda t: ":" not in t),
-                floor=st.floats(max_value=-5e-324, min_value=-1e308),
-            )
-        ),
-        rules=draw(st.builds(Rules, quorum=some, deadline=st.none() | st.dates(), min_cell=some)),
-        frozen=draw(st.builds(Frozen, inputs_digest=texts, labels_digest=texts, version=texts))
-        if frozen
-        else None,
+    target = draw(st.fixed_dictionaries(classes) | st.fixed_dictionaries(number))
+    names = texts.filter(lambda name: name != target["name"])
+    return Plan.model_validate(
+        {
+            "format": 1,
+            "name": draw(st.text(string.ascii_letters + string.digits, min_size=1, max_size=64)),
+            "description": draw(lines),
+            "seed": draw(counts),
+            "target": target,
+            "columns": draw(st.dictionaries(names, columns, min_size=1, max_size=4)),
+            "reference": draw(st.fixed_dictionaries(of_reference)),
+            "model": {"hidden": tuple(draw(st.lists(some, max_size=3)))},
+            "learner": {"num_epochs": draw(some), "holdout": draw(st.floats(0, 0.5))},
+            "pool": {"own": draw(texts.filter(lambda t: ":" not in t)), "floor": draw(floors)},
+            "rules": draw(st.fixed_dictionaries(rules)),
+            "frozen": draw(st.none() | st.fixed_dictionaries(digests)),
+        }
     )
 
 
