@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from predbayes.study.tables.problem import Kind, Problem, errors_of, listed, warning
+from predbayes.study.tables.problem import Kind, Problem, errors_of, warning
 from predbayes.study.tables.problem import error as error_of
 
 
@@ -12,15 +12,6 @@ def test_every_kind_is_one_line_with_column_lines_and_detail(kind):
     assert text.startswith("age: 2 values ")
     assert text.endswith(" (lines 4, 17)")
     assert text.count("{detail}") == (kind in (Kind.MISNAMED, Kind.OUTSIDE, Kind.SIZE))
-
-
-def test_a_problem_of_a_whole_column_has_no_lines():
-    assert str(Problem(Kind.REPEATED, "age")) == "age: several columns have this name"
-
-
-def test_the_first_lines_are_listed_and_the_others_counted():
-    assert listed([7]) == "line 7"
-    assert listed(range(2, 19)) == "lines 2, 3, 4, 5, 6 and 12 more"
 
 
 def test_errors_are_told_from_warnings_and_values_are_not_shown():

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 
 from predbayes.errors import DataError
@@ -54,16 +52,3 @@ def test_columns_of_one_name_are_said_by_number_and_those_without_are_all_differ
     require_distinct(tmp_path, ["a", object(), object()])
     with pytest.raises(DataError, match="columns 2 and 4 have the same name"):
         require_distinct(tmp_path, ["a", "", "b", ""])
-
-
-def test_a_large_table_takes_little_more_room_than_its_cells_places(write):
-    """The rows' lists and the frame's arrays are some 25 bytes; texts of their own 50 more."""
-    lines = (",".join(str((row * column) % 97) for column in range(30)) for row in range(10_000))
-    path = write("\n".join([",".join(f"c{column}" for column in range(30)), *lines]))
-    tracemalloc.start()
-    try:
-        frame = read_csv(path, REMEDIES)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 32 * frame.size
