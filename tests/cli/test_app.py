@@ -181,23 +181,3 @@ class TestExperiment:
         done = predbayes("experiment", "table", out, "--best")
         assert "optimizer.lr=0.01" in done.stdout
         assert "1e-06" not in done.stdout
-
-    def test_figures_of_an_axis_and_of_reliability(self, tmp_path):
-        from predbayes.experiments.records import Record, open_writer
-
-        with open_writer(tmp_path / RECORDS_FILE) as writer:
-            for seed in range(2):
-                for h in (0.0, 0.9):
-                    cell = {"data.name": "mnist", "partition.heterogeneity": h}
-                    bins = {"count": [5, 5], "confidence": [0.4, 0.9], "accuracy": [0.2, 0.8]}
-                    record = Record(
-                        f"{seed}{h}", "x", cell, "beta", seed, {"nll": 1 + h, "ece": 0.1},
-                        reliability=bins,
-                    )  # fmt: skip
-                    writer.append(record)
-        for options in ([], ["--reliability"]):
-            path = tmp_path / "figure.png"
-            done = predbayes("experiment", "figure", tmp_path, "--out", path, *options)
-            assert done.returncode == 0, done.stderr
-            assert path.stat().st_size > 5000
-            path.unlink()
