@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.test_survival import predbayes  # noqa: F401
+from tests.cli.consortium import Consortium
 
 ROWS = 900
 PLAN = """
@@ -49,38 +49,19 @@ def plan_text(*, regression=False):
     return PLAN % {"target": NUMBER if regression else CLASSES, "learner": learner}
 
 
-def begun(run, root, text, tables):
-    """A study in `root/coordinator` to which sites with these tables have sent their sums."""
-    coordinator = root / "coordinator"
-    coordinator.mkdir(parents=True, exist_ok=True)
-    (coordinator / "plan.toml").write_text(text)
-    run("coordinator", "plan", "check", "plan.toml")
-    run("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
-    run("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
-    for site, table in tables.items():
-        (root / site).mkdir()
-        table.to_csv(root / site / "patients.csv", index=False)
-        (root / site / "site.toml").write_text(f'format = 1\nname = "{site}"\n[columns]\n')
-        run(site, "site", "key", site)
-        run("coordinator", "study", "admit", site, root / site / f"{site}.pub")
-        run(site, "site", "train", root / "coordinator" / "kit", "patients.csv", "--out", "out")
-        run("coordinator", "study", "add", root / site / "out" / f"{site}.safetensors")
-
-
 @pytest.fixture
-def runs(predbayes, tmp_path):  # noqa: F811
-    def run(at, *line, code=0):
-        done = predbayes(*line, at=tmp_path / at)
-        assert done.code == code, f"{line}: {done.out} {done.err}"
-        return done.out if code == 0 else done.err
-
-    return run
+def runs(tmp_path):
+    return Consortium(tmp_path)
 
 
-@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize(
+    "regression", [False, pytest.param(True, marks=pytest.mark.slow("the journey once more"))]
+)
 def test_study_from_plan_to_an_adopted_model(runs, tmp_path, regression):
     sites = {name: patients(seed=number) for number, name in enumerate(("north", "south"))}
-    begun(runs, tmp_path, plan_text(regression=regression), sites)
+    runs.begin(plan_text(regression=regression))
+    for site, table in sites.items():
+        runs.join(site, table)
     runs("coordinator", "study", "finish")
     runs("coordinator", "study", "verify", "--rebuild")
     result = tmp_path / "coordinator" / "study" / "results" / "1"
@@ -103,7 +84,8 @@ def test_study_from_plan_to_an_adopted_model(runs, tmp_path, regression):
 
 
 def test_a_site_with_too_few_rows_is_told_by_check_and_by_train(runs, tmp_path):
-    begun(runs, tmp_path, plan_text(), {"north": patients()})
+    runs.begin(plan_text())
+    runs.join("north", patients())
     at = tmp_path / "north"
     patients(300).to_csv(at / "few.csv", index=False)
     kit = tmp_path / "coordinator" / "kit"

@@ -5,41 +5,20 @@ from __future__ import annotations
 import json
 import random
 import secrets
-import shutil
-import sys
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.cli.app import main
 from predbayes.cli.site_model import _show_scores
 from predbayes.study import Plan
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.scoring import score
+from tests.cli.consortium import Consortium
 from tests.study.result.test_curves import PLAN, rows
 
 SITES = ("north", "south", "west")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def predbayes(monkeypatch, capsys):
-    def run(*arguments, at):
-        monkeypatch.chdir(at)
-        monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr(sys, "argv", ["predbayes", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            main()
-        return Done(int(done.value.code or 0), *capsys.readouterr())
-
-    return run
+WEST = 'died = { column = "dead", recode = { alive = "0", dead = "1" } }\n'
 
 
 def patients(num_rows, seed, older=0.0):
@@ -55,77 +34,35 @@ def patients(num_rows, seed, older=0.0):
     return pd.DataFrame({"age": age, "sex": sex, "marker": marker, "days": days, "died": died})
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """Folders of a coordinator and three sites; one of them has words of its own."""
-    root = tmp_path_factory.mktemp("survival")
-    for name in ("coordinator", *SITES):
-        (root / name).mkdir()
-    patients(420, 0).to_csv(root / "coordinator" / "reference.csv", index=False)
-    for number, site in enumerate(SITES):
-        table = patients(160, 1 + number, older=4.0 * (number - 1))
-        if site == "west":
-            table = table.rename(columns={"died": "dead"})
-            table["dead"] = table["dead"].map({"0": "alive", "1": "dead"})
-        table.to_csv(root / site / "patients.csv", index=False)
-    return root
-
-
-def drafted(predbayes, at, *options):
-    done = predbayes(
-        "plan", "new", "reference.csv", "--target", "days", "--event", "died", *options, at=at
-    )
-    assert done.code == 0, done.err
-    path = at / "plan.toml"
-    text = path.read_text()
+@pytest.mark.ci("a whole study, by commands")
+def test_study_from_a_table_to_an_adopted_model(tmp_path, monkeypatch):
+    # Which rows are scored is drawn with a secret salt; figures below are of one draw.
+    monkeypatch.setattr(secrets, "token_bytes", random.Random(0).randbytes)
+    run = Consortium(tmp_path)
+    coordinator = run.home
+    coordinator.mkdir()
+    patients(420, 0).to_csv(coordinator / "reference.csv", index=False)
+    columns = ("--target", "days", "--event", "died")
+    run("coordinator", "plan", "new", "reference.csv", *columns)
+    text = (coordinator / "plan.toml").read_text()
     for key in ("source", "licence", "legal_basis", "description"):
         text = text.replace(f'{key} = ""', f'{key} = "made for a test"', 1)
     # Quick ones: others are tried elsewhere.
     text = text.replace("[100, 100]", "[20]").replace('"auto" ', '"logistic-regression" ', 1)
     text = text.replace('own = "auto"', 'own = "logistic-regression"')
-    path.write_text(text.replace('unit = "" ', 'unit = "days" ', 1))
-    return path
-
-
-SITE = """format = 1
-name = "west"
-[columns]
-died = { column = "dead", recode = { alive = "0", dead = "1" } }
-"""
-
-
-@pytest.mark.ci("a whole study, by commands")
-def test_study_from_a_table_to_an_adopted_model(predbayes, tables, monkeypatch):
-    # Which rows are scored is drawn with a secret salt; figures below are of one draw.
-    monkeypatch.setattr(secrets, "token_bytes", random.Random(0).randbytes)
-    coordinator = tables / "coordinator"
-    plan = Plan.load(drafted(predbayes, coordinator))
+    text = text.replace('unit = "" ', 'unit = "days" ', 1)
+    plan = Plan.loads(text)
     assert plan.survival
     assert plan.target.event == "died"
     assert len(plan.target.times) >= 5
-
-    def run(at, *line):
-        done = predbayes(*line, at=tables / at)
-        assert done.code == 0, f"{line}: {done.err}"
-        return done.out
-
-    assert "no errors" in run("coordinator", "plan", "check", "plan.toml")
-    run("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
-    run("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
-    for site in SITES:
-        at = tables / site
-        shutil.copytree(coordinator / "kit", at / "kit")
-        (at / "site.toml").write_text(
-            SITE if site == "west" else f'format = 1\nname = "{site}"\n[columns]\n'
-        )
-        run(site, "site", "key", site)
-        shutil.copy(at / f"{site}.pub", coordinator)
-        run("coordinator", "study", "admit", site, f"{site}.pub")
-        assert "fits the plan" in run(site, "site", "check", "kit", "patients.csv")
-        run(site, "site", "approve", "kit", "--by", "data protection")
-        run(site, "site", "train", "kit", "patients.csv", "--out", "out")
-        shutil.copy(at / "out" / f"{site}.safetensors", coordinator)
-        run("coordinator", "study", "add", f"{site}.safetensors")
+    run.begin(text)
+    for number, site in enumerate(SITES):
+        table = patients(160, 1 + number, older=4.0 * (number - 1))
+        if site == "west":  # which has words of its own
+            table = table.rename(columns={"died": "dead"})
+            table["dead"] = table["dead"].map({"0": "alive", "1": "dead"})
+        run.join(site, table, WEST if site == "west" else "")
+        assert "fits the plan" in run(site, "site", "check", coordinator / "kit", "patients.csv")
     run("coordinator", "study", "finish")
     run("coordinator", "study", "verify")
 
@@ -149,19 +86,12 @@ def test_study_from_a_table_to_an_adopted_model(predbayes, tables, monkeypatch):
     assert (known == (curve[:, -1] <= 0.5)).all()
 
     for site in SITES:
-        shutil.copytree(folder / "model", tables / site / "model")
-        said = run(
-            site, "site", "adopt", "model", "patients.csv", "--home", "out", "--out", "adopted"
-        )
-        assert "C-index" in said
-        assert CalibratedModel.load(tables / site / "adopted").adjustment.kind == "hazard-shift"
-        said = run(
-            site, "site", "evaluate", "model", "patients.csv", "--home", "out", "--out",
-            "evaluation.safetensors",
-        )  # fmt: skip
+        own = (folder, "patients.csv", "--home", "out", "--out")
+        assert "C-index" in run(site, "site", "adopt", *own, "adopted")
+        assert CalibratedModel.load(tmp_path / site / "adopted").adjustment.kind == "hazard-shift"
+        said = run(site, "site", "evaluate", *own, "sent.safetensors")
         assert "evaluation.metrics.c_index" in said
-        shutil.copy(tables / site / "evaluation.safetensors", coordinator / f"{site}-2.safetensors")
-        run("coordinator", "study", "add", f"{site}-2.safetensors")
+        run("coordinator", "study", "add", tmp_path / site / "sent.safetensors")
     run("coordinator", "study", "finish")
     again = json.loads((coordinator / "study" / "results" / "2" / "result.json").read_text())
     assert again["at_sites"]["pooled"]["num_rows"] == 96

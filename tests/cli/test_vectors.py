@@ -18,11 +18,8 @@ from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import sound
 from predbayes.study.tables.vectorcells import with_vectors
-from tests.cli.test_survival import predbayes
+from tests.cli.consortium import Consortium
 
-__all__ = ["predbayes"]
-
-SITES = ("north", "south")
 SIZE = 12
 
 
@@ -34,54 +31,28 @@ def write(folder, num, seed):
     centres = np.where(np.arange(SIZE) % 2 == kinds[:, None], 0.8, -0.8)
     np.save(folder / "code.npy", (centres + rng.normal(size=(num, SIZE))).astype(np.float32))
     table = pd.DataFrame({"code": range(num), "kind": np.array(["cross", "ring"])[kinds]})
-    table.to_csv(folder / "rows.csv", index=False)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("vectors")
-    for seed, (name, num) in enumerate({"coordinator": 160, "north": 90, "south": 90}.items()):
-        write(root / name, num, seed)
-    write(root / "later", 30, 9)
-    return root
-
-
-def fill_in(path):
-    text = path.read_text()
-    for key in ("source", "licence", "legal_basis", "description"):
-        text = text.replace(f'{key} = ""', f'{key} = "made for a test"', 1)
-    text = text.replace("[100, 100]", "[12]").replace("min_steps = 1000", "min_steps = 150")
-    path.write_text(text)
+    table.to_csv(folder / "patients.csv", index=False)
 
 
 @pytest.mark.ci("networks of vectors")
-def test_study_from_vectors_to_predictions(predbayes, folders):
-    coordinator = folders / "coordinator"
-
-    def run(at, *line):
-        done = predbayes(*line, at=folders / at)
-        assert done.code == 0, f"{line}: {done.err}"
-        return done.out
-
-    run("coordinator", "plan", "new", "rows.csv", "--target", "kind")
-    fill_in(coordinator / "plan.toml")
-    plan = Plan.load(coordinator / "plan.toml")
+def test_study_from_vectors_to_predictions(tmp_path):
+    run = Consortium(tmp_path)
+    coordinator = run.home
+    for seed, (name, num) in enumerate({"coordinator": 160, "north": 90, "south": 90}.items()):
+        write(tmp_path / name, num, seed)
+    write(tmp_path / "later", 30, 9)
+    run("coordinator", "plan", "new", "patients.csv", "--target", "kind")
+    text = (coordinator / "plan.toml").read_text()
+    for key in ("source", "licence", "legal_basis", "description"):
+        text = text.replace(f'{key} = ""', f'{key} = "made for a test"', 1)
+    text = text.replace("[100, 100]", "[12]").replace("min_steps = 1000", "min_steps = 150")
+    plan = Plan.loads(text)
     assert plan.columns["code"].size == SIZE
     assert plan.learner.name == "network"
-    assert "no errors" in run("coordinator", "plan", "check", "plan.toml")
-    run("coordinator", "plan", "freeze", "plan.toml", "--out", "kit")
-    run("coordinator", "study", "init", "kit", "--labels", "kit-labels.json")
-    for site in SITES:
-        at = folders / site
-        shutil.copytree(coordinator / "kit", at / "kit")
-        (at / "site.toml").write_text(f'format = 1\nname = "{site}"\n')
-        run(site, "site", "key", site)
-        shutil.copy(at / f"{site}.pub", coordinator)
-        run("coordinator", "study", "admit", site, f"{site}.pub")
-        assert "fits the plan" in run(site, "site", "check", "kit", "rows.csv")
-        run(site, "site", "train", "kit", "rows.csv", "--out", "out")
-        shutil.copy(at / "out" / f"{site}.safetensors", coordinator)
-        run("coordinator", "study", "add", f"{site}.safetensors")
+    run.begin(text)
+    for site in ("north", "south"):
+        run.join(site)
+        assert "fits the plan" in run(site, "site", "check", coordinator / "kit", "patients.csv")
     run("coordinator", "study", "finish")
     run("coordinator", "study", "verify")
 
@@ -90,16 +61,16 @@ def test_study_from_vectors_to_predictions(predbayes, folders):
     assert [one["column"] for one in result["importances"]] == ["code"]
     assert f"vectors of {SIZE} numbers" in (folder / "model-card.html").read_text()
     out = ("--out", "predicted.csv", "--keep", "code")
-    run("later", "predict", folder, "rows.csv", *out)
-    predicted = pd.read_csv(folders / "later" / "predicted.csv").set_index("code")
-    truth = pd.read_csv(folders / "later" / "rows.csv").set_index("code")["kind"]
+    run("later", "predict", folder, "patients.csv", *out)
+    predicted = pd.read_csv(tmp_path / "later" / "predicted.csv").set_index("code")
+    truth = pd.read_csv(tmp_path / "later" / "patients.csv").set_index("code")["kind"]
     assert (predicted["predicted"] == truth.loc[predicted.index]).mean() > 0.8
-    adopted = ("adopt", folder / "model", "rows.csv", "--home", "out")
+    adopted = ("adopt", folder / "model", "patients.csv", "--home", "out")
     assert "NLL" in run("north", "site", *adopted)
     run("coordinator", "study", "export", "--out", "crate.zip")
     shutil.unpack_archive(coordinator / "crate.zip", coordinator / "crate")
     assert not list((coordinator / "crate").rglob("reference.*"))
-    _exports(folder / "model", folders / "later" / "rows.csv")
+    _exports(folder / "model", tmp_path / "later" / "patients.csv")
     _kit_is_bound(coordinator / "kit")
 
 

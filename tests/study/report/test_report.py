@@ -127,7 +127,7 @@ def study(name: str) -> tuple[Plan, Result]:
         "few labels": lambda: (classes, classification_result(classes, can_judge=False)),
         "few labels, numbers": lambda: (numbers, regression_result(numbers, can_judge=False)),
         "hundred sites": lambda: (classes, classification_result(classes, MANY)),
-        "many sites": lambda: with_findings(600),
+        "many sites": lambda: with_findings(400),
         "no labels": lambda: (classes, without_labels(classification_result(classes))),
     }[name]()
 
@@ -496,7 +496,7 @@ class TestManySites:
     def test_the_page_has_a_bound_and_names_who_stands_out(self):
         few = render_report(*with_findings(200), public=False)
         many = page("many sites", MEMBERS)
-        for html, num in ((few, 200), (many, 600)):
+        for html, num in ((few, 200), (many, 400)):
             text = Page(html).text
             assert f"{SITE} 0020" in text
             assert f"found against {num // 20} sites" in text
