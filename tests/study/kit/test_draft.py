@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError
-from predbayes.study.kit.draft import draft, round_outward, study_name
+from predbayes.study.kit.draft import draft, round_outward
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.cells import read_frame
@@ -192,10 +192,3 @@ def test_a_table_with_types_gives_the_plan_of_the_same_table_as_text(table, tmp_
     typed = pd.read_csv(tmp_path / "ward.csv")
     assert pd.api.types.is_numeric_dtype(typed["pulse"])
     assert of(typed).plan == of(read_frame(tmp_path / "ward.csv")).plan
-
-
-@pytest.mark.parametrize(
-    ("text", "name"), [("heart", "heart"), ("Zürich, 2024", "Z-rich- 2024"), ("_ä", "study")]
-)
-def test_a_study_is_named_after_its_file(text, name):
-    assert study_name(text) == name

@@ -5,14 +5,13 @@ import functools
 import inspect
 import math
 import re
-import sys
 from typing import get_type_hints
 
 import pytest
 import torch
 from torch import nn
 
-from predbayes.errors import MissingPackageError, StudyError
+from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.signing import SigningKey, fingerprint
 from predbayes.exchange.upload import Upload
@@ -360,9 +359,3 @@ def test_what_does_not_belong_together_is_refused(changes, why):
 def test_counts_that_do_not_add_up_are_refused():
     with pytest.raises(StudyError, match="rows of the site"):
         DataSummary(300, 245, 60, 3, "network")
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingPackageError, match=r"jinja2.*\.\[study\]"):
-        rendered(*UPLOADS["classes"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from predbayes.errors import DataError
-from predbayes.study.tables.textfile import Remedies, read_csv, require_distinct
+from predbayes.study.tables.textfile import Remedies, read_csv
 
 REMEDIES = Remedies("re-encode", "has other marks: split anew", "; look closer")
 
@@ -46,9 +46,3 @@ def test_the_first_name_has_no_byte_order_mark(write, encoding):
 def test_what_is_wrong_is_said_with_its_remedy(write, content, remedy):
     with pytest.raises(DataError, match=rf"rows\.csv.*{remedy}"):
         read_csv(write(content), REMEDIES)
-
-
-def test_columns_of_one_name_are_said_by_number_and_those_without_are_all_different(tmp_path):
-    require_distinct(tmp_path, ["a", object(), object()])
-    with pytest.raises(DataError, match="columns 2 and 4 have the same name"):
-        require_distinct(tmp_path, ["a", "", "b", ""])
