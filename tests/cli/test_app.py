@@ -11,9 +11,8 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from typer.testing import CliRunner
 
-from predbayes.cli.app import app, main
+from predbayes.cli.app import main
 from predbayes.experiments.records import RECORDS_FILE, read_records
 from tests.experiments.conftest import config, data_root  # noqa: F401
 
@@ -69,16 +68,6 @@ class TestHelp:
         assert done.stderr.count("Did you mean") == 1
         assert meant in done.stderr
 
-    @pytest.mark.parametrize(
-        "group", [[], ["plan"], ["study"], ["site"], ["holder"], ["data"], ["experiment"]]
-    )
-    def test_no_summary_of_a_command_is_cut_short(self, group):
-        # Of a terminal's 80 columns click leaves two free, but none in its own runner.
-        result = CliRunner().invoke(app, [*group, "--help"], terminal_width=78)
-        lines = result.stdout.partition("Commands:\n")[2].splitlines()
-        assert len(lines) >= 3
-        assert not [line for line in lines if line.endswith("...")]
-
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -105,9 +94,6 @@ class TestErrors:
 
 
 class TestExperiment:
-    def test_show_prints_a_config(self, config):  # noqa: F811
-        assert predbayes("experiment", "show", config).stdout == config.read_text()
-
     def test_ctrl_c_says_how_to_go_on(self, config, tmp_path):  # noqa: F811
         out = tmp_path / "out"
         command = [sys.executable, "-m", "predbayes", "experiment", "sweep", str(config)]

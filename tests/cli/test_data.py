@@ -46,14 +46,6 @@ def test_check_shows_files_and_fingerprint_and_fails_if_they_differ(root):
     assert "note: groups are the hospitals" in result.output
 
 
-def test_check_of_files_that_are_right(root):
-    write_idx_set(root / "emnist", ("emnist-digits-train", "emnist-digits-test"))
-    result = run("check", "emnist-digits")
-    assert result.exit_code == 0
-    assert "unknown" in result.output
-    assert "sha256: " in result.output
-
-
 def test_fetch_says_what_was_written_and_whom_to_cite(root, monkeypatch):
     asked = []
 

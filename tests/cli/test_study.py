@@ -224,21 +224,14 @@ class TestSigned:
 
 
 class TestBegin:
-    def test_init_makes_the_folder_and_says_the_fingerprint(self, predbayes, world, tmp_path):
-        folder = tmp_path / "new" / "study"
-        where = ("--labels", world.labels_path, "--study", folder)
-        done = predbayes("study", "init", world.kit.folder, *where)
-        assert done.code == 0
-        assert world.kit.fingerprint in done.out
-        assert Study(folder).verify() == []
-        assert [path.name for path in folder.parent.iterdir()] == ["study"]
-
-    def test_a_study_is_looked_for_in_the_folder_study(
+    def test_init_makes_the_folder_and_says_the_fingerprint(
         self, predbayes, world, tmp_path, monkeypatch
     ):
         monkeypatch.chdir(tmp_path)
         done = predbayes("study", "init", world.kit.folder, "--labels", world.labels_path)
         assert done.code == 0
+        assert world.kit.fingerprint in done.out
+        assert [path.name for path in tmp_path.iterdir()] == ["study"]
         assert predbayes("study", "verify").out.startswith("study is as its ledger says")
 
     def test_admit_says_what_to_compare_and_if_the_key_names_another_site(
@@ -472,6 +465,3 @@ class TestErrors:
         ):
             assert named in refused(predbayes("study", "admit", site, tmp_path / name))
         assert set(study.state().keys) == set(SITES)
-
-    def test_mistyped_options_are_code_two(self, predbayes, study):
-        assert predbayes("study", "finish", "--leaveout", "x").code == 2

@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.cli.site_model import _show_scores
 from predbayes.study import Plan
 from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.scoring import score
 from tests.cli.consortium import Consortium
-from tests.study.result.test_curves import PLAN, rows
 
 SITES = ("north", "south", "west")
 WEST = 'died = { column = "dead", recode = { alive = "0", dead = "1" } }\n'
@@ -96,11 +93,3 @@ def test_study_from_a_table_to_an_adopted_model(tmp_path, monkeypatch):
     again = json.loads((coordinator / "study" / "results" / "2" / "result.json").read_text())
     assert again["at_sites"]["pooled"]["num_rows"] == 96
     assert again["at_sites"]["pooled"]["metrics"]["c_index"]["value"] > 0.6
-
-
-def test_sites_are_told_which_figures_their_rows_do_not_give(capsys):
-    _show_scores(PLAN, [("model", score(PLAN, *rows(100, 1.0)))])
-    told = "not told, for too few events or rows seen to the horizon: "
-    assert f"{told}Integrated Brier, Observed − expected" in capsys.readouterr().out
-    _show_scores(PLAN, [("model", score(PLAN, *rows(100, 3.0)))])
-    assert "not told" not in capsys.readouterr().out
