@@ -115,6 +115,19 @@ class TestNoFiles:
         os.truncate(path, 50 * 10**9)
         assert "bytes that the plan allows" in target.refusal(path)
 
+    def test_a_file_that_cannot_be_read_is_refused(self, target, tmp_path, monkeypatch):
+        path = tmp_path / "theirs.safetensors"
+        path.write_bytes(b"x")
+        real = os.open
+
+        def guarded(name, *arguments, **options):
+            if name == path:  # root may read everything, so a mode would not do
+                raise PermissionError(13, "Permission denied")
+            return real(name, *arguments, **options)
+
+        monkeypatch.setattr(os, "open", guarded)
+        assert "Permission denied" in target.refusal(path)
+
 
 class TestNames:
     """What a file is called is a stranger's choice, too."""

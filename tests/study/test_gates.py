@@ -1,6 +1,7 @@
 """A plan that asks for gates: sites learn and send them, intake checks them, `finish` uses them."""
 
 import dataclasses
+import re
 
 import pandas as pd
 import pytest
@@ -136,6 +137,19 @@ def test_a_training_that_was_killed_in_the_gate_goes_on_to_the_same_bytes(worlds
     assert resumed.upload.digest() == whole.upload.digest()
     assert resumed.path.read_bytes() == whole.path.read_bytes()
     assert not list((tmp_path / "broken" / "home").glob("checkpoint*"))
+
+
+def test_the_egress_page_says_that_a_gate_leaves(worlds, tmp_path):
+    world = worlds["classes gated"]
+    keys = (world.key("Alpha"), Approvals(tmp_path))
+    for num_rows, told in (
+        (120, "how typical each of the 150 reference rows"),
+        (19, "0 everywhere"),
+    ):
+        rows = SiteRows.of(world.kit.plan, table(world.kit.plan).head(num_rows))
+        out = tmp_path / str(num_rows)
+        made = Training(world.kit, "Alpha", *keys, out, "logistic-regression").run(rows)
+        assert told in re.sub(r"<[^>]+>", "", made.egress.read_text())
 
 
 class TestIntake:

@@ -16,10 +16,12 @@ from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes.learning.moments_network import as_predictor
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.kit import Kit, freeze
+from predbayes.study.kit.review import check
 from predbayes.study.plan.models import summed_features
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import upload_bytes
 from predbayes.study.plan.text import dump
+from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
@@ -27,6 +29,7 @@ from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.sums import require_many
 from predbayes.study.tables.sitefile import Policy
 from tests.learning.test_moments import rows as rows_of_classes
+from tests.study.report.test_report import Page
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -183,6 +186,12 @@ class TestPlan:
             with pytest.raises(PlanError, match=told):
                 SitePolicy((("policy.toml", policy),)).require(Asked.of(enough))
 
+    def test_columns_without_a_scale_and_few_rows_per_feature_are_told(self, tmp_path):
+        text = plan_text(rows=2).replace(", centre = 60, scale = 10", "")
+        found = " ".join(finding.text for finding in check(Plan.loads(text), tmp_path))
+        assert "write centre and scale of age into the plan" in found
+        assert "2 rows per feature can tell who is in them" in found
+
 
 class TestSite:
     def test_fewer_rows_for_each_feature_than_agreed_are_refused(self, tmp_path):
@@ -235,6 +244,27 @@ class TestSite:
         require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400))
         with pytest.raises(DataError, match="people to train on are fewer than 380"):
             require_many(plan, rows.inputs, rows.targets, 5, torch.arange(400) // 2)
+
+    def test_the_officer_reads_what_sums_tell(self, kit):
+        upload = sent(kit, "a", patients())
+        data = DataSummary(400, 400, 0, 0, "logistic-regression")
+        page = Page(
+            render_egress(
+                kit.plan, upload, num_bytes=10**5, key_fingerprint="w", data=data, released=True
+            )
+        ).text
+        assert "sums over 400 rows, of products of each two of 19 features" in page
+        assert "There are 21.1 rows for each feature" in page
+        assert "could not be told apart better than by chance" in page
+        assert "the difference of two files is the sum over the rows between them" in page
+        few = dataclasses.replace(data, num_rows=200, num_trained=200)
+        upload = sent(kit, "a", patients(200))
+        page = Page(
+            render_egress(
+                kit.plan, upload, num_bytes=10**5, key_fingerprint="w", data=few, released=True
+            )
+        ).text
+        assert "Warning: from 20 on this hardly succeeds" in page
 
 
 def altered(upload, change, **info):

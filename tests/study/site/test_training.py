@@ -203,6 +203,13 @@ class TestTraining:
                 SiteRows.of(world.kit.plan, frame())
             )
 
+    def test_an_estimator_of_an_installed_package(self, world, tmp_path):
+        name = "sklearn.naive_bayes:GaussianNB"
+        trained = training(world, tmp_path / "out", learner=name).run(
+            SiteRows.of(world.kit.plan, frame())
+        )
+        assert trained.upload.info.learner == "sklearn.naive_bayes.GaussianNB"
+
 
 class TestRelease:
     @pytest.fixture
