@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -101,24 +100,6 @@ def synced_at_once(folder: Path) -> bool:
         return bool(ctypes.CDLL(None).syncfs(handle) == 0)
     except (AttributeError, OSError):  # a C library without it
         return False
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def memory_file() -> Iterator[Path]:
-    """Yield the path of a file for what must not be on a disk; it goes with its process.
-
-    It is in memory alone and has no name in any folder, on Linux. Elsewhere it is in a private
-    folder, which whoever is killed leaves behind.
-    """
-    if not _LINUX:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
-            yield Path(private) / "content"
-        return
-    handle = os.memfd_create("predbayes")
-    try:
-        yield Path(f"/proc/self/fd/{handle}")
     finally:
         os.close(handle)
 

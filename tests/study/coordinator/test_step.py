@@ -13,10 +13,9 @@ from tests.study.world import make_world
 KEY = CoordinatorKey.generate()
 
 
-@pytest.fixture(scope="module", params=["", "keep_sealed = true"], ids=["opened", "kept sealed"])
-def world(request, tmp_path_factory):
-    root = tmp_path_factory.mktemp("world")
-    return make_world(root, coordinator=KEY, upload=request.param)
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), coordinator=KEY)
 
 
 @pytest.fixture
@@ -42,12 +41,11 @@ def test_a_sealed_upload_is_in_as_it_was_signed(world, study):
     assert study.verify() == []
 
 
-def test_on_the_disk_it_is_as_the_plan_says(world, study):
+def test_on_the_disk_it_is_decrypted(world, study):
     study.add(world.file("Alpha"))
     (kept,) = study.folder.glob("uploads/*")
-    sealed = world.kit.plan.upload.keep_sealed
-    assert kept.suffix == (".sealed" if sealed else ".safetensors")
-    assert (b"log_probs" in kept.read_bytes()) != sealed
+    assert kept.suffix == ".safetensors"
+    assert b"log_probs" in kept.read_bytes()
 
 
 def test_one_in_the_clear_is_refused(world, study):

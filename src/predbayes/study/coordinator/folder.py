@@ -8,19 +8,14 @@ a key, kit, results and models have a file that signs the others (`predbayes.exc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predbayes.errors import StudyError
-from predbayes.exchange.sealed import SUFFIX, unseal
 from predbayes.files import file_digest
 from predbayes.study.coordinator.record import KIT, LABELS, StudyRecord
-from predbayes.study.coordinator.signer import private_key
 from predbayes.study.result.accepted import Accepted
-from predbayes.system import memory_file
 
 if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
@@ -52,7 +47,7 @@ class StudyFolder(StudyRecord):
 
         path = self.upload_path(accepted)
         # A small one is read once, and what is checked is what is used.
-        content = None if path.suffix == SUFFIX else small_content(path)
+        content = small_content(path)
         if _digest(path, content) != accepted.file_digest:
             raise StudyError(
                 f"the upload of {accepted.site} was altered; run `predbayes study verify`"
@@ -61,9 +56,8 @@ class StudyFolder(StudyRecord):
             header = Header.of(content, path.name)
             upload = Upload.of_bytes(content, header)
         else:
-            with self._opened(path) as plain:
-                header = Header.read(plain)
-                upload = Upload.load(plain, header)
+            header = Header.read(path)
+            upload = Upload.load(path, header)
         named = (upload.info.site, upload.digest()) == (accepted.site, accepted.digest)
         if not named or not header.is_signed_by(accepted.key, accepted.digest):
             raise StudyError(
@@ -71,20 +65,6 @@ class StudyFolder(StudyRecord):
                 "`predbayes study verify`"
             )
         return upload
-
-    @contextmanager
-    def _opened(self, path: Path) -> Iterator[Path]:
-        """Decrypt a sealed file in memory: whoever is killed meanwhile leaves nothing readable."""
-        if path.suffix != SUFFIX:
-            yield path
-            return
-        plan = self.plan
-        assert plan.coordinator is not None  # or nothing would have been sealed
-        named = plan.coordinator
-        key = private_key(self.folder, named.signing.hex, named.encryption).encryption
-        with memory_file() as plain:
-            unseal(path, plain, key, plan.digest())
-            yield plain
 
 
 def _digest(path: Path, content: bytes | None) -> str | None:

@@ -8,7 +8,7 @@ kit/                    plan and reference inputs, as every site has them
 labels.json             the coordinator's labels and which rows they are of
 ledger.jsonl            every step (`predbayes.study.store.ledger`)
 audit.jsonl             who asked for what (`predbayes.study.store.audit`)
-uploads/DIGEST.safetensors    or DIGEST.sealed, if the plan says `keep_sealed`; DIGEST.survey
+uploads/                DIGEST.safetensors, DIGEST.survey
 results/N/              result.json, report.html, report-public.html, model-card.html and .json,
                         model/
 .key-path               where the coordinator's key lies, if the plan names one
@@ -25,7 +25,6 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from predbayes.errors import StudyError
-from predbayes.exchange.sealed import SUFFIX
 from predbayes.study.coordinator.state import State
 from predbayes.study.plan.schema import PLAN_FILE, Plan
 from predbayes.study.result.accepted import RESULT_FILE, Accepted, AcceptedSurvey
@@ -94,6 +93,5 @@ class StudyRecord:
 
     def upload_path(self, accepted: Accepted) -> Path:
         """Return where an accepted upload, evaluation or survey is."""
-        if isinstance(accepted, AcceptedSurvey):
-            return self.folder / UPLOADS / f"{accepted.digest}{SURVEY}"
-        return self.folder / UPLOADS / f"{accepted.digest}{SUFFIX if accepted.sealed else PLAIN}"
+        suffix = SURVEY if isinstance(accepted, AcceptedSurvey) else PLAIN
+        return self.folder / UPLOADS / f"{accepted.digest}{suffix}"

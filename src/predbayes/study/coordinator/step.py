@@ -41,14 +41,14 @@ from predbayes.study.store.files import (
     sync_files,
 )
 from predbayes.study.store.ledger import Entry, now
-from predbayes.system import memory_file, sync_folder
+from predbayes.system import sync_folder
 from predbayes.text import printable
 
 if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
     from predbayes.study.coordinator.intake import Intake
 
-_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|sealed|survey)|{re.escape(TEMPORARY)}.*")
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|survey)|{re.escape(TEMPORARY)}.*")
 
 
 @dataclass(slots=True)
@@ -187,8 +187,8 @@ class Step:
             require_size(len(content), most)
             return content, self.intake.check(content, state.keys, state.heads)
         copy_bounded(path, scratch, most)
-        with self._opened(scratch) as (plain, site):
-            upload = self.intake.check(plain, state.keys, state.heads)
+        site = self._decrypt(scratch)
+        upload = self.intake.check(scratch, state.keys, state.heads)
         if site and site != upload.info.site:
             raise UploadError("its envelope names another site than the one that signed it")
         return scratch, upload
@@ -223,27 +223,20 @@ class Step:
         self.note("survey", data)
         return self.state.surveys[site]
 
-    @contextmanager
-    def _opened(self, scratch: Path) -> Iterator[tuple[Path, str]]:
-        """Yield where a file can be read, and whose its envelope says that it is; "" without one.
+    def _decrypt(self, scratch: Path) -> str:
+        """Decrypt a file in its place, and return the site that its envelope names.
 
-        It is decrypted in its place or, if it is to stay sealed, in memory. A file that anybody
-        could have read on its way is refused where the plan wants none such.
+        A file without an envelope is refused where the plan names the coordinator's key; without
+        such a key the file stays as it is, and the name is "".
         """
-        plan, digest = self.intake.plan, self.intake.plan_digest
         if not self.intake.recipient:
-            yield scratch, ""
-            return
+            return ""
         if not is_sealed(scratch):
             raise UploadError("it is not encrypted, as the plan asks: hand over the file .sealed")
         assert self.key is not None  # as the plan names one
-        key = self.key.encryption
-        if plan.upload.keep_sealed:
-            with memory_file() as plain:
-                yield plain, unseal(scratch, plain, key, digest).site
-            return
         scratch.replace(_sealed(scratch))
-        yield scratch, unseal(_sealed(scratch), scratch, key, digest).site
+        key, digest = self.key.encryption, self.intake.plan_digest
+        return unseal(_sealed(scratch), scratch, key, digest).site
 
     def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         from predbayes.study.coordinator.intake import require_agreed
@@ -295,11 +288,8 @@ class Step:
         **more: object,
     ) -> None:
         """Put a file in its place, and then take the step that names it."""
-        plan, digest = self.intake.plan, upload.digest()
-        sealed = bool(self.intake.recipient) and plan.upload.keep_sealed
+        digest = upload.digest()
         file_digest, num_bytes = _digest_and_size(source)
-        if sealed:
-            more = {**more, "sealed": True}
         data = {
             "site": upload.info.site,
             "digest": digest,
@@ -308,7 +298,7 @@ class Step:
             "num_rows": upload.info.num_rows,
             **more,
         }
-        self._place(source, f"{digest}{SUFFIX if sealed else PLAIN}", before)
+        self._place(source, f"{digest}{PLAIN}", before)
         self.note(step, data)
 
     def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:

@@ -317,7 +317,6 @@ class UploadRules(Section):
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
     encrypt: bool | None = None  # to the coordinator's key; None: if the plan names one
-    keep_sealed: bool = False  # at the coordinator, who opens it only to finish and to verify
 
 
 class Gate(Section):

@@ -23,7 +23,6 @@ class Accepted:
     file_digest: Digest  # of its bytes
     num_bytes: int
     num_rows: int
-    sealed: bool = False  # whether its bytes are kept as they came
     at: str
     number: int  # of the entry
     key: str  # with which the site was admitted then; empty if it was not
