@@ -17,7 +17,6 @@ NAMES = (
     "clinic",
     "coverage",
     "dp",
-    "encodings",
     "endtoend",
     "flower",
     "gate",

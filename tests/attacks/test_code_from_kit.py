@@ -52,7 +52,7 @@ def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory) -> Path:
     """A kit whose plan names the callable."""
-    kit = make_world(tmp_path_factory.mktemp("kit") / "world", kind="weights").kit.folder
+    kit = make_world(tmp_path_factory.mktemp("kit") / "world").kit.folder
     plan = (kit / PLAN_FILE).read_text().replace('module = ""', f'module = "{CALLABLE}"')
     (kit / PLAN_FILE).write_text(plan)
     (kit / FINGERPRINT_FILE).unlink()

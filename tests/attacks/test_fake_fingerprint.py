@@ -21,9 +21,11 @@ def honest(tmp_path_factory):
 
 @pytest.fixture
 def altered(honest, tmp_path):
-    """The attacker's own plan, for weights in place of predictions."""
+    """The attacker's own plan, for predictions in half precision."""
     text = (honest.root / "plan.toml").read_text()
-    (tmp_path / "plan.toml").write_text(text.replace('"predictions"', '"weights"'))
+    (tmp_path / "plan.toml").write_text(
+        text.replace('"predictions"', '"predictions"\nprecision = "float16"')
+    )
     shutil.copy(honest.root / "reference.csv", tmp_path)
     return freeze(tmp_path / "plan.toml", tmp_path / "kit")
 

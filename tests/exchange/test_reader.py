@@ -7,7 +7,7 @@ import torch
 
 from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reader import Reader
-from predbayes.exchange.upload import Upload, as_sent
+from predbayes.exchange.upload import Upload
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import mlp
@@ -38,14 +38,6 @@ def test_weights_are_run_and_predictions_decoded(family, rng):
     sent = Upload.of_predictions(predictive, num_rows=5)
     for one in (reader, Reader()):
         assert torch.equal(one.read(sent, inputs).natural(), sent.predictive().natural())
-
-
-@FAMILIES
-def test_as_sent_is_what_arrives(family, rng):
-    """To the bit: a variance is sent in two parts, and their sum is rounded."""
-    *_, predictive = drawn(family, rng)
-    arrived = Upload.of_predictions(predictive, num_rows=5).predictive()
-    assert torch.equal(as_sent(predictive).natural(), arrived.natural())
 
 
 def test_a_learner_brings_its_network_and_device():

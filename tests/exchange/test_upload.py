@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
@@ -87,44 +85,6 @@ def test_half_precision_halves_the_upload_and_costs_little(rng):
     upload = Upload.of_predictions(p, num_rows=1, dtype=torch.float16)
     assert sum(a.nbytes for a in upload.arrays.values()) == 40_000
     assert float(p.kl(Categorical(upload.predictive().log_probs.double())).abs().max()) < 1e-2
-
-
-class TestBytes:
-    """Log p in steps of 1/16."""
-
-    def test_they_quarter_the_upload_and_cost_little(self, rng, tmp_path):
-        """2,000 inputs × 10 classes are 20 kB; a step is three per cent of a probability."""
-        p = random_categorical(rng, num_rows=2000, num_classes=10)
-        made = Upload.of_predictions(p, num_rows=1, dtype=torch.uint8)
-        made.save(tmp_path / "bytes.safetensors")
-        upload = Upload.load(tmp_path / "bytes.safetensors")
-        assert sum(a.nbytes for a in upload.arrays.values()) == 20_000
-        came = Categorical(upload.predictive().log_probs.double())
-        assert float(p.kl(came).abs().max()) < 1e-3
-        torch.testing.assert_close(came.probs.sum(-1).float(), torch.ones(2000))
-
-    @given(st.integers(2, 200), st.integers(0, 10**6), st.floats(0.1, 30.0))
-    def test_whatever_is_rounded_is_taken_for_probabilities(self, num_classes, seed, scale):
-        rng = torch.Generator().manual_seed(seed)
-        p = Categorical.from_natural(scale * torch.randn(20, num_classes, generator=rng))
-        came = Upload.of_predictions(p, num_rows=1, dtype=torch.uint8).predictive()
-        torch.testing.assert_close(came.moments().sum(-1), torch.ones(20))
-
-    def test_what_sums_to_something_else_is_refused(self):
-        info = UploadInfo(kind="predictions", num_rows=1)
-        half = torch.full((3, 2), 16, dtype=torch.uint8)  # p = .37 twice
-        with pytest.raises(UploadError, match="not normalised"):
-            Upload(info, {"log_probs": half}).predictive()
-
-    def test_a_gate_beside_them_is_in_half_precision(self, rng):
-        p = random_categorical(rng, num_rows=3, num_classes=2)
-        upload = Upload.of_predictions(p, num_rows=1, gate=torch.zeros(3), dtype=torch.uint8)
-        assert upload.arrays["gate"].dtype == torch.float16
-
-    def test_numbers_do_not_travel_in_bytes(self):
-        numbers = Gaussian(torch.zeros(3), torch.ones(3))
-        with pytest.raises(UploadError, match="only log-probabilities travel in bytes"):
-            Upload.of_predictions(numbers, num_rows=1, dtype=torch.uint8)
 
 
 class TestErrors:

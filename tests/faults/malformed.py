@@ -44,8 +44,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.text import printable
 from tests.study.world import World, make_world
 
-KINDS = ("classes", "numbers", "weights")
-NUM_SAMPLES = 2
+KINDS = ("classes", "numbers")
 MAX_LINE = 300
 MAX_KEPT_BYTES = 4096
 
@@ -167,13 +166,7 @@ def site_key(name: str) -> SigningKey:
 
 def make_target(root: Path, kind: str) -> Target:
     """A study of one kind of upload; only inside `fixed_digests`."""
-    world = make_world(
-        root,
-        evaluate=0,
-        unlabelled=0,
-        regression=kind == "numbers",
-        kind="weights" if kind == "weights" else "predictions",
-    )
+    world = make_world(root, evaluate=0, unlabelled=0, regression=kind == "numbers")
     sites = ("Alpha", "Beta", "Gamma", "Delta")
     world.keys.update({site: site_key(site) for site in sites})
     study = world.begin(sites=sites)
@@ -211,14 +204,13 @@ def _honest(plan: Plan, site: str) -> Draft:
     }
     arrays: Arrays = {}
     for name, (_, shape) in Expected.of(plan).arrays.items():
-        full = (NUM_SAMPLES, *shape) if plan.upload.kind == "weights" else shape
-        counted = np.arange(int(np.prod(full)), dtype=np.float32).reshape(full)
+        counted = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
         arrays[name] = {
             "log_probs": np.log(np.where(counted % 3 == len(site) % 3, 0.5, 0.25)),
             "mean": counted % 7 / 8,
-            "epistemic_var": np.full(full, 0.125),
-            "noise_var": np.full(full, 0.25),
-        }.get(name, counted % 11 / 16 - 0.25)
+            "epistemic_var": np.full(shape, 0.125),
+            "noise_var": np.full(shape, 0.25),
+        }[name]
     return Draft(info, {name: array.astype(np.float32) for name, array in arrays.items()})
 
 
@@ -450,7 +442,6 @@ def class_counts(target: Target, rng: random.Random) -> bytes:
     counts = {
         "classes": ([], [1.0], [1.0] * 4, [1e300] * 3, [5000.0] * 3, [10_000, 0, 1]),
         "numbers": ([1.0], [1.0] * 3, []),
-        "weights": ([], [1.0], [1.0] * 4, [1e300] * 3),
     }
     return _told("class_rows", counts[target.kind], target, rng)
 
@@ -463,12 +454,12 @@ def long_list(target: Target, rng: random.Random) -> bytes:
 
 
 def one_number(target: Target, rng: random.Random) -> bytes:
-    """NaN, infinite, no probability, no variance, or no weight of any network."""
+    """NaN, infinite, no probability, or no variance."""
     draft = target.draft(rng)
     name = rng.choice(sorted(draft.arrays))
     bad = {"log_probs": [0.02, 1.0, 5.0], "mean": [1e5, -1e5, 1e30]}
     array = draft.arrays[name].copy()
-    absurd = bad.get(name, [-1.0, -1e-3, 1e20] if name.endswith("_var") else [1e5, -1e30])
+    absurd = bad.get(name, [-1.0, -1e-3, 1e20])
     array.flat[rng.randrange(array.size)] = rng.choice([np.nan, np.inf, -np.inf, *absurd])
     return target.signed(draft.holding({**draft.arrays, name: array}))
 
@@ -479,12 +470,9 @@ def not_normalised(target: Target, rng: random.Random) -> bytes:
     arrays = {name: array.copy() for name, array in draft.arrays.items()}
     if target.kind == "classes":
         arrays["log_probs"][rng.randrange(len(arrays["log_probs"]))] -= rng.choice([0.1, 1.0, 1e4])
-    elif target.kind == "numbers":
+    else:
         row = rng.randrange(len(arrays["mean"]))
         arrays["epistemic_var"][row] = arrays["noise_var"][row] = 0.0
-    else:
-        name = rng.choice(sorted(arrays))
-        arrays[name][:] = rng.choice([1.1e4, 1e30])
     return target.signed(draft.holding(arrays))
 
 
@@ -545,7 +533,6 @@ def of_another_kind(target: Target, rng: random.Random) -> bytes:
     arrays = {
         "classes": {"mean": rows, "epistemic_var": rows, "noise_var": rows + 1},
         "numbers": {"log_probs": np.full((60, 1), 0.0, dtype=np.float32)},
-        "weights": {"log_probs": np.full((60, 1), 0.0, dtype=np.float32)},
     }
     return target.signed(target.draft(rng).holding(arrays[target.kind]))
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import signal
 import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from predbayes.exchange.upload import Upload
 from predbayes.flower.node import Node
-from predbayes.posterior.samples import WeightSamples
 from predbayes.study.coordinator.study import Study
-from predbayes.study.plan.models import site_network
 from predbayes.study.site.training import HELD_BACK
 from tests.flower.deployment import deployed, until
 from tests.flower.nodes import LEARNER, make_node
@@ -164,20 +159,6 @@ def test_a_frozen_node_and_a_killed_client_process_are_asked_anew(tmp_path, depl
     assert digests(study) == digests(without)
 
 
-def large_upload(world, site):
-    """Weights as a site might send them, without the training."""
-    module = site_network(world.kit.plan).create(torch.Generator().manual_seed(0))
-    upload = Upload.of_weights(WeightSamples.of(module), num_rows=72)
-    # No two samples alike: equal pieces would travel once.
-    factors = torch.arange(1, world.kit.plan.learner.max_samples + 1) / 10
-    arrays = {
-        name: array * factors.view(-1, *[1] * (array.dim() - 1))
-        for name, array in upload.arrays.items()
-    }
-    told = dataclasses.replace(upload, arrays=arrays)
-    return told.named(site).for_plan(world.kit.digest, "network")
-
-
 def keep_upload(config, upload):
     """Leave an upload in a node's folder as its training would."""
     node = Node.of_config(config)
@@ -189,18 +170,13 @@ def keep_upload(config, upload):
 
 
 @slow
-def test_an_upload_of_300_megabytes_passes_with_and_without_nginx(tmp_path, deployment):
-    world = make_world(
-        tmp_path / "world",
-        kind="weights",
-        learner="[learner]\nholdout = 0.2\n",
-        model="hidden = [3550, 3550]",
-    )
+def test_an_upload_above_nginxs_default_limit_passes_with_and_without_nginx(tmp_path, deployment):
+    world = make_world(tmp_path / "world", learner="[learner]\nholdout = 0.2\n", unlabelled=200_000)
     deployment.start_superlink()
     deployment.start_nginx()
     for site, port in (("Alpha", None), ("Beta", deployment.start_door("Beta")[1])):
         config = make_node(world, tmp_path / "nodes", site)
-        upload = large_upload(world, site)
+        upload = world.upload(site)
         keep_upload(config, upload)
         deployment.register(site)
         deployment.start_node(site, config, port)
@@ -212,4 +188,4 @@ def test_an_upload_of_300_megabytes_passes_with_and_without_nginx(tmp_path, depl
         assert deployment.last_run()["status"] == "finished:failed"
         accepted = study.state().uploads[site]
         assert accepted.digest == upload.digest()
-        assert accepted.num_bytes >= 300_000_000
+        assert accepted.num_bytes >= 2_000_000

@@ -108,7 +108,6 @@ def regression_plan() -> Plan:
                 "evaluate": 300,
                 "unlabelled": 1500,
             },
-            "upload": {"kind": "weights"},
             "frozen": {"inputs_digest": "a1" * 32, "labels_digest": "b2" * 32, "version": "0.1"},
         }
     )
@@ -124,7 +123,6 @@ def event_plan() -> Plan:
             "name": "Readmission",
             "description": "Tells at discharge who will be back within 30 days, to call them.",
             "target": target,
-            "upload": {"kind": "predictions"},
             "measures": {"thresholds": (0.1, 0.2)},
         }
     )
@@ -223,7 +221,6 @@ def regression_result(
             draw,
             name,
             _number_scores(draw.uniform(0.9, 1.5), draw.uniform(2.9, 4.2), num_rows),
-            kind="weights",
         )
         for name in names
     )

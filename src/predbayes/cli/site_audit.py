@@ -79,12 +79,9 @@ def _tell(found: Outcome) -> None:
     short = f", with {found.shortened}" if found.shortened else ""
     say(f"{found.learner}{short}: {found.runs} fits to halves of {found.people:,} people")
     say("AUC of guessing who was trained on, with its 95 % interval; 0.5 is guessing:")
-    if found.kind == "predictions":
-        say(f"  by what leaves        {found.reference.told()}: {found.reference.word()}")
-        say(f"  by the model itself   {found.target.told()}: {found.target.word()}")
-    else:
-        say(f"  by what leaves        {found.target.told()}: {found.target.word()}")
-    best = found.leaves
+    say(f"  by what leaves        {found.reference.told()}: {found.reference.word()}")
+    say(f"  by the model itself   {found.target.told()}: {found.target.word()}")
+    best = found.reference
     say(
         f"epsilon is at least {best.epsilon:.2f} (95 % confidence): of the {best.guesses:,} surest "
         f"guesses {best.right:,} were right"

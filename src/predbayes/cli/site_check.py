@@ -248,7 +248,6 @@ def _asked(kit: Kit) -> Iterator[str]:
         counts += " by class"
     what = {
         "predictions": f"predictions{gate} on {rows}, {counts}",
-        "weights": "weights of a network",
         "moments": f"sums over your rows of products of {plan.num_summed:,} features",
         "masked": f"predictions on {rows} under masks, opened only in a sum of many sites",
     }[plan.sent]

@@ -4,7 +4,7 @@
                   where all samples share it, as weights of a frozen backbone
     delta         a change of the global weights, in the same arrays with M = 1
     predictions   on the reference inputs: `log_probs` (R, C), or `mean`, `epistemic_var` and
-                  `noise_var` (R,); log p also as bytes b, with log p = -b / 16
+                  `noise_var` (R,)
     counts        no array: only how many rows the site has
     evaluation    no array: sums over held-out rows of how well a model predicts them
     moments       sums of products of agreed features and targets, as integers
@@ -70,9 +70,7 @@ GATE = "gate"
 """Name of the array that is the site's gate."""
 
 _SMALL = 2**20  # bytes of a file
-_LOG_PROBS, _HALF = "log_probs", torch.float16
 _LEAST_SUM, _LARGEST_SUM = math.exp(-0.05), math.exp(0.05)  # of probabilities
-_STEPS = 16  # of log p, where it travels in a byte: down to -15.9
 
 
 @dataclass(frozen=True)  # without slots, where the digest is kept
@@ -121,7 +119,7 @@ class Upload:
     ) -> Upload:
         """Predictives on the reference inputs; ``dtype`` is what they travel in."""
         info = UploadInfo(kind="predictions", num_rows=num_rows, class_rows=class_rows)
-        arrays = {name: _rounded(name, a, dtype) for name, a in to_arrays(predictive).items()}
+        arrays = {name: array.to(dtype) for name, array in to_arrays(predictive).items()}
         return cls(info, {**arrays, **_gate_array(gate, dtype)})
 
     def named(self, site: str) -> Upload:
@@ -254,41 +252,12 @@ def _is_finite(array: Tensor) -> bool:
 
 
 def _gate_array(gate: Tensor | None, dtype: torch.dtype) -> dict[str, Tensor]:
-    return {} if gate is None else {GATE: gate.to(dtype if dtype.is_floating_point else _HALF)}
-
-
-def _rounded(name: str, array: Tensor, dtype: torch.dtype) -> Tensor:
-    """An array as it travels."""
-    if dtype is not torch.uint8:
-        return array.to(dtype)
-    if name != _LOG_PROBS:
-        raise UploadError(f"only log-probabilities travel in bytes, not {name}")
-    return (-_STEPS * array).round().clamp(0, 255).to(torch.uint8)
-
-
-def _unrounded(name: str, array: Tensor) -> Tensor:
-    """An array as it came; of bytes probabilities sum to one but for a step, and are made to."""
-    if name != _LOG_PROBS or array.dtype is not torch.uint8 or array.ndim != 2:
-        return array.float()
-    log_probs = array.float() / -_STEPS
-    # Numerics: of numbers so small no maximum need be taken out.
-    excess = log_probs.exp().sum(-1, keepdim=True).log()
-    return log_probs - excess.clamp(-1 / _STEPS, 1 / _STEPS)
+    return {} if gate is None else {GATE: gate.to(dtype)}
 
 
 def spec_of(array: Tensor) -> Spec:
     """Return the type and shape of an array."""
     return Spec(str(array.dtype).removeprefix("torch."), tuple(array.shape))
-
-
-def as_sent(predictive: Predictive) -> Predictive:
-    """Return predictives as they would arrive in an upload: bounded, and rounded like its arrays.
-
-    Examples:
-        >>> as_sent(Categorical(torch.tensor([[0.0, -200.0]]))).log_probs.tolist()
-        [[0.0, -80.0]]
-    """
-    return from_arrays(to_arrays(predictive))
 
 
 def to_arrays(predictive: Predictive) -> dict[str, Tensor]:
@@ -307,7 +276,7 @@ def to_arrays(predictive: Predictive) -> dict[str, Tensor]:
 
 def from_arrays(sent: Mapping[str, Tensor]) -> Predictive:
     """Return the predictives of such arrays; refuse what no family can have sent."""
-    arrays = {name: _unrounded(name, array) for name, array in sent.items()}
+    arrays = {name: array.float() for name, array in sent.items()}
     match sorted(arrays):
         case ["log_probs"] if arrays["log_probs"].ndim == 2 and arrays["log_probs"].shape[1]:
             log_probs = arrays["log_probs"]

@@ -7,12 +7,9 @@ import torch
 
 from predbayes.errors import UploadError
 from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.upload import Upload
-from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Gaussian
-from predbayes.study.coordinator.intake import HEADER_ROOM, Expected, Intake
+from predbayes.study.coordinator.intake import HEADER_ROOM, Intake
 from predbayes.study.coordinator.state import MAX_ROWS
-from predbayes.study.plan.models import site_network
 from tests.study.world import make_world
 
 SITE = "Alpha"
@@ -24,7 +21,6 @@ def worlds(tmp_path_factory):
     return {
         "classes": make_world(root / "classes"),
         "numbers": make_world(root / "numbers", regression=True),
-        "weights": make_world(root / "weights", kind="weights"),
     }
 
 
@@ -40,19 +36,14 @@ def check(worlds, tmp_path):
         admitted = {SITE: own.public.hex, "Beta": world.key("Beta").public.hex}
         intake = Intake.of(world.kit.plan)
         upload = intake.check(path, admitted if keys is None else keys)
-        intake.rehearse(upload, lambda: world.kit.inputs)
+        intake.rehearse(upload)
         return upload
 
     return handed
 
 
 def honest(worlds, kind):
-    world = worlds[kind]
-    if kind != "weights":
-        return world.upload(SITE)
-    module = site_network(world.kit.plan).create(torch.Generator().manual_seed(0))
-    made = Upload.of_weights(WeightSamples.of(module), num_rows=9)
-    return made.named(SITE).for_plan(world.kit.digest)
+    return worlds[kind].upload(SITE)
 
 
 def telling(upload, **fields):
@@ -63,7 +54,7 @@ def holding(upload, **arrays):
     return dataclasses.replace(upload, arrays={**upload.arrays, **arrays})
 
 
-@pytest.mark.parametrize("kind", ["classes", "numbers", "weights"])
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
 class TestEveryKind:
     def test_what_the_plan_asked_for_passes(self, kind, worlds, check):
         upload = honest(worlds, kind)
@@ -106,7 +97,7 @@ class TestEveryKind:
         honest(worlds, kind).save(tmp_path / "u", worlds[kind].key(SITE))
         size = (tmp_path / "u").stat().st_size
         most = Intake.of(plan).max_bytes
-        assert size < most < HEADER_ROOM + plan.learner.max_samples * size
+        assert size < most < HEADER_ROOM + size
         tight = plan.upload.model_copy(update={"max_bytes": 100})
         assert Intake.of(plan.model_copy(update={"upload": tight})).max_bytes == 100
 
@@ -161,57 +152,3 @@ class TestNumbers:
         absurd = Gaussian(torch.full_like(like, mean), torch.full_like(like, var))
         with pytest.raises(UploadError, match="beyond any plausible target"):
             check("numbers", worlds["numbers"].upload(SITE, absurd))
-
-
-class TestWeights:
-    def test_samples_are_counted_alike_and_bounded(self, worlds, check):
-        upload = honest(worlds, "weights")
-        most = worlds["weights"].kit.plan.learner.max_samples
-        times = {n: a.repeat(most, *[1] * (a.ndim - 1)) for n, a in upload.arrays.items()}
-        assert len(check("weights", holding(upload, **times)).samples()) == most
-        one_more = {name: torch.cat([a, a[:1]]) for name, a in times.items()}
-        with pytest.raises(UploadError, match="type and shape"):
-            check("weights", holding(upload, **one_more))
-        name = next(iter(times))
-        with pytest.raises(UploadError, match="equally many samples"):
-            check("weights", holding(upload, **{name: times[name]}))
-
-    @pytest.mark.parametrize("value", [2e4, -2e4])
-    def test_no_network_has_such_weights(self, value, worlds, check):
-        upload = honest(worlds, "weights")
-        name, array = next(iter(upload.arrays.items()))
-        changed = array.clone()
-        changed.view(-1)[-1] = value
-        with pytest.raises(UploadError, match="weights above 10000"):
-            check("weights", holding(upload, **{name: changed}))
-
-    def test_scalars_are_no_samples(self, worlds):
-        expected = Expected.of(worlds["weights"].kit.plan)
-        declared = {name: (dtype, (2, *shape)) for name, (dtype, shape) in expected.arrays.items()}
-        expected.check(declared)
-        name = next(iter(declared))
-        for shape in ((), (0, *declared[name][1][1:]), (-1, *declared[name][1][1:])):
-            with pytest.raises(UploadError, match="type and shape"):
-                expected.check({**declared, name: (declared[name][0], shape)})
-
-
-@pytest.mark.parametrize("regression", [False, True])
-def test_networks_that_predict_nothing_finite_are_refused_when_they_come(tmp_path, regression):
-    """Each weight is within its bound, and ten layers of them are not."""
-    world = make_world(
-        tmp_path,
-        kind="weights",
-        regression=regression,
-        model="hidden = [8, 8, 8, 8, 8, 8, 8, 8, 8, 8]",
-    )
-    module = site_network(world.kit.plan).create(torch.Generator())
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.fill_(9e3)
-    upload = Upload.of_weights(WeightSamples.of(module), num_rows=50)
-    study = world.begin()
-    path = tmp_path / "Alpha.safetensors"
-    upload.named("Alpha").for_plan(world.kit.digest).save(path, world.key("Alpha"))
-    with pytest.raises(UploadError, match="its networks predict"):
-        study.add(path)
-    assert not study.state().uploads

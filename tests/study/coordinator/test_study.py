@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 
 import pytest
-import torch
 
 from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.signing import SigningKey
@@ -340,21 +339,6 @@ class TestKinds:
         assert (result.num_scored, result.scored_on) == (0, "nothing")
         assert result.coverage is None
         assert not result.can_judge
-
-    def test_weights_are_read_with_the_plans_network(self, tmp_path):
-        from predbayes.study.site.fitting import make_upload
-
-        world = make_world(tmp_path, kind="weights")
-        study = world.begin()
-        rng = torch.Generator().manual_seed(0)
-        for site in SITES[:2]:
-            inputs = torch.randn(80, world.kit.plan.num_inputs, generator=rng)
-            targets = (inputs[:, 0] > 0).long()
-            path = tmp_path / f"{site}.safetensors"
-            make_upload(world.kit, site, (inputs, targets)).save(path, world.key(site))
-            assert study.add(path).kind == "weights"
-        _, result = study.finish()
-        assert result.student.scores is not None
 
     def test_without_evaluate_rows_scores_are_cross_fitted(self, tmp_path):
         world = make_world(tmp_path, evaluate=0)

@@ -6,17 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from pydantic import ValidationError
 
 from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.upload import Upload
-from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.seeding import generator
 from predbayes.study.kit.review import ReferenceTable, UnsoundPlanError, check, require_sound
-from predbayes.study.plan.models import site_network
 from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.sizes import num_parameters, upload_bytes
+from predbayes.study.plan.sizes import upload_bytes
 
 NUM_ROWS = 600
 TODAY = datetime.date(2030, 6, 15)
@@ -310,7 +306,7 @@ class TestSizes:
 
     def test_predictions_are_as_large_as_their_upload(self):
         probs = Categorical(torch.full((NUM_ROWS, 2), 0.5).log())
-        for dtype in (torch.float32, torch.float16, torch.uint8):
+        for dtype in (torch.float32, torch.float16):
             precision = str(dtype).removeprefix("torch.")
             plan = Plan.model_validate(tables(upload={"precision": precision}))
             upload = Upload.of_predictions(probs, num_rows=9, dtype=dtype)
@@ -320,34 +316,19 @@ class TestSizes:
         upload = Upload.of_predictions(Gaussian(zeros, ones, ones), num_rows=9)
         assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
 
-    def test_only_classes_travel_in_bytes(self):
-        with pytest.raises(ValidationError, match="only predictions of a class travel in bytes"):
-            Plan.model_validate(tables(target=regression(), upload={"precision": "uint8"}))
-
-    @pytest.mark.parametrize("target", [{}, regression()])
-    def test_weights_are_as_large_as_their_upload(self, target):
-        plan = Plan.model_validate(tables(target=target, upload={"kind": "weights"}))
-        network = site_network(plan)
-        samples = WeightSamples.concat(
-            [WeightSamples.of(network.create(generator(0))) for _ in range(6)]
-        )
-        upload = Upload.of_weights(samples, num_rows=9)
-        assert upload_bytes(plan) == sum(array.nbytes for array in upload.arrays.values())
-        assert upload_bytes(plan) == 4 * 6 * num_parameters(plan)
-
     @pytest.mark.parametrize(
-        ("width", "max_bytes", "severity", "text"),
+        ("num_rows", "max_bytes", "severity", "text"),
         [
-            (1500, 2_000_000_000, None, ""),
-            (2500, 2_000_000_000, "warning", "are 150 MB for each site, too much to mail"),
-            (2500, 100_000_000, "error", "are 150 MB for each site, above max_bytes"),
-            (9500, 9_000_000_000, "warning", "over Flower the coordinator needs 7 GB of memory"),
+            (6_000_000, 2_000_000_000, None, ""),
+            (18_750_000, 2_000_000_000, "warning", "are 150 MB for each site, too much to mail"),
+            (18_750_000, 100_000_000, "error", "are 150 MB for each site, above max_bytes"),
+            (250_000_000, 9_000_000_000, "warning", "over Flower the coordinator needs"),
         ],
     )
-    def test_messages_that_are_too_large(self, said, width, max_bytes, severity, text):
+    def test_messages_that_are_too_large(self, said, num_rows, max_bytes, severity, text):
         sections = {
-            "model": {"hidden": [width, width]},
-            "upload": {"kind": "weights", "max_bytes": max_bytes},
+            "reference": {"labelled": 300, "unlabelled": num_rows - 300},
+            "upload": {"max_bytes": max_bytes},
         }
         found = [t for s in ("error", "warning") for t in said(s, **sections) if "upload:" in t]
         assert len(found) == (severity is not None)

@@ -40,7 +40,7 @@ def installed(tmp_path, monkeypatch):
 
 @pytest.fixture
 def world(installed, tmp_path):
-    return make_world(tmp_path / "world", kind="weights", model=MODEL)
+    return make_world(tmp_path / "world", model=MODEL)
 
 
 def test_a_cache_that_python_runs_without_a_look_at_its_source_is_refused(installed, tmp_path):

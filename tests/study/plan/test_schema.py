@@ -188,16 +188,6 @@ class TestErrors:
             ("Heart 2024", "../Heart", "name: string should match"),
             (
                 "[reference]",
-                '[learner]\nname = "any"\n[upload]\nkind = "weights"\n[reference]',
-                "with learner 'any' sites can only send predictions",
-            ),
-            (
-                "[reference]",
-                '[learner]\nname = "logistic-regression"\n[upload]\nkind = "weights"\n[reference]',
-                "with learner 'logistic-regression' sites can only send predictions",
-            ),
-            (
-                "[reference]",
                 '[learner]\nname = "linear-regression"\n[reference]',
                 "learner.name: no learner for a classification 'linear-regression'",
             ),

@@ -35,7 +35,7 @@ def changed(plan, section, **settings):
 @pytest.mark.parametrize(
     ("floors", "told"),
     [
-        ({"kinds": ("weights",)}, ["predictions would leave", "kinds = ['weights']"]),
+        ({"kinds": ("moments",)}, ["predictions would leave", "kinds = ['moments']"]),
         ({"min_cell": 6}, ["rules.min_cell of the plan is 5", "min_cell = 6"]),
         ({"learners": ("random-forest",)}, ["'network'", "learners = ['random-forest']"]),
         ({"max_memory": 1e-9}, ["max_samples = 6", "max_memory = 1e-09"]),
@@ -72,7 +72,7 @@ def test_what_is_not_listed_does_not_leave(kind):
 def test_what_is_masked_is_predictions():
     of(kinds=("predictions",)).require(Asked.of_file("masked"))
     with pytest.raises(PlanError, match="kinds"):
-        of(kinds=("weights",)).require(Asked.of_file("masked"))
+        of(kinds=("moments",)).require(Asked.of_file("masked"))
 
 
 class TestWhere:

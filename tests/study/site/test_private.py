@@ -245,7 +245,10 @@ class TestPlan:
             ({"learner__split": "stratified"}, "leave learner.split out"),
             ({"learner__name": "any"}, "learner.name must be 'dp-logistic'"),
             ({"learner__name": "auto"}, "learner.name must be 'dp-logistic'"),
-            ({"upload__kind": "weights"}, "upload.kind must be 'predictions'"),
+            (
+                {"upload__kind": "moments", "moments": {"features": 5}},
+                "upload.kind must be 'predictions'",
+            ),
             ({"privacy": {}}, "'dp-logistic' needs privacy.people"),
             ({"privacy__people": {"epsilon": 4.0}}, "Field required"),
         ],

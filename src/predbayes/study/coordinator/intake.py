@@ -8,11 +8,9 @@ is bounded by the plan and not by what a header claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from torch import Tensor
 
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import SUMS, Header, Spec
@@ -21,7 +19,6 @@ from predbayes.exchange.sealed import sealed_room
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.gate import GateBounds
 from predbayes.study.coordinator.state import MAX_ROWS
-from predbayes.study.plan.models import site_arrays, site_network
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.sizes import sums_shape
 from predbayes.study.result.conclude import rehearse
@@ -34,44 +31,37 @@ HEADER_ROOM = 1_000_000  # bytes beside the arrays
 ROWS_TOLERANCE = 0.1  # of the agreed rows, by which an upload's may differ
 LEAST_TOLERANCE = 5  # rows, likewise
 LEAST_HELD_OUT = 100  # rows that an evaluation may have in any case
-_MAX_WEIGHT = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The arrays that a plan asks for; of weights the first dimension is that of samples."""
+    """The arrays that a plan asks for."""
 
     arrays: Mapping[str, Spec]
-    max_samples: int  # 0 where arrays are no samples
     gate: Spec | None = None  # beside them; None where the plan asks for none
 
     @classmethod
     def of(cls, plan: Plan) -> Expected:
         """Return the form of what every site of a study sends."""
-        rows = plan.reference.num_rows
-        dtype = plan.upload.precision
         if plan.sums_alone:
-            return cls({SUMS: Spec("int64", sums_shape(plan))}, 0)
+            return cls({SUMS: Spec("int64", sums_shape(plan))})
         if plan.sealing is not None:
-            return cls({WORDS: Spec("int64", (plan.sealing.form(plan).size,))}, 0)
-        if plan.upload.kind == "predictions":
-            of_gate = "float16" if dtype == "uint8" else dtype
-            gate = None if plan.gate is None else Spec(of_gate, (rows,))
-            if plan.classification:
-                return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
-            if plan.survival:
-                return cls({"log_odds": Spec(dtype, (rows, plan.num_outputs))}, 0, gate)
-            names = ("mean", "epistemic_var", "noise_var")
-            return cls(dict.fromkeys(names, Spec(dtype, (rows,))), 0, gate)
-        gate = None if plan.gate is None else Spec("float32", (rows,))
-        return cls(site_arrays(plan), plan.learner.max_samples, gate)
+            return cls({WORDS: Spec("int64", (plan.sealing.form(plan).size,))})
+        rows, dtype = plan.reference.num_rows, plan.upload.precision
+        gate = None if plan.gate is None else Spec(dtype, (rows,))
+        if plan.classification:
+            return cls({"log_probs": Spec(dtype, (rows, plan.num_outputs))}, gate)
+        if plan.survival:
+            return cls({"log_odds": Spec(dtype, (rows, plan.num_outputs))}, gate)
+        names = ("mean", "epistemic_var", "noise_var")
+        return cls(dict.fromkeys(names, Spec(dtype, (rows,))), gate)
 
     @property
     def max_bytes(self) -> int:
         """More than this no honest file has."""
         num_bytes = sum(spec.num_bytes for spec in self.arrays.values())
         of_gate = 0 if self.gate is None else self.gate.num_bytes
-        return max(self.max_samples, 1) * num_bytes + of_gate + HEADER_ROOM
+        return num_bytes + of_gate + HEADER_ROOM
 
     def check(self, declared: Mapping[str, Spec]) -> None:
         """Refuse other names, types and shapes."""
@@ -94,15 +84,9 @@ class Expected:
         if set(declared) != set(self.arrays):
             names = printable(", ".join(self.arrays))
             raise UploadError(f"the arrays are not those of the plan: {names}")
-        for name, (dtype, shape) in self.arrays.items():
-            given_dtype, given = declared[name]
-            fits = given == shape
-            if self.max_samples:
-                fits = given[1:] == shape and 1 <= given[0] <= self.max_samples if given else False
-            if given_dtype != dtype or not fits:
+        for name, spec in self.arrays.items():
+            if declared[name] != spec:
                 raise UploadError(f"array {name!r} does not have the type and shape of the plan")
-        if self.max_samples and len({shape[0] for _, shape in declared.values()}) > 1:
-            raise UploadError("the arrays do not have equally many samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +138,8 @@ class Intake:
             check_seals(upload, self.plan.sealing.recipients, keys[upload.info.site])
         return upload
 
-    def rehearse(self, upload: Upload, inputs: Callable[[], Tensor]) -> None:
-        """Do with an upload what `finish` will do with it; inputs are read if it holds weights."""
+    def rehearse(self, upload: Upload) -> None:
+        """Do with an upload what `finish` will do with it."""
         if upload.info.kind == "evaluation":
             at_sites(self.plan, [upload.info])
             return
@@ -164,29 +148,12 @@ class Intake:
         if upload.info.kind == "moments":
             fitted(summed(self.plan, upload))
             return
-        if upload.info.kind == "weights":
-            upload = self._predicted(upload, inputs())
         predictive = upload.predictive()
         if self.plan.classification and upload.gate is None:
             return  # log p from -80 to 0 and rows within bounds: nothing can overflow
         if self.plan.regression and _largest(upload) > MAX_STANDARD:
             raise UploadError("means or variances are beyond any plausible target")
         rehearse(self.plan, upload, predictive)
-
-    def _predicted(self, upload: Upload, inputs: Tensor) -> Upload:
-        """What networks predict: weights within bounds may still multiply to infinity."""
-        predictive = site_network(self.plan).predict(upload.samples(), inputs)
-        info = upload.info
-        try:
-            sent = Upload.of_predictions(
-                predictive,
-                num_rows=info.num_rows,
-                class_rows=info.class_rows,
-                gate=upload.gate,
-            )
-            return sent.named(info.site)
-        except UploadError as error:
-            raise UploadError("its networks predict no finite number at a reference row") from error
 
     def _check_sender(self, header: Header, keys: Mapping[str, str]) -> None:
         info = header.info
@@ -238,8 +205,6 @@ class Intake:
                 raise UploadError("it does not count the plan's classes")
             if sum(info.class_rows) > info.num_rows * 1.001:
                 raise UploadError("it counts more rows by class than in all")
-        if info.kind == "weights" and _largest(upload) > _MAX_WEIGHT:
-            raise UploadError(f"it has weights above {_MAX_WEIGHT:g}")
         if upload.gate is not None and self.plan.gate is not None:
             # Over all rows: sites do not know which are kept for evaluation.
             bounds = GateBounds(self.plan.gate.floor, self.plan.gate.ceiling)
@@ -283,6 +248,6 @@ def require_held_out(plan: Plan, stated: int, trained_on: int) -> None:
 
 
 def _largest(upload: Upload) -> float:
-    """The largest number of what is predicted or learnt."""
+    """The largest number of what is predicted."""
     # Numerics: not abs, of which the least integer is negative.
     return max(max(float(a.max()), -float(a.min())) for a in upload.arrays.values())

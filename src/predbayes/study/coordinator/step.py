@@ -165,7 +165,7 @@ class Step:
             source, upload = self._checked(path, scratch, content)
             if uploads_only and upload.info.kind == "evaluation":
                 raise UploadError("it is an evaluation, and an upload was asked for")
-            self.intake.rehearse(upload, lambda: self.study.kit.inputs)
+            self.intake.rehearse(upload)
             if upload.info.kind == "evaluation":
                 return self._accept_evaluation(source, upload)
             return self._accept(source, upload)

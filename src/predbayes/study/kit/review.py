@@ -122,7 +122,7 @@ def check(
         *_synthetic(plan),
         *_purpose(plan),
         *_module(plan),
-        *_sizes(plan, network),
+        *_sizes(plan),
         *map(error, step_problems(plan)),
         *_memory(plan, network),
         *_labels(plan),
@@ -208,7 +208,7 @@ def _purpose(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _sizes(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
+def _sizes(plan: Plan) -> Iterator[Finding]:
     num_distil = plan.reference.labelled + plan.reference.unlabelled
     enough = max(MIN_INPUTS, INPUTS_PER_COLUMN * plan.num_inputs)
     if plan.sums_alone:
@@ -224,15 +224,15 @@ def _sizes(plan: Plan, network: FrozenNetwork | None) -> Iterator[Finding]:
             f"inputs; the model that comes back may be worse than the pool. {enough} would do, "
             "and they need no labels"
         )
-    size = upload_bytes(plan, network)
+    size = upload_bytes(plan)
     what = f"upload: {plan.upload.kind} are {bytes_readable(size, places=0)} for each site"
     if size > plan.upload.max_bytes:
-        yield error(f"{what}, above max_bytes; lower the rows, the samples or the precision")
+        yield error(f"{what}, above max_bytes; lower the rows or the precision")
     elif size > FLOWER_BYTES:
         memory = bytes_readable(FLOWER_MEMORY * size, places=0)
         yield warning(
             f"{what}; over Flower the coordinator needs {memory} of memory for each that comes at "
-            "the same time: carry files, or send predictions"
+            "the same time: carry files"
         )
     elif size > LARGE_BYTES:
         yield warning(f"{what}, too much to mail: somebody has to carry it")

@@ -14,9 +14,9 @@
     auto                  a linear model, boosting or the small network: which, cross-validation
                           says (`choose_learner`)
 
-A plan prescribes one of them, or leaves the choice to the sites (`any`). Sites that do not fit the
-network can only send predictions; all others need scikit-learn. A class of a package
-is a site's own choice, in its own command or configuration: no plan can name it.
+A plan prescribes one of them, or leaves the choice to the sites (`any`). All but the networks need
+scikit-learn. A class of a package is a site's own choice, in its own command or configuration: no
+plan can name it.
 """
 
 from __future__ import annotations

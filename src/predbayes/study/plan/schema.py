@@ -312,8 +312,8 @@ class Learner(Section):
 class UploadRules(Section):
     """What leaves a site."""
 
-    kind: Literal["predictions", "weights", "moments"] = "predictions"
-    precision: Literal["uint8", "float16", "float32"] = "float32"
+    kind: Literal["predictions", "moments"] = "predictions"
+    precision: Literal["float16", "float32"] = "float32"
     release: Literal["automatic", "manual"] = "automatic"
     max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
     encrypt: bool | None = None  # to the coordinator's key; None: if the plan names one
@@ -552,11 +552,6 @@ class Plan(Section):
             raise ValueError(
                 f"learner.name: {no_such(f'learner for a {self.target.task}', name, known)}"
             )
-        if name != "network" and self.upload.kind == "weights":
-            raise ValueError(f"with learner {name!r} sites can only send predictions")
-        predicts = self.classification and self.upload.kind == "predictions"
-        if self.upload.precision == "uint8" and not predicts:
-            raise ValueError("upload.precision: only predictions of a class travel in bytes")
         _require_summable(self)
         _require_sealable(self)
         if self.measures is not None:

@@ -25,24 +25,20 @@ MOST_STEPS = 10_000_000
 MOST_THREADS = 64
 _GIGABYTE = 10**9
 _NUMBER_BYTES = 4
-_PRECISION_BYTES = {"uint8": 1, "float16": 2, "float32": _NUMBER_BYTES}
+_PRECISION_BYTES = {"float16": 2, "float32": _NUMBER_BYTES}
 _PER_PARAMETER = 3  # numbers in memory beside samples: weight, gradient, momentum
 _MATRICES = 3  # of a Gaussian process, in float64
 
 
-def upload_bytes(plan: Plan, network: FrozenNetwork | None = None) -> int:
+def upload_bytes(plan: Plan) -> int:
     """Return the size in bytes of one site's arrays."""
     if plan.sealing is not None:
         return 8 * plan.sealing.form(plan).size
     if plan.sums_alone:
         return 8 * math.prod(sums_shape(plan))
-    num_gates = 0 if plan.gate is None else plan.reference.num_rows
-    if plan.upload.kind == "weights":
-        num_weights = plan.learner.max_samples * num_parameters(plan, network)
-        return _NUMBER_BYTES * (num_weights + num_gates)
-    width = _PRECISION_BYTES[plan.upload.precision]
     numbers = 3 if plan.regression else plan.num_outputs  # mean and two variances
-    return width * numbers * plan.reference.num_rows + max(width, 2) * num_gates
+    numbers += plan.gate is not None
+    return _PRECISION_BYTES[plan.upload.precision] * numbers * plan.reference.num_rows
 
 
 def sums_shape(plan: Plan) -> tuple[int, int]:
@@ -93,7 +89,7 @@ def training_gigabytes(
         num_rows: Rows to train on.
         network: What freezing found of a network of the consortium's own.
     """
-    needed = upload_bytes(plan, network)
+    needed = upload_bytes(plan)
     if learner == "gaussian-process":
         needed += 8 * _MATRICES * num_rows**2
     elif learner == "network":

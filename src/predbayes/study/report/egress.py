@@ -4,9 +4,6 @@ It is made from the plan, the upload as it will be sent, and a few counts; it ne
 that is in the upload's file stands on it: every array with its meaning, type, shape and size, and
 every field of the header. It says what does not leave, what the upload could reveal, what an audit
 found if there was one, who will see it, how it can be taken back, and has two lines to sign on.
-
-Predictions fit on one printed page. A network of many arrays is shown by layers, and all its
-arrays by name on a second page.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from predbayes.exchange.masking import WORDS
 from predbayes.exchange.signing import fingerprint
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.leverage import ENOUGH_ROWS
-from predbayes.learning.likelihood import NOISE_PARAMETER
 from predbayes.learning.moments import Moments
 from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
@@ -35,11 +31,9 @@ from predbayes.study.report.pages import render_page
 from predbayes.study.wording import counted, decimals, plain
 from predbayes.text import printable
 
-MOST_ARRAYS = 12  # each with a line of its own on the first page
-MOST_LAYERS = 8  # there, if there are more arrays
 SURE = 0.99  # a probability from which a model counts as sure of a class
 
-_PREDICTIONS = {
+_ARRAYS = {
     "log_probs": "probabilities that the site’s model gives to each of the {classes} classes, as "
     "logarithms: one line for each of the {rows} reference rows",
     "mean": "value that the site’s model expects, one for each of the {rows} reference rows",
@@ -57,15 +51,6 @@ _PREDICTIONS = {
     GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "
     "these lie there, against how dense reference rows do, as a logarithm",
 }
-_WEIGHTS = {
-    "weight": "weights",
-    "bias": "offsets",
-    NOISE_PARAMETER: "spread of the target",
-    "running_mean": "running means",
-    "running_var": "running variances",
-    "num_batches_tracked": "step counts",
-}
-_ANY_WEIGHT = "numbers of the network"
 _SHOWN_FIELDS = {
     "format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner", "seen",
     "seals", "privacy",
@@ -89,7 +74,7 @@ class DataSummary:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One array that leaves, or a layer of them."""
+    """One array that leaves."""
 
     name: str
     meaning: str
@@ -125,8 +110,6 @@ def render_egress(
         raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
     arrays = in_order(upload.arrays)
     lines = array_lines(plan, arrays, data.num_trained)
-    grouped = len(lines) > MOST_ARRAYS
-    beside = [line for line in lines if line.name == GATE]
     digest = upload.digest()
     return render_page(
         "egress.html.j2",
@@ -136,17 +119,14 @@ def render_egress(
         data=data,
         released=released,
         audited=audited,
-        lines=[*layer_lines(arrays), *beside] if grouped else lines,
-        has_gate=bool(beside),
-        gate_tells=bool(beside) and bool(arrays[GATE].any()),
-        annex=lines if grouped else [],
-        num_samples=len(upload.samples()) if upload.info.kind == "weights" else 0,
+        has_gate=GATE in arrays,
+        gate_tells=GATE in arrays and bool(arrays[GATE].any()),
+        lines=lines,
         num_bytes=num_bytes,
         num_array_bytes=sum(line.num_bytes for line in lines),
         num_sure=_num_sure(upload),
         sums=_sums(plan, upload, data.num_trained),
         sure=SURE,
-        has_running=any(_path(name)[-1].startswith("running_") for name in arrays),
         other_fields=_other_fields(upload.info),
         key_fingerprint=key_fingerprint,
         digest=digest,
@@ -155,8 +135,12 @@ def render_egress(
 
 
 def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Order arrays as a reader expects them, whatever order a file gives them in."""
-    return {name: arrays[name] for name in sorted(arrays, key=_place)}
+    """Order arrays as `_ARRAYS` does, whatever order a file gives them in; others come last."""
+    order = [*_ARRAYS]
+    return {
+        name: arrays[name]
+        for name in sorted(arrays, key=lambda n: (order.index(n) if n in order else len(order), n))
+    }
 
 
 def array_lines(plan: Plan, arrays: Mapping[str, Tensor], num_trained: int = 0) -> list[Line]:
@@ -167,37 +151,10 @@ def array_lines(plan: Plan, arrays: Mapping[str, Tensor], num_trained: int = 0) 
             _meaning(plan, name, num_trained),
             *_type_and_shape(array),
             array.nbytes,
-            _values([array]),
+            _values(array),
         )
         for name, array in arrays.items()
     ]
-
-
-def layer_lines(arrays: Mapping[str, Tensor]) -> list[Line]:
-    """Describe a network's arrays by layer, in as many layers as there is room for."""
-    paths = {name: _path(name) for name in arrays if name != GATE}
-    depth = max(len(path) for path in paths.values()) - 1
-    while depth and len({path[:-1][:depth] for path in paths.values()}) > MOST_LAYERS:
-        depth -= 1
-    layers: dict[tuple[str, ...], list[str]] = {}
-    for name, path in paths.items():
-        layers.setdefault(path[:-1][:depth], []).append(name)
-    return [
-        _layer_line(".".join(layer), {name: arrays[name] for name in names})
-        for layer, names in layers.items()
-    ]
-
-
-def _layer_line(layer: str, arrays: Mapping[str, Tensor]) -> Line:
-    meanings = {_weight_meaning(name) for name in arrays}
-    return Line(
-        name=layer or "the network",
-        meaning=", ".join(m for m in (*_WEIGHTS.values(), _ANY_WEIGHT) if m in meanings),
-        dtype=", ".join(sorted({_type_and_shape(array)[0] for array in arrays.values()})),
-        shape=counted(len(arrays), "array"),
-        num_bytes=sum(array.nbytes for array in arrays.values()),
-        values=_values(list(arrays.values())),
-    )
 
 
 def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
@@ -218,14 +175,11 @@ def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
 
 
 def _meaning(plan: Plan, name: str, num_trained: int) -> str:
-    if plan.upload.kind == "weights" and name != GATE:
-        layer = ".".join(_path(name)[:-1])
-        return _weight_meaning(name) + (f" of layer {layer}" if layer else "")
-    if name not in _PREDICTIONS:
+    if name not in _ARRAYS:
         raise StudyError(f"the upload has an array {printable(name)!r}, which is no prediction")
     rows = f"{plan.reference.num_rows:,}"
     summed = plan.moments
-    return _PREDICTIONS[name].format(
+    return _ARRAYS[name].format(
         rows=rows,
         classes=plan.num_outputs,
         trained=f"{num_trained:,}",
@@ -236,32 +190,15 @@ def _meaning(plan: Plan, name: str, num_trained: int) -> str:
     )
 
 
-def _place(name: str) -> tuple[int, list[tuple[int, str]], str]:
-    """Predictions as they are listed above; weights by layer, and layers by their numbers; gate."""
-    order = [*_PREDICTIONS][:-1]
-    rank = order.index(name) if name in order else len(order) + (name == GATE)
-    layer = [(int(part), "") if part.isdecimal() else (-1, part) for part in _path(name)[:-1]]
-    return rank, layer, name
-
-
-def _path(name: str) -> tuple[str, ...]:
-    """Where in the network an array is: ``parameter/net.1.weight`` is net, 1, weight."""
-    return tuple(name.partition("/")[2].split("."))
-
-
-def _weight_meaning(name: str) -> str:
-    return _WEIGHTS.get(_path(name)[-1], _ANY_WEIGHT)
-
-
 def _type_and_shape(array: Tensor) -> tuple[str, str]:
     return str(array.dtype).removeprefix("torch."), " × ".join(f"{n:,}" for n in array.shape)
 
 
-def _values(arrays: list[Tensor]) -> str:
+def _values(array: Tensor) -> str:
     """The least and the greatest of all numbers, in the same decimals."""
-    ends = [float(end) for array in arrays if array.numel() for end in torch.aminmax(array)]
-    if not ends:
+    if not array.numel():
         return "–"
+    ends = [float(end) for end in torch.aminmax(array)]
     places = decimals([max(abs(end) for end in ends)])
     return f"{plain(min(ends), places)} to {plain(max(ends), places)}"
 

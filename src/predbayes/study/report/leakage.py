@@ -55,7 +55,6 @@ class Outcome(Strict):
 
     format: Literal[1] = 1
     identity: str  # digest of all that determines it
-    kind: Literal["predictions", "weights"]  # of what leaves
     learner: str
     shortened: str  # how the learner was made cheaper; empty: not at all
     people: int
@@ -63,11 +62,6 @@ class Outcome(Strict):
     target: Figures
     reference: Figures
     lines: tuple[int, ...]  # of the most exposed rows in the site's table; its header is line 1
-
-    @property
-    def leaves(self) -> Figures:
-        """What can be told from what leaves: weights can be asked about anybody."""
-        return self.target if self.kind == "weights" else self.reference
 
     @property
     def sound(self) -> bool:

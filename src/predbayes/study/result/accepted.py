@@ -37,7 +37,7 @@ class Accepted:
 class AcceptedUpload(Accepted):
     """What a site sent of its rows."""
 
-    kind: Literal["predictions", "weights", "moments", "masked"]
+    kind: Literal["predictions", "moments", "masked"]
     agreed_rows: int | None = None  # at admission; None where the site's word is all there is
     privacy: str = ""  # what it promises to people; the number of rows has noise then
 

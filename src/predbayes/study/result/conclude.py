@@ -42,9 +42,8 @@ from predbayes.errors import (
     UploadError,
 )
 from predbayes.exchange.header import UploadInfo
-from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.upload import Upload, as_sent
+from predbayes.exchange.upload import Upload
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.distill import DISTILLATION, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
@@ -64,7 +63,6 @@ from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.models import (
     choose_learner,
     make_learner,
-    site_network,
     standard_prior,
     student_network,
 )
@@ -331,13 +329,13 @@ class Run:
             for accepted in uploads:
                 with naming(accepted.site):
                     upload = read(accepted)
-                    info, sent = self._contribution(upload)
-                    lifted = None if accepted.site in leave_out else self._lift(info, sent)
+                    sent = self._contribution(upload)
+                    lifted = None if accepted.site in leave_out else self._lifting(sent)
                     labelled = sent.at(order[self.reference.labelled])
                     others = sent.at(order[compared])
                 scored = sent.predictive[order[self.scored_rows]]
                 covered = None if sent.gate is None else float(sent.gate.double().exp().mean())
-                sites.append(_Site(accepted, info, labelled, scored, others, covered))
+                sites.append(_Site(accepted, upload.info, labelled, scored, others, covered))
                 if lifted is not None:
                     yield lifted
 
@@ -357,30 +355,17 @@ class Run:
         order, stay = self.labels.order, [u for u in uploads if u.site not in found.dropped]
 
         def bounded(accepted: AcceptedUpload) -> PredictiveSum[Any]:
-            info, sent = self._contribution(read(accepted))
-            return self._lift(info, sent.limited(found.most(accepted.site)))
+            sent = self._contribution(read(accepted))
+            return self._lifting(sent.limited(found.most(accepted.site)))
 
         if stay:
             total = total.combined(fold(map(bounded, stay))[order], sign=1)
-        gone = fold(self._lift(*self._contribution(read(accepted))) for accepted in uploads)
+        gone = fold(self._lifting(self._contribution(read(accepted))) for accepted in uploads)
         return total.combined(gone[order], sign=-1)
 
-    def _contribution(self, upload: Upload) -> tuple[UploadInfo, Contribution]:
+    def _contribution(self, upload: Upload) -> Contribution:
         """What a site predicts on the reference rows, in the kit's order: the sum is reordered."""
-        predictive = self._reader.read(upload, self.reference.inputs)
-        if upload.info.kind == "weights":
-            predictive = predictive[self.labels.order.argsort()]
-        return upload.info, contributed(upload, predictive, self.limits.most)
-
-    def _lift(self, info: UploadInfo, sent: Contribution) -> PredictiveSum[Any]:
-        if info.kind == "weights":
-            # Pooled as if they had been sent as predictions: results of format 1 are.
-            sent = replace(sent, predictive=as_sent(sent.predictive))
-        return self._lifting(sent)
-
-    @cached_property
-    def _reader(self) -> Reader:
-        return Reader(site_network(self.plan), self.device)
+        return contributed(upload, upload.predictive(), self.limits.most)
 
     @cached_property
     def _lifting(self) -> Callable[[Contribution], PredictiveSum[Any]]:

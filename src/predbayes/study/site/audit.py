@@ -92,7 +92,7 @@ def audit(
     """
     plan = kit.plan
     require_learner(plan, learner)
-    if plan.upload.kind == "moments":
+    if plan.sums_alone:
         raise PlanError(
             "the plan asks for sums of moments, which no model is fitted for: there is nothing to "
             "audit; the egress page says what sums tell"
@@ -122,13 +122,12 @@ def audit(
             kit.inputs,
             num_pairs=NUM_PAIRS,
             gate=gate,
-            bound=partial(_sent, upload_dtype(plan)) if plan.upload.kind == "predictions" else None,
+            bound=partial(_sent, upload_dtype(plan)),
             rng=rng,
         )
-    target, reference, exposure = _attacked(shadows, plan.upload.kind == "weights", rng)
+    target, reference, exposure = _attacked(shadows, rng)
     return Outcome(
         identity=audit_identity(kit, site, learner, rows),
-        kind=plan.upload.kind,
         learner=name,
         shortened=", ".join(filter(None, (shortened, fewer))),
         people=len(exposure),
@@ -149,13 +148,13 @@ def _gate(
 
 
 def _attacked(
-    shadows: Shadows, weights: bool, rng: torch.Generator
+    shadows: Shadows, rng: torch.Generator
 ) -> tuple[Figures, Figures, np.ndarray[Any, Any]]:
     """Both attackers' figures, and how exposed each person is by what leaves."""
-    at_target, by_target = attack(shadows.at_target, shadows.members, rng)
+    at_target, _ = attack(shadows.at_target, shadows.members, rng)
     by_rows, by_reference = attack(shadows.by_reference, shadows.members, rng)
     target, reference = (Figures(**_rounded(asdict(leak))) for leak in (at_target, by_rows))
-    return target, reference, by_target if weights else by_reference
+    return target, reference, by_reference
 
 
 def _rounded(figures: dict[str, Any]) -> dict[str, Any]:

@@ -137,13 +137,13 @@ def fit_site(
     rng = generator(plan.seed, "site", site, *drawn_by)
     with threads(plan.learner.threads):
         own = fit_steadily(fitted, rows[kept], rng=rng, **options)
-        if plan.upload.kind == "moments":
+        if plan.sums_alone:
             sums = upload_of_sums(plan, *rows[kept])
             return sums.named(site).for_plan(kit.digest).having_seen(head), own
         teller = gate_teller(plan, fitted, device, allow_networks) if plan.gate else None
         upload = upload_of(
             own,
-            plan.upload.kind,
+            "predictions",
             rows[kept],
             kit.inputs,
             count_classes=plan.classification,

@@ -92,7 +92,7 @@ class Asked:
     @property
     def auc(self) -> float:
         """How well the audit could guess who was trained on."""
-        return 0.5 if self.outcome is None else self.outcome.leaves.auc
+        return 0.5 if self.outcome is None else self.outcome.reference.auc
 
 
 class Rule(NamedTuple):

@@ -121,8 +121,7 @@ class SiteRows:
 
         Where no predictions leave, reference rows are not asked about: there is no blind spot.
         """
-        asked = kit.plan.upload.kind == "predictions"
-        return self.split(kit.plan, site, kit.inputs if asked else None)
+        return self.split(kit.plan, site, None if kit.plan.sums_alone else kit.inputs)
 
     def rule(self, plan: Plan) -> str:
         """Say by which rule `split_for` holds rows out, in a few words."""
@@ -136,7 +135,7 @@ class SiteRows:
         if plan.learner.split == "stratified":
             parts.append("of each class its share" if plan.classification else "")
             parts.append("equal rows together")
-        if plan.upload.kind == "predictions":
+        if not plan.sums_alone:
             parts.append("those near a reference row first")
         return ", ".join(filter(None, parts))
 

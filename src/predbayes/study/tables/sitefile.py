@@ -136,7 +136,7 @@ class SiteColumn(Section):
         return self
 
 
-Leaving = Literal["predictions", "weights", "gate", "moments", "evaluation", "survey"]
+Leaving = Literal["predictions", "gate", "moments", "evaluation", "survey"]
 
 
 class Policy(Section):
