@@ -141,7 +141,7 @@ class TestPlan:
         assert Plan.loads(dump(kit.plan)) == kit.plan
         assert kit.plan.num_summed == 1 + 6 + 12
         assert upload_bytes(kit.plan) == 8 * 2 * (21 * 22 // 2)
-        assert "moments" not in dump(Plan.loads(plan_text().split("[upload]")[0]))
+        assert "[moments]" not in dump(Plan.loads(plan_text().split("[upload]")[0]))
 
     @pytest.mark.parametrize(
         ("old", "new", "told"),
