@@ -238,7 +238,6 @@ def finished(request, tmp_path_factory):
     key = CoordinatorKey.generate()
     world = worlds.make_world(
         tmp_path_factory.mktemp("world"),
-        method="mixture",
         regression=request.param,
         coordinator=key,
     )
