@@ -28,6 +28,12 @@ def graz(tmp_path_factory):
     return frame, survey_of(frame, tmp_path_factory.mktemp("graz"))
 
 
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    key = SigningKey.generate()
+    return key, survey_of(table("Split"), tmp_path_factory.mktemp("split"), key=key)
+
+
 class TestCounts:
     def test_a_small_count_is_not_told(self):
         assert told_counts([100, 60, 3, 2], STEP) == [100, 60, None, None]
@@ -213,10 +219,9 @@ class TestFile:
         ],
         ids=lambda part: part if isinstance(part, str) else "",
     )
-    def test_figures_are_bounded_and_the_first_beyond_is_named(self, tmp_path, where, value):
+    def test_figures_are_bounded_and_the_first_beyond_is_named(self, split, tmp_path, where, value):
         """A signed file may say anything."""
-        key, path = SigningKey.generate(), tmp_path / "x.survey"
-        survey = survey_of(table("Split"), tmp_path, key=key)
+        (key, survey), path = split, tmp_path / "x.survey"
         one = {"features": [{"column": "age", "kind": "value"}], "sums": [5.0], "products": [[5.0]]}
         content = json.loads(survey.content()) | {"moments": one}
         *parents, last = where.split()
