@@ -125,13 +125,6 @@ class TestHeader:
 
 
 class TestSignature:
-    def test_it_is_of_metadata_and_arrays(self, uploads, tmp_path):
-        upload = uploads["classes"]
-        upload.save(tmp_path / "u", KEY)
-        signature = Header.read(tmp_path / "u").signature
-        assert signature.verifies(Upload.load(tmp_path / "u").digest())
-        assert not signature.verifies(upload.named("basel").digest())
-
     @pytest.mark.parametrize(
         "fields",
         [

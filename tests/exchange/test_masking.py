@@ -104,28 +104,19 @@ class TestSums:
 
 
 class TestRefusals:
-    def test_a_seal_of_another_site_or_plan(self, sites):
+    def test_a_seal_of_another_site_plan_words_or_maker(self, sites):
         asked = requests_of(PLAN, sites.values(), RECIPIENTS)[0]
-        moved = asked.model_copy(update={"sites": {"z": asked.sites["a"]}})
-        with pytest.raises(StudyError, match="z did not sign this seal"):
-            summed_masks(moved, HOLDERS[0], FORM.size)
-        replayed = asked.model_copy(update={"plan": "cd" * 32})
-        with pytest.raises(StudyError, match="a did not sign this seal"):
-            summed_masks(replayed, HOLDERS[0], FORM.size)
-
-    def test_a_seal_for_other_words(self, sites):
-        asked = requests_of(PLAN, sites.values(), RECIPIENTS)[0]
-        other = asked.sites["a"].model_copy(update={"words": "cd" * 32})
-        moved = asked.model_copy(update={"sites": asked.sites | {"a": other}})
-        with pytest.raises(StudyError, match="a did not sign this seal"):
-            summed_masks(moved, HOLDERS[0], FORM.size)
-
-    def test_a_seal_of_the_coordinators_own_making(self, sites):
-        _, real = sites["a"]
-        forged, _ = sent("a", words_of(0))
-        asked = requests_of(PLAN, [(forged, real)], RECIPIENTS)[0]
-        with pytest.raises(StudyError, match="a did not sign this seal"):
-            summed_masks(asked, HOLDERS[0], FORM.size)
+        moved = {"z": asked.sites["a"]}
+        other = asked.sites | {"a": asked.sites["a"].model_copy(update={"words": "cd" * 32})}
+        (forged, _), (_, real) = sent("a", words_of(0)), sites["a"]
+        for wrong in (
+            asked.model_copy(update={"sites": moved}),
+            asked.model_copy(update={"plan": "cd" * 32}),
+            asked.model_copy(update={"sites": other}),
+            requests_of(PLAN, [(forged, real)], RECIPIENTS)[0],
+        ):
+            with pytest.raises(StudyError, match="did not sign this seal"):
+                summed_masks(wrong, HOLDERS[0], FORM.size)
 
     def test_a_seal_for_another_holder(self, sites):
         asked = requests_of(PLAN, sites.values(), RECIPIENTS)[0]

@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from predbayes.errors import KeyFileError
 from predbayes.exchange import passphrase
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.passphrase import require_long
 from predbayes.exchange.signing import SigningKey
 
@@ -80,12 +79,6 @@ class TestWhereItComesFrom:
         for _ in range(2):
             assert SigningKey.load(path).public == key.public
         assert asked == [path]
-
-    def test_both_keys_of_a_coordinator(self, tmp_path, monkeypatch):
-        made = CoordinatorKey.generate()
-        made.save(tmp_path / "coordinator.key", SECRET.encode())
-        monkeypatch.setenv("PREDBAYES_PASSPHRASE", SECRET)
-        assert CoordinatorKey.load(tmp_path / "coordinator.key").public == made.public
 
 
 class TestRefusals:

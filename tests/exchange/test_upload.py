@@ -107,6 +107,11 @@ class TestErrors:
             {"mean": torch.zeros(2), "epistemic_var": torch.zeros(3), "noise_var": torch.ones(2)},
             {"mean": torch.zeros(2), "epistemic_var": -torch.ones(2), "noise_var": torch.ones(2)},
             {"mean": torch.zeros(2), "epistemic_var": torch.zeros(2), "noise_var": torch.zeros(2)},
+            {
+                "mean": torch.zeros(1),
+                "epistemic_var": torch.ones(1),
+                "noise_var": -torch.ones(1) / 2,
+            },
         ],
     )
     def test_arrays_must_be_predictions(self, arrays):
@@ -137,13 +142,6 @@ class TestErrors:
         with pytest.raises(UploadError, match=r"absent\.safetensors: it cannot be read"):
             Upload.load(tmp_path / "absent.safetensors")
 
-    def test_a_file_cut_short_is_refused(self, uploads, tmp_path):
-        path = tmp_path / "u.safetensors"
-        uploads["classes"].save(path)
-        path.write_bytes(path.read_bytes()[:-5])
-        with pytest.raises(UploadError, match="cannot be read as an upload"):
-            Upload.load(path)
-
 
 class TestWords:
     def test_an_upload_is_told_what_it_is_for(self, uploads):
@@ -159,25 +157,10 @@ class TestWords:
     @pytest.mark.parametrize(
         "name",
         [
-            "../x",
-            "/x",
-            "a/b",
-            "a\\b",
-            ".",
-            "-x",
-            " x",
-            "a\nb",
-            "a\n",
-            "\x1b[31m",
-            "a\x00",
-            "a\u202eb",
-            "a\u200db",
-            "a\ufe0f",
-            "\u3164",
-            "<b>",
-            "x" * 65,
+            "../x", "/x", "a/b", "a\\b", ".", "-x", " x", "a\nb", "a\n", "\x1b[31m", "a\x00",
+            "a\u202eb", "a\u200db", "a\ufe0f", "\u3164", "<b>", "x" * 65,
         ],
-    )
+    )  # fmt: skip
     def test_names_that_could_mislead_are_refused(self, name, uploads):
         with pytest.raises(UploadError, match="site") as caught:
             uploads["weights"].named(name)
@@ -187,10 +170,3 @@ class TestWords:
         for plan, learner in (("ab", ""), ("AB" * 32, ""), ("ab" * 32, "a\nb")):
             with pytest.raises(UploadError):
                 uploads["weights"].for_plan(plan, learner)
-
-
-def test_both_parts_of_a_variance_are_positive():
-    arrays = {"mean": torch.zeros(1), "epistemic_var": torch.ones(1)}
-    info = UploadInfo(kind="predictions", num_rows=1)
-    with pytest.raises(UploadError, match="variances must be positive"):
-        Upload(info, {**arrays, "noise_var": torch.tensor([-0.5])}).predictive()

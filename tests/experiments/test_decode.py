@@ -17,10 +17,6 @@ from predbayes.experiments.decode import (
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
 
 
-def test_keys_with_hyphens_are_fields():
-    assert decode(PartitionSettings, {"num-clients": 7}) == PartitionSettings(num_clients=7)
-
-
 def test_decoding_undoes_encoding():
     for settings in (PRESETS["tuned"], NetworkSettings(hidden=(3, 4)), PartitionSettings("sorted")):
         assert decode(type(settings), encode(settings)) == settings

@@ -146,9 +146,8 @@ class TestRounds:
         for node in grid.configs:
             assert (count(grid, node, HELLO), count(grid, node)) == (1, 3)
 
-    @pytest.mark.parametrize("code", [3])
     def test_what_was_lost_is_asked_anew_and_sent_from_the_disk(
-        self, method, rows, grid, code, monkeypatch
+        self, method, rows, grid, monkeypatch
     ):
         fits, expected = counted_fits(monkeypatch), digests(method, InProcess(rows[0]), rows[1])
         pull, lost = grid.pull_messages, []
@@ -158,7 +157,7 @@ class TestRounds:
             replies = pull(message_ids)
             if not lost and any(r.content.get("arrays") is not None for r in replies):
                 lost.extend(replies)
-                return [Message(Error(code, "lost"), reply_to=r) for r in replies]
+                return [Message(Error(3, "lost"), reply_to=r) for r in replies]
             return replies
 
         grid.pull_messages = losing

@@ -75,12 +75,6 @@ class TestRound:
         found = {site: accepted.digest for site, accepted in study.state().uploads.items()}
         assert found == {site: upload.digest() for site, upload in made.items()}
 
-    def test_one_that_is_in_is_not_taken_again(self, world, nodes):
-        study = world.begin(sites=SITES[:3])
-        study.add(train(nodes[11]).path)
-        Round(DoubleGrid(app, nodes), study, QUICK).run()
-        assert sorted(adds(study)) == ["Alpha", "Beta", "Gamma"]
-
     @pytest.mark.parametrize("answers", [True, False])
     def test_a_node_that_says_it_is_another_site_does_not_keep_it_out(
         self, world, nodes, tmp_path, answers
@@ -138,11 +132,6 @@ class TestNode:
     def test_a_damaged_note_is_as_none(self, world, config, noted):
         train(config)
         (Path(config["out"]) / "home" / "ready.json").write_bytes(noted)
-        assert ready(config, world.kit.digest) is None
-
-    def test_nothing_is_ready_that_the_site_did_not_approve(self, world, config):
-        train(config)
-        (Path(config["site"]).parent / "approvals.jsonl").unlink()
         assert ready(config, world.kit.digest) is None
 
     def test_nothing_is_ready_until_it_is_released(self, tmp_path):

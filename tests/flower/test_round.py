@@ -118,11 +118,6 @@ class TestUploads:
         state.on(Time(10))
         assert state.on(Nodes(frozenset({1}))) == [Send(1, UPLOAD, "Alpha")]
 
-    def test_a_site_that_is_in_is_not_asked(self):
-        state = begun()
-        state.on(InStudy(frozenset({"Alpha"})))
-        assert asked(state, replace(ALPHA, brings=True), BETA) == [Send(2, UPLOAD, "Beta")]
-
     def test_of_two_nodes_of_a_site_the_second_waits_for_the_first(self):
         state = begun()
         other = replace(ALPHA, node=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,15 +59,6 @@ def test_a_client_that_raised_is_not_asked_again_and_stops_nobody(world, nodes):
     assert found == {"Alpha": "in", "Beta": "failed", "Gamma": "in"}
 
 
-def test_a_site_that_did_not_approve_is_not_asked(world, nodes, tmp_path):
-    nodes[14] = make_node(world, tmp_path / "nodes", "Delta", approve=False)
-    study = world.begin(sites=SITES[:4])
-    grid = DoubleGrid(app, nodes)
-    found = Round(grid, study, SHORT).run()
-    assert found["Delta"] == "not approved"
-    assert (14, UPLOAD) not in grid.asked
-
-
 def test_a_site_that_was_not_admitted_is_not_asked(world, nodes):
     study = world.begin(sites=SITES[:2])
     grid = DoubleGrid(app, nodes)
@@ -115,14 +105,6 @@ def test_what_goes_wrong_at_a_site_stays_there(world, nodes, caplog):
     told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.driver"]
     assert any("Beta" in line for line in told)
     assert not any("Qanary" in line or "41.4142" in line for line in told)
-
-
-def test_with_the_quorum_in_it_ends_after_the_grace_period(world, nodes):
-    study = world.begin(sites=SITES[:4])  # Delta has no node
-    begun = time.monotonic()
-    run_study(DoubleGrid(app, nodes), study.folder, replace(QUICK, grace_seconds=0.5))
-    assert time.monotonic() - begun < 30  # of a deadline of 60
-    assert len(study.state().results[-1].uploads) == 3
 
 
 def test_while_the_result_is_made_the_status_says_so(world, nodes, monkeypatch, caplog):

@@ -39,34 +39,6 @@ def covariance(posterior):
     return scaled @ posterior.eigenvectors.T
 
 
-def test_of_a_linear_network_it_is_bayesian_linear_regression(rng):
-    rows = numbers(rng)
-    network = Network(lambda: nn.Linear(3, 1), FixedNoise(0.25, 0.25))
-    _, posterior = posterior_of(network, rows, rng, num_epochs=2)
-    table = nn.functional.pad(rows[0].double(), (0, 1), value=1.0)
-    exact = (table.T @ table / 0.25 + posterior.precision * torch.eye(4)).inverse()
-    torch.testing.assert_close(covariance(posterior), exact, rtol=1e-6, atol=1e-12)
-
-
-def test_evidence_of_a_linear_network_at_its_mode_is_exact(rng):
-    """With one weight as the prior has it most probable, Laplace's integral is no approximation."""
-    inputs, targets = numbers(rng)
-    network = Network(lambda: nn.Linear(3, 1, bias=False), FixedNoise(0.25, 0.25))
-    table, precision = inputs.double(), 2.0
-    mode = torch.linalg.solve(
-        table.T @ table / 0.25 + precision * torch.eye(3), table.T @ targets.double() / 0.25
-    )
-    samples = WeightSamples({"weight": mode.float()[None, None]}, {})
-    fitted = NetworkPredictor(network, samples)
-    posterior = LastLayer.of(fitted, (inputs, targets), 32, rng=rng)
-    marginal = table @ table.T / precision + 0.25 * torch.eye(len(table))
-    exact = torch.distributions.MultivariateNormal(torch.zeros(len(table)).double(), marginal)
-    # Rows enter with their density; the network's float32 weights limit the digits.
-    assert posterior.evidence(precision) == pytest.approx(
-        float(exact.log_prob(targets.double())), abs=1e-3
-    )
-
-
 @pytest.mark.parametrize("likelihood", [Softmax(3), LearnedNoise(), FixedNoise(0.3, 0.3)])
 def test_information_is_the_hessian_of_the_loss(likelihood, rng):
     """Of these likelihoods the Fisher information in the last layer is the Hessian."""

@@ -73,11 +73,6 @@ class TestEveryLearner:
         assert not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize(("name", "num"), [("sghmc", 3), ("sgd", 1), ("ensemble", 3)])
-def test_number_of_samples(name, num, blobs, rng):
-    assert len(LEARNERS[name](CLASSES).fit(blobs, rng=rng).samples) == num
-
-
 def test_batched_prediction_is_the_average_of_the_networks_one_by_one(rng):
     """torch.func against a plain loop, with batch norm whose buffers differ between samples."""
 

@@ -50,23 +50,6 @@ def test_sums_are_the_same_integers_for_every_split_and_order(num_classes, seed,
     assert total.num_rows == 200
 
 
-@pytest.mark.parametrize("num_classes", [None, 3])
-def test_heads_of_equal_sums_have_equal_bits(num_classes):
-    inputs, targets = rows(300, num_classes)
-    heads = []
-    for num_parts in (1, 5, 50):
-        parts = [
-            Moments.of(FEATURES, inputs[part], targets[part], num_classes)
-            for part in torch.arange(300).chunk(num_parts)
-        ]
-        total = parts[0]
-        for part in parts[1:]:
-            total.add_(part)
-        heads.append(total.head().predict(inputs).natural())
-    assert torch.equal(heads[0], heads[1])
-    assert torch.equal(heads[0], heads[2])
-
-
 def test_features_are_those_of_a_gaussian_kernel():
     features = RandomFeatures(3, 20_000, scales=(1.0,))
     inputs = rows(30, None)[0]

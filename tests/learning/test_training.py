@@ -121,26 +121,23 @@ def test_arrays_and_datasets_in_memory_are_batches_of_tensors(make):
     assert torch.equal(batches.inputs, rows()[0])
 
 
-class TestRowsThatCannotBe:
-    def refuse(self, bad, match):
-        with pytest.raises(DataError, match=match):
-            as_batches(bad, batch_size=5, device=CPU, check=anything)
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (lambda x, y: x, "pair"),
+        (lambda x, y: (x.double(), y), "float32"),
+        (lambda x, y: (x / 0 * 0, y), "NaN"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(bad, named):
+    with pytest.raises(DataError, match=named):
+        as_batches(bad(*rows()), batch_size=5, device=CPU, check=anything)
 
-    def test_inputs_without_targets(self):
-        self.refuse(rows()[0], "pair")
 
-    def test_other_precisions(self):
-        x, y = rows()
-        self.refuse((x.double(), y), "convert them to torch.float32")
+def test_a_stream_without_a_length_is_refused():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter([])
 
-    def test_missing_values(self):
-        x, y = rows()
-        self.refuse((x / 0 * 0, y), "NaN or infinity")
-
-    def test_streams_without_a_length(self):
-        class Stream(IterableDataset):
-            def __iter__(self):
-                return iter([])
-
-        with pytest.raises(DataError, match="must have a length"):
-            count_rows(DataLoader(Stream()))
+    with pytest.raises(DataError, match="must have a length"):
+        count_rows(DataLoader(Stream()))
