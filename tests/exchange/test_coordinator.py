@@ -1,7 +1,5 @@
 """The coordinator's two keys, and their files."""
 
-import stat
-
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -27,15 +25,6 @@ def test_both_keys_come_back(files):
     signature = key.signing.sign("receipt", CONTENT)
     assert public.signing.verifies("receipt", CONTENT, signature)
     assert key.encryption.private_bytes_raw() == KEY.encryption.private_bytes_raw()
-
-
-def test_the_private_file_is_its_owners_alone_and_never_replaced(files):
-    path = files / "coordinator.key"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    before = path.read_bytes()
-    with pytest.raises(KeyFileError, match="never overwritten"):
-        CoordinatorKey.generate().save(path)
-    assert path.read_bytes() == before
 
 
 def test_the_public_file_is_two_lines(files):

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import KeyFileError
+from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.keyfiles import owner_of
 from predbayes.exchange.signing import _SMALL_ORDER, PublicKey, Signed, SigningKey, fingerprint
 
@@ -132,13 +133,14 @@ class TestFiles:
         path.write_bytes(b"  predbayes-ed25519 " + KEY.public.hex.encode() + b"\r\n\r\n")
         assert PublicKey.load(path) == KEY.public
 
-    def test_a_private_key_is_its_owners_alone_and_never_replaced(self, tmp_path):
+    @pytest.mark.parametrize("key", [KEY, CoordinatorKey.generate()])
+    def test_a_private_key_is_its_owners_alone_and_never_replaced(self, key, tmp_path):
         path = tmp_path / "site.key"
-        KEY.save(path)
+        key.save(path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         before = path.read_bytes()
         with pytest.raises(KeyFileError, match="never overwritten"):
-            SigningKey.generate().save(path)
+            type(key).generate().save(path)
         assert path.read_bytes() == before
 
     @pytest.mark.parametrize("owner", ["", "Zürich", "Long Beach"])

@@ -135,20 +135,21 @@ def test_a_cell_is_named_by_the_last_parts_of_its_axes(cell, label):
 
 
 @pytest.mark.parametrize(
-    ("metric", "values", "best"),
+    ("metric", "values", "best", "word"),
     [
-        ("nll", {"a": 0.1, "b": 0.9, "c": 0.5}, {"a"}),
-        ("ece", {"a": 0.1, "b": 0.9, "c": 0.5}, {"a"}),
-        ("accuracy", {"a": 0.1, "b": 0.9, "c": 0.5}, {"b"}),
-        ("coverage_95", {"a": 1.0, "b": 0.94, "c": 0.8}, {"b"}),
-        ("regret", {"a": 1.0, "b": 2.0}, {"a"}),  # no measure: a loss
-        ("nll", {"a": 0.1, "b": 0.1, "c": math.nan}, {"a", "b"}),
-        ("nll", {"a": math.nan}, set()),
+        ("nll", {"a": 0.1, "b": 0.9, "c": 0.5}, {"a"}, "lowest"),
+        ("ece", {"a": 0.1, "b": 0.9, "c": 0.5}, {"a"}, "lowest"),
+        ("accuracy", {"a": 0.1, "b": 0.9, "c": 0.5}, {"b"}, "highest"),
+        ("coverage_95", {"a": 1.0, "b": 0.94, "c": 0.8}, {"b"}, "nearest to 0.95"),
+        ("regret", {"a": 1.0, "b": 2.0}, {"a"}, "lowest"),  # no measure: a loss
+        ("nll", {"a": 0.1, "b": 0.1, "c": math.nan}, {"a", "b"}, "lowest"),
+        ("nll", {"a": math.nan}, set(), "lowest"),
     ],
 )
-def test_best_is_lowest_highest_or_nearest_to_the_promised_coverage(metric, values, best):
-    records = [record(m, 0, **{metric: v}) for m, v in values.items()]
-    assert build_table(records, metric).best("bike") == best
+def test_best_is_lowest_highest_or_nearest_to_the_promised_coverage(metric, values, best, word):
+    table = build_table([record(m, 0, **{metric: v}) for m, v in values.items()], metric)
+    assert table.best("bike") == best
+    assert word in table.legend()[0]
 
 
 class TestVariants:

@@ -83,7 +83,10 @@ class Deployment:
         app.mkdir()
         home.mkdir()
         shutil.copy(APP / "pyproject.toml", app)
-        self.connect("study", self.port)
+        (home / "config.toml").write_text(
+            f'[superlink.study]\naddress = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{self.certificates / "ca.crt"}"\n'
+        )
 
     @property
     def certificates(self) -> Path:
@@ -118,12 +121,9 @@ class Deployment:
 
     def register(self, name: str) -> None:
         """Make a node's key, and let the SuperLink know it."""
-        self.make_key(name)
+        run(CERTIFICATES, "node", self.root / "keys" / name)
         public = self.root / "keys" / f"{name}.pub"
         run(BIN / "flwr", "supernode", "register", public, "study", env=self.environment)
-
-    def make_key(self, name: str) -> None:
-        run(CERTIFICATES, "node", self.root / "keys" / name)
 
     def start_node(
         self,
@@ -248,11 +248,6 @@ class Deployment:
         until(lambda: listens(port), 20, f"{name} listens", started)
         return started
 
-    def connect(self, name: str, port: int) -> None:
-        """Another door for `flwr`."""
-        with (self.root / "flwr" / "config.toml").open("a") as file:
-            file.write(_connection(name, port, self.certificates))
-
     def flwr(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         return run(BIN / "flwr", *arguments, env=self.environment, check=False)
 
@@ -347,15 +342,6 @@ def run(
 def predbayes(*arguments: object) -> subprocess.CompletedProcess[str]:
     """The command line, as a process of its own."""
     return run(BIN / "predbayes", *arguments)
-
-
-def _connection(name: str, port: int, certificates: Path) -> str:
-    lines = [
-        f"[superlink.{name}]",
-        f'address = "127.0.0.1:{port}"',
-        f'root-certificates = "{certificates / "ca.crt"}"',
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def free_port() -> int:

@@ -273,16 +273,6 @@ class TestClasses:
 
 class TestNoise:
     @pytest.mark.parametrize("size", [1, 10])
-    def test_noise_of_a_linear_model_is_found(self, size, rng):
-        """N times the estimate over the truth is chi-squared, but for three fitted numbers."""
-        rows = line_of(1000, rng)
-        noise_var = (
-            SklearnRegressor(Ridge(1e-6), size).fit(rows, rng=rng).predict(rows[0]).var.mean()
-        )
-        low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 1000) / 1000
-        assert low < noise_var / NOISE_STD**2 < high
-
-    @pytest.mark.parametrize("size", [1, 10])
     def test_variance_on_the_sites_rows_is_the_cross_validated_error(self, size, rng):
         """Of the mean as a model, where leaving one of four rows out has a closed form."""
         x, y = line_of(4, rng)
