@@ -56,10 +56,10 @@ def sites():
     return {name: sent(name, words_of(number)) for number, name in enumerate("abcde")}
 
 
-def openings(sites, folder, holders=HOLDERS):
+def openings(sites, folder):
     paths = []
-    asked = requests_of(PLAN, sites.values(), [key.public.encryption for key in holders])
-    for number, (request, key) in enumerate(zip(asked, holders, strict=True)):
+    asked = requests_of(PLAN, sites.values(), RECIPIENTS)
+    for number, (request, key) in enumerate(zip(asked, HOLDERS, strict=True)):
         path = folder / f"{number}.opening"
         path.write_bytes(opening_of(request, summed_masks(request, key, FORM.size), key.signing))
         paths.append(path)

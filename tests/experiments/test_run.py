@@ -36,9 +36,8 @@ from predbayes.predictive import metrics
 from predbayes.seeding import generator
 
 
-def all_records(experiment, seeds=(0,)):
-    runs = plan(experiment, seeds)
-    return {record.method: record for record, _ in run_methods(experiment, runs)}
+def all_records(experiment):
+    return {record.method: record for record, _ in run_methods(experiment, plan(experiment, [0]))}
 
 
 def with_learner(config, name):

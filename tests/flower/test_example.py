@@ -32,17 +32,6 @@ def installed(tmp_path_factory):
     return install(EXAMPLE, "four_hospitals", tmp_path_factory.mktemp("site-packages"))
 
 
-def assert_finished(root, num_results=1):
-    """All are in, and what came back is the module of task.py."""
-    study = Study(study_folder(root))
-    state = study.state()
-    assert sorted(state.uploads) == SITES
-    assert len(state.results) == num_results
-    result = study.result(num_results)
-    assert result.student.num_parameters == 16 * (NUM_INPUTS + 1) + 2 * (16 + 1)
-    assert study.verify() == []
-
-
 @pytest.mark.slow("two simulations on Ray")
 def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, tmp_path):
     root = tmp_path / "hospitals"
@@ -52,7 +41,12 @@ def test_the_example_builds_and_runs_in_simulation_and_goes_on(data, installed, 
         assert {"four_hospitals/task.py", "LICENSE"} <= set(zipfile.ZipFile(bundle).namelist())
 
         assert simulation.run(EXAMPLE, 4, simulation=root, data=data).wait(ENDED) == 0
-        assert_finished(root)
+        study = Study(study_folder(root))
+        assert sorted(study.state().uploads) == SITES
+        assert len(study.state().results) == 1
+        layers = 16 * (NUM_INPUTS + 1) + 2 * (16 + 1)  # the module of task.py came back
+        assert study.result(1).student.num_parameters == layers
+        assert study.verify() == []
         before = study_folder(root).joinpath("ledger.jsonl").read_bytes()
         again = simulation.run(EXAMPLE, 4, simulation=root, data=data)
         assert again.wait(ENDED) == 0

@@ -130,13 +130,6 @@ class TestUploads:
 
 
 class TestEnd:
-    def test_it_ends_when_all_are_in(self):
-        state = begun()
-        state.on(InStudy(SITES))
-        assert state.on(Time(1)) == []
-        assert state.ended
-        assert state.on(Time(2)) == []
-
     def test_it_ends_at_its_deadline(self):
         state = begun()
         state.on(Time(99.9))

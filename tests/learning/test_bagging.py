@@ -37,8 +37,8 @@ def rows_of(num, seed, noise=0.0):
     return x, ((x[:, 0] > 0) ^ flipped).long()
 
 
-def boosting(size=10, name="gradient-boosting"):
-    return SklearnClassifier(CLASSIFIERS[name](), 2, size, calibrated=True)
+def boosting(name):
+    return SklearnClassifier(CLASSIFIERS[name](), 2, 10, calibrated=True)
 
 
 class TestTemperature:
@@ -94,7 +94,7 @@ class TestBoosting:
         rng = generator(0, "quadrants")
         x = torch.randn(1500, 3, generator=rng)
         y = ((x[:, 0] * x[:, 1] > 0) ^ (torch.rand(1500, generator=rng) < 0.1)).long()
-        fitted = boosting(name=name).fit((x[:1000], y[:1000]), rng=generator(0))
+        fitted = boosting(name).fit((x[:1000], y[:1000]), rng=generator(0))
         line = SklearnClassifier(CLASSIFIERS["logistic-regression"](), 2)
         straight = line.fit((x[:1000], y[:1000]), rng=generator(0))
         assert nll(fitted.predict(x[1000:]), y[1000:]) < 0.5
@@ -109,7 +109,7 @@ class TestBoosting:
         plain = SklearnClassifier(CLASSIFIERS[name](), 2, size=1)
         losses = [
             nll(learner.fit((x, y), rng=generator(0)).predict(fresh[0]), fresh[1])
-            for learner in (boosting(name=name), plain)
+            for learner in (boosting(name), plain)
         ]
         assert losses[0] < 0.72
         assert losses[1] > losses[0] + 0.05
@@ -118,7 +118,7 @@ class TestBoosting:
     @pytest.mark.parametrize("name", EVERY)
     def test_teaches_a_gate(self, task, name):
         """Near the known ratio of two normals, where no gate errs by .9; 1 where rows are alike."""
-        learner = boosting(name=name) if task == "classes" else SklearnRegressor(REGRESSORS[name]())
+        learner = boosting(name) if task == "classes" else SklearnRegressor(REGRESSORS[name]())
         teller = learner.teller()
         assert teller.learner.calibrated
         assert teller.learner.size == 5

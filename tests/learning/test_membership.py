@@ -39,8 +39,8 @@ def table(num_rows, seed=0, num_columns=8):
     return inputs, (torch.rand(num_rows, generator=rng) < chance).long()
 
 
-def small_forest(trees=20):
-    return SklearnClassifier(CLASSIFIERS["random-forest"]().set_params(n_estimators=trees), 2, 2)
+def small_forest():
+    return SklearnClassifier(CLASSIFIERS["random-forest"]().set_params(n_estimators=20), 2, 2)
 
 
 class TestStatistics:
