@@ -95,10 +95,6 @@ class TestSums:
         rare = torch.zeros(200, dtype=torch.long)
         rare[:4] = 1
         assert sum_up(plan, predictive, rare, MODEL).risks is None
-        assert (
-            evaluation_upload(plan, "S", *draw(plan, 200), MODEL, unit=10).info.evaluation.risks
-            is None
-        )
 
 
 def changed(**parts):
