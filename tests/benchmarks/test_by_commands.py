@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -24,25 +23,9 @@ from benchmarks.by_commands import (
 )
 from predbayes.errors import DataError
 from predbayes.study.coordinator.study import Study
-from predbayes.study.kit.kit import freeze
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.coding import code_table, code_targets
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.sitefile import SiteFile
-
-
-def wines(num: int) -> pd.DataFrame:
-    """Made-up rows with the publisher's columns."""
-    rng = np.random.default_rng(0)
-    names = ["fixed acidity", "volatile acidity", "citric acid", "residual sugar", "chlorides"]
-    names += ["free sulfur dioxide", "total sulfur dioxide", "sulphates"]
-    table = pd.DataFrame({name: rng.uniform(0, 2, num).round(2) for name in names})
-    measured = {"density": (0.99, 1.0), "pH": (3.0, 4.0), "alcohol": (8.0, 15.0)}
-    for name, (low, high) in measured.items():
-        table[name] = rng.uniform(low, high, num).round(3)
-    return table.assign(quality=rng.integers(3, 9, num))
 
 
 class TestScores:
@@ -68,44 +51,6 @@ class TestScores:
         assert (
             worse_beyond_interval({"own": nll([1.0, 2.0, 2.8]), "advised": nll(advised)}) == worse
         )
-
-
-class TestRegression:
-    @pytest.fixture
-    def out(self, tmp_path):
-        regression.prepare(wines(900), tmp_path / "study", np.random.default_rng(0))
-        return tmp_path / "study"
-
-    def test_every_wine_has_one_place_and_the_strong_are_apart(self, out):
-        parts = [read_frame(out / "coordinator" / "reference.csv")]
-        previous = 0.0
-        for site in regression.SITES:
-            tables = [
-                read_frame(out / site.folder / name) for name in ("wines.csv", "later-wines.csv")
-            ]
-            parts += tables
-            strength = pd.concat(tables)["alcohol"].astype(float)
-            assert strength.min() >= previous
-            previous = strength.max()
-        assert sum(map(len, parts)) == 900
-        assert len(pd.concat([part["alcohol"] + part["pH"] for part in parts]).unique()) > 890
-
-    def test_other_units_are_the_plans_when_the_site_file_has_read_them(self, tmp_path):
-        plan, table, path = Plan.loads(regression.PLAN), wines(50), tmp_path / "wines.csv"
-        assert plan.target.unit == regression.UNIT
-        regression.in_other_units(table).to_csv(path, index=False)
-        site = SiteFile.loads(f"format = 1\nname = 'Strong'\n{regression.OTHER_UNITS}")
-        found = read_site_table(plan, site, path)
-        torch.testing.assert_close(code_table(plan, found), code_table(plan, table))
-        torch.testing.assert_close(code_targets(plan, found), code_targets(plan, table))
-
-    def test_kits_repeat_where_secrets_do(self, out):
-        digests = []
-        for number, seed in enumerate((0, 0, 1)):
-            with known_secrets(seed):
-                kit = freeze(out / "coordinator" / "plan.toml", out / f"kit {number}")
-            digests.append(kit.digest)
-        assert digests[0] == digests[1] != digests[2]
 
 
 def test_data_that_is_not_there_is_said_in_one_line(tmp_path, monkeypatch):
@@ -141,37 +86,6 @@ def test_a_regression_by_commands_comes_home_in_the_targets_unit(tmp_path):
         assert found["coverage_95"] > 0.8
         assert comparison(out, site).choice in models
     assert np.mean(of_spread) < 0.95
-
-
-@pytest.mark.slow("a whole study, by commands")
-@pytest.mark.data
-def test_four_hospitals_by_commands_each_training_in_a_process_of_its_own(tmp_path):
-    script, out = example(), tmp_path / "study"
-
-    def run(folder, arguments):
-        """Starting a process takes seconds, and there are 33 commands."""
-        trains = arguments[:2] == ["site", "train"]
-        (script.as_process if trains else run_quietly)(folder, arguments)
-
-    with known_secrets(0):
-        script.main(uci("heart", "heart"), out, run=run)
-    study = Study(out / "coordinator" / "study")
-    assert study.verify() == []
-    assert {site.site for site in study.result(1).sites} == {h.name for h in script.HOSPITALS}
-    split = {
-        hospital.name: models_at_home(out, hospital, "patients.csv")
-        for hospital in script.HOSPITALS
-    }
-    found = scores([split], list(split))
-    assert found["adopted"]["accuracy"] > 0.7
-    assert found["adopted"]["nll"] < 0.6
-    # Nearly all patients there are ill: one model for all does not know that.
-    swiss = scores([split], ["Zürich"])
-    assert swiss["adopted"]["nll"] < swiss["global"]["nll"]
-    for hospital in script.HOSPITALS:
-        told = comparison(out, hospital)
-        assert told.choice in told.scores
-        assert (out / hospital.folder / "out" / "egress.html").is_file()
 
 
 @pytest.mark.slow("a whole study, by commands")

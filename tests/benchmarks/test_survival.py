@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pandas as pd
-import pytest
 import torch
 
 from benchmarks import survival
@@ -28,26 +25,6 @@ def patients(num_rows=400):
             "event": (times <= censored).astype(int),
         }
     )
-
-
-def test_sorted_sites_have_seen_no_age_of_the_others():
-    _reference, sites = survival.dealt(patients(), "sorted", seed=2)
-    for younger, older in itertools.pairwise(sites):
-        assert younger["age"].max() <= older["age"].min()
-    _reference, alike = survival.dealt(patients(), "alike", seed=2)
-    assert alike[0]["age"].max() > alike[1]["age"].min()
-
-
-def test_differences_are_paired_by_seed():
-    found = [
-        {"cox": {"c_index": c, "ibs": 0.1}, "pool": {"c_index": c + gap, "ibs": 0.2}}
-        for c, gap in ((0.6, 0.01), (0.9, 0.03))
-    ]
-    line = survival.summarised(found)["pool"]
-    assert line["c_index"] == pytest.approx(0.77)
-    assert line["c_index_minus_cox"] == pytest.approx(0.02)
-    assert line["c_index_error"] == pytest.approx(0.01)  # of the differences, not of .6 and .9
-    assert line["ibs_minus_cox"] == pytest.approx(0.1)
 
 
 def test_one_seed_scores_everybody_on_the_test_rows(monkeypatch):
