@@ -10,7 +10,6 @@ import os
 import platform
 import re
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, requires, version
 
 import typer
 
@@ -123,6 +122,8 @@ _TESTS: dict[str, Callable[[], str]] = {
 
 def _extras() -> dict[str, list[str]]:
     """Packages of each extra that a user may want here."""
+    from importlib.metadata import requires  # not above: the help of all commands would wait for it
+
     found: dict[str, list[str]] = {}
     for line in requires("predbayes") or []:
         match = _REQUIREMENT.match(line)
@@ -141,6 +142,8 @@ def _is_for_here(marker: str) -> bool:
 
 
 def _installed(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:
