@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,7 +26,12 @@ def install(
     offers: Mapping[str, str] | None = None,
     record: bool = True,
 ) -> Path:
-    """Write packages, and the metadata of their distribution: entry points and RECORD."""
+    """Write packages, and the metadata of their distribution: entry points and RECORD.
+
+    Modules that an earlier test imported from such a distribution are forgotten.
+    """
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ournets"]:
+        del sys.modules[name]
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
