@@ -126,3 +126,15 @@ class TestCrash:
     def test_a_ledger_that_is_not_there_is_one_line(self, tmp_path):
         with pytest.raises(StudyError, match="cannot read"):
             Ledger(tmp_path / "ledger.jsonl").entries()
+
+
+def test_an_entry_made_anew_breaks_the_chain(tmp_path):
+    """Its own digest fits its words; the entry after it names the digest that it had."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for site in ("Alpha", "Beta", "Gamma"):
+        ledger.append("admit", {"site": site})
+    first, second, third = ledger.entries()
+    other = dataclasses.replace(second, data={"site": "Mallory"})
+    ledger.path.write_bytes(first.line() + other.line() + third.line())
+    with pytest.raises(StudyError, match="entry 3 "):
+        ledger.entries()
