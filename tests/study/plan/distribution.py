@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,13 @@ not_callable = 3
 FILES = {"ournets/__init__.py": "", "ournets/nets.py": SOURCE}
 
 
+def forget() -> None:
+    """Let the modules of such a distribution be imported anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ournets"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
 def install(
     root: Path,
     files: Mapping[str, str] = FILES,
@@ -30,8 +38,7 @@ def install(
 
     Modules that an earlier test imported from such a distribution are forgotten.
     """
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ournets"]:
-        del sys.modules[name]
+    forget()
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

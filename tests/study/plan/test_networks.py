@@ -18,16 +18,10 @@ from predbayes.study.plan.sizes import num_parameters
 from predbayes.study.plan.text import dump
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.site.fitting import make_upload
-from tests.study.plan.distribution import FILES, NAME, SOURCE, install
+from tests.study.plan.distribution import FILES, NAME, SOURCE, forget, install
 from tests.study.world import make_world
 
 MODEL = f'module = "{NAME}"'
-
-
-def forget():
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ournets"]:
-        del sys.modules[name]
-    importlib.invalidate_caches()
 
 
 @pytest.fixture
