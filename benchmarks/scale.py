@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.methods.pooled import contribution
@@ -34,6 +33,7 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import TERMS
 from predbayes.seeding import generator
+from predbayes.study.trust.coordinator import CoordinatorKey
 from predbayes.summand import fold
 from tests.study.world import make_world
 

@@ -35,7 +35,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header, UploadInfo
 from predbayes.exchange.masking import (
     OPENING,
@@ -47,7 +46,6 @@ from predbayes.exchange.masking import (
     summed_masks,
     unmasked,
 )
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.fixed import FixedPoint
@@ -55,6 +53,8 @@ from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.tuning import tune_beta
 from predbayes.predictive.words import from_words, to_words
 from predbayes.seeding import generator
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
 
 SHAPES = ((300, 2), (2000, 10), (12_000, 10))
 SITES = (5, 100)

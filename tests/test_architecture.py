@@ -63,9 +63,9 @@ def test_unknown_names_are_refused_like_any_modules():
 
 def test_neither_the_package_nor_its_schemas_import_arrays():
     modules = (
-        "exchange.coordinator",
+        "study.trust.coordinator",
         "exchange.header",
-        "exchange.signing",
+        "study.trust.signing",
         "exchange.strict",
         "study.plan.schema",
         "study.tables.sitefile",

@@ -15,7 +15,6 @@ import torch
 from flwr.app import Array, ArrayRecord, Message
 
 from predbayes.errors import UploadError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.flower import ACK, HELLO, UPLOAD, events
 from predbayes.flower.outbox import Outbox, greeting
 from predbayes.flower.server import Round, StudyDesk
@@ -24,6 +23,7 @@ from predbayes.flower.wire import read_words, upload_record, words
 from predbayes.predictive.families import Categorical
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.site.release import Approvals
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world

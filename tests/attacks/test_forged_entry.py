@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import SigningKey
 from predbayes.files import file_digest
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 COORDINATOR = CoordinatorKey.generate()

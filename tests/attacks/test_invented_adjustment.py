@@ -16,9 +16,6 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.errors import StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import PublicKey, SigningKey
-from predbayes.exchange.statement import Adoption, FilesStatement, signed
 from predbayes.files import digests, file_digest
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
@@ -26,6 +23,9 @@ from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
 from predbayes.study.result.model import CalibratedModel, Intercept
 from predbayes.study.result.signed import SIGNED_HEADER, adoption_of
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import PublicKey, SigningKey
+from predbayes.study.trust.statement import Adoption, FilesStatement, signed
 from tests.study.world import frozen
 
 PLAN = """

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.study.coordinator.study import Study
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.study.world import make_world
 
 COORDINATOR = CoordinatorKey.generate()

@@ -3,9 +3,9 @@
 import pytest
 
 from predbayes.errors import UploadError
-from predbayes.exchange.signing import SigningKey
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.training import Training
+from predbayes.study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.strict import require_site_name
+from predbayes.study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 REFUSED = {

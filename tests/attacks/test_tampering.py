@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import PredbayesError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import Receipt, read_signed
 from predbayes.study.coordinator.study import Study
 from predbayes.study.result.evaluation import evaluation_upload
 from predbayes.study.site.witness import verify_files
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
+from predbayes.study.trust.statement import Receipt, read_signed
 from tests.study.world import World, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

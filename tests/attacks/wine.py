@@ -18,13 +18,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.study.coordinator.study import Study
 from predbayes.study.kit.kit import Kit, Labels, freeze
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
+from predbayes.study.trust.signing import SigningKey
 
 SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
 BAD = "Epsilon"

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import predbayes
 from predbayes.cli.app import app
-from predbayes.exchange.signing import PublicKey
 from predbayes.posterior.sghmc import SGHMC
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
+from predbayes.study.trust.signing import PublicKey
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from predbayes.cli.plan import app
 from predbayes.cli.study import app as study_app
 from predbayes.errors import DataError, PlanError
-from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.plan.schema import Plan
+from predbayes.study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
 
 NUM_ROWS = 400
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from predbayes.errors import PredbayesError, StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.study.plan.schema import Plan
+from predbayes.study.trust.signing import SigningKey
 from tests.cli.test_site_train import done, run
 from tests.study.invented import DRAFT, survey_of, table
 

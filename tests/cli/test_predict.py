@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 
 from predbayes.cli.predict import predict_command
 from predbayes.errors import DataError, MissingPackageError, StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.statement import FilesStatement, signed
 from predbayes.files import digests
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
@@ -19,6 +17,8 @@ from predbayes.seeding import generator
 from predbayes.study.plan.models import student_network
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.cells import read_frame
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.statement import FilesStatement, signed
 from tests.study.world import frozen
 
 PLAN = """

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from predbayes.cli.site_model import adopt_command, evaluate_command
 from predbayes.errors import DataError, PredbayesError, StudyError
 from predbayes.exchange.header import Header
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
@@ -28,6 +27,7 @@ from predbayes.study.site.training import HOLDOUT_FILE, HOME
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
+from predbayes.study.trust.signing import SigningKey
 from tests.study.world import frozen
 
 PLAN = """

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from predbayes.exchange.coordinator import CoordinatorKey
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.study.world import SITES, make_world
 
 HEAVY = ("torch", "pandas", "numpy", "scipy", "sklearn", "matplotlib")

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from predbayes.cli.app import main
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import SigningKey, fingerprint
 from predbayes.study.coordinator.study import Study
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.tables.cells import read_frame
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey, fingerprint
 from tests.study.world import SITES, make_world
 
 

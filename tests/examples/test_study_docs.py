@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from predbayes.cli.app import app
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
-from predbayes.exchange.signing import PublicKey
 from predbayes.study.plan import schema as plan_module
 from predbayes.study.plan.schema import Plan, Section
 from predbayes.study.result.evaluation import evaluation_upload
@@ -27,6 +26,7 @@ from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
 from predbayes.study.result.scoring import measures_of
 from predbayes.study.tables import sitefile
 from predbayes.study.tables.sitefile import SiteFile
+from predbayes.study.trust.signing import PublicKey
 from tests.study.coordinator.test_surveys import survey
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world, own_table

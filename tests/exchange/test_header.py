@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import Header, Signature, from_metadata
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload, spec_of
+from predbayes.study.trust.signing import SigningKey
 
 KINDS = ["weights", "classes", "numbers"]
 KEY = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from predbayes.errors import PoolError, StudyError, UploadError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.masking import (
     WORDS,
@@ -26,11 +25,12 @@ from predbayes.exchange.masking import (
     unmasked,
     words_digest,
 )
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.fixed import FixedPoint
 from predbayes.predictive.words import from_words, to_words
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
 
 PLAN = "ab" * 32
 FORM = FixedPoint(40, 3, -12.0, 100_000, 100)

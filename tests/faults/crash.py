@@ -30,9 +30,9 @@ import typer.main
 import predbayes.cli.app as app_module
 import predbayes.study.coordinator.finish as finish_module
 from predbayes.errors import StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.statement import Receipt, read_signed
 from predbayes.study.coordinator.study import Study
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.statement import Receipt, read_signed
 from tests.study.world import SITES, make_world
 
 Death = Callable[[], None]

@@ -37,10 +37,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from predbayes.errors import UploadError
-from predbayes.exchange.signing import SigningKey
 from predbayes.study.coordinator.intake import Expected
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.schema import Plan
+from predbayes.study.trust.signing import SigningKey
 from predbayes.text import printable
 from tests.study.world import World, make_world
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
 from predbayes.flower import ACK, HELLO, UPLOAD, outbox
@@ -25,6 +23,8 @@ from predbayes.flower.study_client import app
 from predbayes.flower.wire import read_words, upload_record
 from predbayes.study.site.release import Approvals
 from predbayes.study.tables.mapping import read_site_table
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
 from tests.flower.double import DoubleGrid
 from tests.flower.malformed import MALFORMED
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node

@@ -86,7 +86,7 @@ def test_a_site_with_manual_release_is_asked_until_it_approves(tmp_path):
 
 
 def test_a_foreign_key_is_refused_and_stops_nobody(world, nodes, tmp_path):
-    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.trust.signing import SigningKey
 
     path = Path(nodes[12]["site"]).parent / "Beta.key"
     path.unlink()

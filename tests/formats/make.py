@@ -19,9 +19,9 @@ import numpy as np
 
 import predbayes as pb
 from benchmarks.by_commands import run_quietly
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.masking import opening_of, requests_of, summed_masks
 from predbayes.study.site.deletion import delete_outputs
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.exchange.test_masking import FORM, PLAN, sent, words_of
 from tests.formats.registry import FILES, FORMATS, LIKEWISE
 from tests.study.invented import DRAFT, table

@@ -15,10 +15,7 @@ from typing import Any
 from torch import Tensor
 
 import predbayes as pb
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.masking import read_opening, read_request
-from predbayes.exchange.sealed import unseal
-from predbayes.exchange.statement import Receipt, read_signed
 from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.state import State
 from predbayes.study.kit.kit import Kit, Labels
@@ -28,6 +25,9 @@ from predbayes.study.site.deletion import SiteDeletion
 from predbayes.study.store.ledger import Ledger
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.surveyfile import read_survey
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.sealed import unseal
+from predbayes.study.trust.statement import Receipt, read_signed
 
 FILES = Path(__file__).with_name("files")
 Headline = Any
@@ -124,8 +124,8 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
     "labels-1.json": ("predbayes.study.kit.kit:_Contents", _labels),
     "ledger-1.jsonl": ("", _ledger),
     "upload-1.safetensors": ("predbayes.exchange.header:UploadInfo", _upload),
-    "sealed-1.sealed": ("predbayes.exchange.sealed:MAGIC", _sealed),
-    "receipt-1.receipt": ("predbayes.exchange.statement:Statement", _receipt),
+    "sealed-1.sealed": ("predbayes.study.trust.sealed:MAGIC", _sealed),
+    "receipt-1.receipt": ("predbayes.study.trust.statement:Statement", _receipt),
     "result-1.json": ("predbayes.study.result.schema:Result", _result),
     "model-1": ("predbayes.study.result.model:ModelHeader", _model),
     "site-1.toml": ("predbayes.study.tables.sitefile:SiteFile", _site),

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, PlanError, StudyError, UploadError
-from predbayes.exchange.signing import SigningKey
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments, RandomFeatures
 from predbayes.learning.moments_network import as_predictor
@@ -28,6 +27,7 @@ from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.sums import require_many
 from predbayes.study.tables.sitefile import Policy
+from predbayes.study.trust.signing import SigningKey
 from tests.learning.test_moments import rows as rows_of_classes
 from tests.study.report.test_report import Page
 from tests.study.world import make_world

@@ -12,10 +12,7 @@ from unittest import mock
 import pandas as pd
 import torch
 
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header
-from predbayes.exchange.sealed import seal
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.learning.distill import DISTILLATION
 from predbayes.learning.gate import GateBounds
@@ -27,6 +24,9 @@ from predbayes.study.kit.kit import Kit, freeze
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report import figures
 from predbayes.study.result import conclude
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.sealed import seal
+from predbayes.study.trust.signing import SigningKey
 
 SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
 NUM_CLASSES = 3

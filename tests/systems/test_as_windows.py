@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import PublicKey
 from predbayes.study.coordinator.study import Study
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import PublicKey
 from tests.study.world import SITES, World, make_world, own_table
 
 # On Linux alone, where everything can be taken away; the other systems are themselves.

@@ -17,7 +17,7 @@ import predbayes
 from predbayes.cli import data, demo, doctor, experiment, holder, plan, predict, site, study
 from predbayes.cli.show import ask_passphrase, say
 from predbayes.errors import PredbayesError
-from predbayes.exchange.passphrase import asking
+from predbayes.study.trust.passphrase import asking
 
 # Plain help appears in half the time. There is no public switch: with `rich_markup_mode=None` alone
 # typer 0.20, to which flwr holds us, loads rich all the same and writes "\\[default: ...]".

@@ -104,7 +104,7 @@ def _pool() -> str:
 
 def _signature() -> str:
     """Sign, check, and refuse what was altered."""
-    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.trust.signing import SigningKey
 
     key = SigningKey.generate()
     signed = key.sign("upload", b"content")

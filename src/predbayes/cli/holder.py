@@ -33,7 +33,7 @@ def keys(
     passphrase: PassphraseOption = False,
 ) -> None:
     """Make your keys, which stay here, and their public half."""
-    from predbayes.exchange.coordinator import CoordinatorKey
+    from predbayes.study.trust.coordinator import CoordinatorKey
 
     key = CoordinatorKey.generate()
     private, _ = save_key_pair(key, out, passphrase=passphrase)
@@ -50,8 +50,8 @@ def admit(
     holder: Folder = _DEFAULT,
 ) -> None:
     """Record a site's key; no sum of another is opened."""
-    from predbayes.exchange.signing import PublicKey
     from predbayes.study.site.holder import Holder
+    from predbayes.study.trust.signing import PublicKey
 
     public = PublicKey.load(key)
     new = Holder(holder).admit(name, public)
@@ -70,10 +70,10 @@ def open_sum(
     holder: Folder = _DEFAULT,
 ) -> None:
     """Sum up the masks of many admitted sites, for the coordinator."""
-    from predbayes.exchange.coordinator import CoordinatorKey
     from predbayes.exchange.masking import OPENING, read_request
     from predbayes.files import write_bytes
     from predbayes.study.site.holder import Holder
+    from predbayes.study.trust.coordinator import CoordinatorKey
 
     plan, asked = predbayes.study.Kit.load(kit).plan, read_request(request)
     content = Holder(holder).open(plan, asked, CoordinatorKey.load(key))

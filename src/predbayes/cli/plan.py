@@ -145,9 +145,9 @@ def merge_plan(
 
 def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
     """Read surveys; refuse those that nobody signed, or with another key than the site's given."""
-    from predbayes.exchange.keyfiles import owner_of
-    from predbayes.exchange.signing import PublicKey
     from predbayes.study.tables.surveyfile import read_survey
+    from predbayes.study.trust.keyfiles import owner_of
+    from predbayes.study.trust.signing import PublicKey
 
     known = {PublicKey.load(path).hex: owner_of(path) for path in keys}
     found = []
@@ -210,9 +210,9 @@ def freeze_plan(
     ] = None,
 ) -> None:
     """Write the kit for the sites, and the labels for you alone."""
-    from predbayes.exchange.coordinator import CoordinatorPublicKey
     from predbayes.study.kit.kit import freeze, labels_path
     from predbayes.study.kit.review import UnsoundPlanError
+    from predbayes.study.trust.coordinator import CoordinatorPublicKey
 
     path = plan_file(plan)
     labels = labels_path(out) if labels is None else labels

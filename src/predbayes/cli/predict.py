@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-    from predbayes.exchange.signing import PublicKey
     from predbayes.study.plan.schema import Plan
     from predbayes.study.result.model import CalibratedModel
     from predbayes.study.tables.sitefile import SiteFile
+    from predbayes.study.trust.signing import PublicKey
 
 _ROW = "row"
 
@@ -106,7 +106,7 @@ def _promised(
 
 def _public_key(own: SiteFile) -> PublicKey | None:
     """The site's public key, which needs no passphrase; None if it has none yet."""
-    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.trust.signing import PublicKey
 
     path = own.key_path.with_suffix(".pub")
     return PublicKey.load(path) if path.exists() else None
@@ -114,8 +114,8 @@ def _public_key(own: SiteFile) -> PublicKey | None:
 
 def _say_whose(folder: Path) -> None:
     """Say who adjusted a model, where nobody here can know the key."""
-    from predbayes.exchange.signing import PublicKey
     from predbayes.study.result.signed import adoption_of
+    from predbayes.study.trust.signing import PublicKey
 
     if (adoption := adoption_of(folder)) is not None:
         say(

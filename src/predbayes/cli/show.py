@@ -13,9 +13,9 @@ from predbayes.errors import DataError, StudyError, UploadError
 from predbayes.text import printable
 
 if TYPE_CHECKING:
-    from predbayes.exchange.coordinator import CoordinatorKey
     from predbayes.study.kit.kit import Kit
     from predbayes.study.tables.problem import Finding
+    from predbayes.study.trust.coordinator import CoordinatorKey
 
 KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")]
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")]
@@ -90,7 +90,11 @@ def require_place(out: Path, data: Path) -> None:
 
 def new_passphrase() -> bytes:
     """Return a passphrase for a new key: the one of the environment, or one that is typed twice."""
-    from predbayes.exchange.passphrase import encode_passphrase, passphrase_in_store, require_long
+    from predbayes.study.trust.passphrase import (
+        encode_passphrase,
+        passphrase_in_store,
+        require_long,
+    )
 
     found = passphrase_in_store()
     if found is None:

@@ -22,12 +22,12 @@ from predbayes.errors import KeyFileError, StudyError
 from predbayes.system import quoted
 
 if TYPE_CHECKING:
-    from predbayes.exchange.signing import SigningKey
     from predbayes.study.plan.schema import Plan
     from predbayes.study.site.policy import Asked
     from predbayes.study.site.release import What
     from predbayes.study.site.training import Trained
     from predbayes.study.tables.sitefile import SiteFile
+    from predbayes.study.trust.signing import SigningKey
 
 LearnerOption = Annotated[
     str | None,
@@ -44,9 +44,9 @@ def key_command(
     passphrase: PassphraseOption = False,
 ) -> None:
     """Make NAME.key, which stays here, and NAME.pub to send."""
-    from predbayes.exchange.signing import SigningKey
     from predbayes.exchange.strict import require_site_name
     from predbayes.study.store.audit import AuditLog
+    from predbayes.study.trust.signing import SigningKey
 
     require_site_name(name)
     key = SigningKey.generate()
@@ -137,9 +137,9 @@ def _record(
     act: Literal["approve", "revoke"], what: Path, by: str, key: Path | None, site: Path
 ) -> tuple[bool, _Thing]:
     """Write down a yes or a no; whether it is new, and what it is of."""
-    from predbayes.exchange.signing import SigningKey
     from predbayes.study.site.policy import SitePolicy
     from predbayes.study.site.release import Approvals
+    from predbayes.study.trust.signing import SigningKey
 
     with site_log(site).during(act, by=by) as noted:
         thing = _thing(what)
@@ -158,7 +158,7 @@ def _record(
 
 
 def _say_words(digest: str) -> None:
-    from predbayes.exchange.signing import fingerprint
+    from predbayes.study.trust.signing import fingerprint
 
     say(f"in words: {fingerprint(digest)}")
 
@@ -269,7 +269,7 @@ def read_site(path: Path) -> SiteFile:
 
 def read_key(own: SiteFile) -> SigningKey:
     """Read the site's private key; if there is none, say how to make one."""
-    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.trust.signing import SigningKey
 
     if not own.key_path.exists():
         raise KeyFileError(

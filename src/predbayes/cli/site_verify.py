@@ -14,10 +14,10 @@ from predbayes.errors import StudyError
 from predbayes.study.wording import counted
 
 if TYPE_CHECKING:
-    from predbayes.exchange.signing import PublicKey
-    from predbayes.exchange.statement import Statement
     from predbayes.study.store.audit import Fact
     from predbayes.study.tables.sitefile import SiteFile
+    from predbayes.study.trust.signing import PublicKey
+    from predbayes.study.trust.statement import Statement
 
 
 def verify_command(
@@ -34,9 +34,9 @@ def verify_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Check what the coordinator signed, offline."""
-    from predbayes.exchange.coordinator import CoordinatorPublicKey
-    from predbayes.exchange.signing import fingerprint
     from predbayes.study.site.witness import verify_files
+    from predbayes.study.trust.coordinator import CoordinatorPublicKey
+    from predbayes.study.trust.signing import fingerprint
 
     # Whoever is no site has no log, and is to have no new file.
     log: AbstractContextManager[dict[str, Fact]] = nullcontext({})
@@ -64,8 +64,8 @@ def verify_command(
 
 
 def _line(statement: Statement) -> str:
-    from predbayes.exchange.signing import PublicKey
-    from predbayes.exchange.statement import Deletion, Receipt
+    from predbayes.study.trust.signing import PublicKey
+    from predbayes.study.trust.statement import Deletion, Receipt
 
     what: str = statement.kind
     if isinstance(statement, Deletion):
@@ -81,8 +81,8 @@ def _line(statement: Statement) -> str:
 def _note(statements: tuple[Statement, ...], site: Path, key: PublicKey) -> None:
     """Remember the heads, and make sure that receipts are this site's."""
     from predbayes.cli.site_train import read_site
-    from predbayes.exchange.statement import Deletion, Receipt
     from predbayes.study.site.witness import Heads
+    from predbayes.study.trust.statement import Deletion, Receipt
 
     own = read_site(site)
     for statement in statements:
@@ -96,7 +96,7 @@ def _note(statements: tuple[Statement, ...], site: Path, key: PublicKey) -> None
 def _require_own_key(admitted: str, own: SiteFile) -> None:
     """Refuse a receipt for somebody else who was admitted in this site's name."""
     from predbayes.cli.site_train import read_key
-    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.trust.signing import PublicKey
 
     public = own.key_path.with_suffix(".pub")  # which needs no passphrase
     if not public.exists() and not own.key_path.exists():

@@ -50,7 +50,7 @@ def make_key(
     passphrase: PassphraseOption = False,
 ) -> None:
     """Make your key, which stays here, and its public half for plans."""
-    from predbayes.exchange.coordinator import CoordinatorKey
+    from predbayes.study.trust.coordinator import CoordinatorKey
 
     key = CoordinatorKey.generate()
     private, public = save_key_pair(key, out, passphrase=passphrase)
@@ -89,8 +89,8 @@ def admit(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Record a site's key and agreed rows; again replaces them."""
-    from predbayes.exchange.keyfiles import owner_of
-    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.trust.keyfiles import owner_of
+    from predbayes.study.trust.signing import PublicKey
 
     public, owner = PublicKey.load(key), owner_of(key)
     new = predbayes.study.Study(study).admit(name, public, rows)
@@ -111,8 +111,8 @@ def admit_all(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Admit many sites, each under the name of its key's file."""
-    from predbayes.exchange.keyfiles import owner_of
-    from predbayes.exchange.signing import PublicKey
+    from predbayes.study.trust.keyfiles import owner_of
+    from predbayes.study.trust.signing import PublicKey
 
     found: dict[str, PublicKey] = {}
     for path in (file for given in keys for file in _files_in(given, (".pub",))):
@@ -185,9 +185,9 @@ def delete(
     study: StudyOption = DEFAULT_STUDY,
 ) -> None:
     """Delete uploads whose time is over; results stay."""
-    from predbayes.exchange.statement import DELETION
     from predbayes.files import write_bytes
     from predbayes.study.coordinator.study import REMAINS
+    from predbayes.study.trust.statement import DELETION
 
     opened = predbayes.study.Study(study)
     if (name is None) != everything:
@@ -329,8 +329,8 @@ def verify(
     ] = None,
 ) -> None:
     """Compare every byte with the ledger, and check every signature."""
-    from predbayes.exchange.coordinator import CoordinatorPublicKey
     from predbayes.study.coordinator.crate import is_crate
+    from predbayes.study.trust.coordinator import CoordinatorPublicKey
 
     opened = predbayes.study.Study(study)
     public = None if key is None else CoordinatorPublicKey.load(key)

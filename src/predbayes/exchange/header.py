@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from predbayes.errors import KeyFileError, UploadError
-from predbayes.exchange.sealed import MAGIC
-from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict, valid_site_name
 from predbayes.learning.accounting import Adjacency, Guarantee, Unit
+from predbayes.study.trust.sealed import MAGIC
+from predbayes.study.trust.signing import PublicKey
 from predbayes.text import printable
 
 SUMS = "moments"

@@ -23,8 +23,8 @@ sum, each with its seal. An *opening* is the sum of their masks, signed by the h
 A seal is signed by its site, with plan, site, holder and the digest of the masked words: it cannot
 be used under another name, in another study, or for other words.
 
-This is not the encryption of a file on its way (`predbayes.exchange.sealed`), which may be around
-such an upload as around any.
+This is not the encryption of a file on its way (`predbayes.study.trust.sealed`), which may be
+around such an upload as around any.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.exchange.coordinator import CoordinatorKey, CoordinatorPublicKey
 from predbayes.exchange.header import Seal, UploadInfo, distinct
-from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.exchange.upload import Upload
 from predbayes.files import open_regular
 from predbayes.optional import require
+from predbayes.study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
+from predbayes.study.trust.signing import PublicKey, SigningKey
 
 WORDS = "words"
 """Name of the array of an upload of kind `masked`."""

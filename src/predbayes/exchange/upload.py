@@ -50,7 +50,6 @@ from predbayes.exchange.header import (
     sort_metadata,
     to_metadata,
 )
-from predbayes.exchange.signing import SigningKey
 from predbayes.files import read_at_most
 from predbayes.learning.accounting import Guarantee
 from predbayes.posterior.samples import WeightSamples
@@ -64,6 +63,7 @@ from predbayes.predictive.families import (
     Predictive,
     Survival,
 )
+from predbayes.study.trust.signing import SigningKey
 from predbayes.text import printable
 
 GATE = "gate"

@@ -17,8 +17,6 @@ from typing import Any
 
 import pandas as pd
 
-from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import file_digest
 from predbayes.flower.outbox import Outbox
 from predbayes.flower.simulation import node_config
@@ -31,6 +29,8 @@ from predbayes.study.store.audit import AuditLog
 from predbayes.study.store.files import RUN_LOCK, locked
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.sitefile import SiteFile
+from predbayes.study.trust.signing import SigningKey
+from predbayes.study.trust.statement import KIT_SIGNATURE
 
 Read = Callable[[Plan, SiteFile, Path], pd.DataFrame]
 """Makes a table in the plan's columns and units from a plan, a site.toml and a path."""

@@ -19,7 +19,6 @@ from typing import Any
 
 from predbayes.errors import StudyError, UploadError
 from predbayes.exchange.header import Signature, from_metadata
-from predbayes.exchange.sealed import read_envelope
 from predbayes.exchange.upload import Upload
 from predbayes.flower import events
 from predbayes.flower.driver import Decision, Driver
@@ -29,6 +28,7 @@ from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.run_status import RunStatus, one_run
 from predbayes.study.coordinator.study import Study
 from predbayes.study.report.unlabelled import in_short
+from predbayes.study.trust.sealed import read_envelope
 from predbayes.study.wording import counted
 
 _log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from predbayes.study.site.release import Approvals
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predbayes.exchange.signing import SigningKey
     from predbayes.study.coordinator.study import Study
     from predbayes.study.kit.kit import Kit
+    from predbayes.study.trust.signing import SigningKey
 
 _STUDY, _SITES, _NODE = "study", "sites", "node.json"
 _PATHS = {"site": "site.toml", "data": "rows.csv", "kit": f"../../{_STUDY}/kit", "out": "out"}
@@ -84,7 +84,7 @@ def _settle(
     folder: Path, site: str, table: pd.DataFrame, kit: Kit, choices: Mapping[str, str]
 ) -> SigningKey:
     """Write what a site has at home, with its officer's approval; return its key."""
-    from predbayes.exchange.signing import SigningKey
+    from predbayes.study.trust.signing import SigningKey
 
     folder.mkdir(parents=True)
     key = SigningKey.generate()

@@ -23,8 +23,8 @@ from safetensors import safe_open
 
 from predbayes.errors import UploadError, is_line
 from predbayes.exchange.header import Header, to_metadata
-from predbayes.exchange.sealed import is_sealed
 from predbayes.optional import require
+from predbayes.study.trust.sealed import is_sealed
 
 _log = logging.getLogger(__name__)
 

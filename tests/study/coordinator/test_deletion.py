@@ -8,9 +8,9 @@ import json
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.study.coordinator.status import status_of
 from predbayes.study.site.witness import verify_files
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

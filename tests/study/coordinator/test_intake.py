@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from predbayes.errors import UploadError
-from predbayes.exchange.signing import SigningKey
 from predbayes.predictive.families import Gaussian
 from predbayes.study.coordinator.intake import HEADER_ROOM, Intake
 from predbayes.study.coordinator.state import MAX_ROWS
+from predbayes.study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 SITE = "Alpha"

@@ -9,12 +9,12 @@ import pytest
 
 import predbayes.study.coordinator.step as step_module
 from predbayes.errors import StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.statement import Receipt, read_signed, signed
 from predbayes.study.coordinator.state import State
 from predbayes.study.coordinator.study import Study
 from predbayes.study.site.witness import verify_files
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import PublicKey
+from predbayes.study.trust.statement import Receipt, read_signed, signed
 from tests.study.world import SITES, make_world
 
 KEY = CoordinatorKey.generate()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from predbayes.errors import KeyFileError, PlanError, UploadError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.sealed import seal
 from predbayes.exchange.upload import Upload
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.sealed import seal
 from tests.study.world import make_world
 
 KEY = CoordinatorKey.generate()

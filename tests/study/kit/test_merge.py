@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.study.kit.disagree import unit_groups
 from predbayes.study.kit.draft import GATE, LEARNER
 from predbayes.study.kit.marginal import Marginal
@@ -12,6 +11,7 @@ from predbayes.study.kit.merge import merge
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.surveyfile import NumberTold
+from predbayes.study.trust.signing import SigningKey
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
 TAKEN = {}  # surveys by the table, which is kept: most tests change that of one site

@@ -12,7 +12,6 @@ import torch
 
 from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
-from predbayes.exchange.signing import SigningKey, fingerprint
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
@@ -24,6 +23,7 @@ from predbayes.study.report.egress import (
     render_egress,
 )
 from predbayes.study.report.leakage import Outcome
+from predbayes.study.trust.signing import SigningKey, fingerprint
 from tests.study.report.test_report import NASTY, POLICY, Page
 from tests.study.samples import classification_plan, regression_plan
 

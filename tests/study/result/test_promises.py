@@ -14,7 +14,6 @@ import torch
 
 from predbayes.cli.app import main
 from predbayes.errors import DataError, UploadError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import ScoreCounts, UploadInfo
 from predbayes.predictive.conformal import ScoreBins
 from predbayes.predictive.families import Categorical, Gaussian, Survival
@@ -25,6 +24,7 @@ from predbayes.study.result.evaluation import check_evaluation, evaluation_uploa
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.promises import check_scores, pooled_scores, promised, promises
 from predbayes.study.tables.coding import target_units
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.study import world as worlds
 
 MODEL = "a" * 64

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.files import digests
 from predbayes.study.site import deletion
 from predbayes.study.site.deletion import SiteDeletion, delete_outputs
+from predbayes.study.trust.signing import SigningKey
 
 KEY = SigningKey.generate()
 FILES = ("Basel.sealed", "held-back.safetensors", "home/holdout.safetensors", "home/trained.json")

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from predbayes.errors import StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.masking import masked, requests_of
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.study import Plan
 from predbayes.study.site.holder import Holder, require_apart
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
 
 KEY = CoordinatorKey.generate()
 PLAN = Plan.loads(

@@ -7,7 +7,6 @@ import torch
 from pydantic import ValidationError
 
 from predbayes.errors import PlanError, StudyError, TrainingError
-from predbayes.exchange.signing import SigningKey
 from predbayes.seeding import generator
 from predbayes.study.plan import software
 from predbayes.study.site.policy import RULES, VARIABLE, Asked, SitePolicy
@@ -15,6 +14,7 @@ from predbayes.study.site.release import Approvals
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.training import Training
 from predbayes.study.tables.sitefile import Leaving, Policy, SiteFile
+from predbayes.study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 

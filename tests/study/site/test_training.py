@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import save_file
 
 from predbayes.errors import DataError, PlanError, StudyError, TrainingError
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.progress import listening
@@ -21,6 +20,7 @@ from predbayes.study.site.rows import SiteRows, split_rows
 from predbayes.study.site.training import EGRESS_FILE, HELD_BACK, Holdout, Training
 from predbayes.study.tables.coding import encode
 from predbayes.study.tables.sitefile import Policy
+from predbayes.study.trust.coordinator import CoordinatorKey
 from tests.study.world import make_world
 
 HOLDOUT = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.25\nname = 'any'\n"

@@ -6,12 +6,12 @@ import shutil
 import pytest
 
 from predbayes.errors import PlanError, StudyError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.statement import FilesStatement, signed
 from predbayes.study.kit.kit import Kit
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.witness import Heads, verify_files
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.statement import FilesStatement, signed
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import DataError, PlanError, StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.study.tables.survey import (
     BOUND,
     ROWS_PER_SUM,
@@ -17,6 +16,7 @@ from predbayes.study.tables.survey import (
     told_quantiles,
 )
 from predbayes.study.tables.surveyfile import Survey, read_survey
+from predbayes.study.trust.signing import SigningKey
 from tests.study.invented import DRAFT, STEP, plan, survey_of, table
 
 NO_COUNTS = {"quantiles", "factor", "offset", "decimals", "moments", "format"}

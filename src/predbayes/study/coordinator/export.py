@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
-from predbayes.exchange.statement import DELETION, KIT_SIGNATURE, RECEIPT
 from predbayes.files import write_bytes, write_whole
 from predbayes.study.coordinator.crate import CRATE_FILE, crate_metadata, is_crate
 from predbayes.study.coordinator.folder import StudyFolder
@@ -31,6 +30,7 @@ from predbayes.study.coordinator.state import State
 from predbayes.study.coordinator.step import begin_step
 from predbayes.study.coordinator.verify import recorded, verify, withheld
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.statement import DELETION, KIT_SIGNATURE, RECEIPT
 
 RECEIPTS, SITES = "receipts", "sites"
 _APPROVALS = "approvals.jsonl"

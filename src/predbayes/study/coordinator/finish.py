@@ -14,7 +14,6 @@ from pathlib import Path
 
 from predbayes.errors import StudyError, no_such
 from predbayes.exchange.masking import OPENING, Request, requests_of
-from predbayes.exchange.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.progress import tell_step
 from predbayes.study.coordinator.differencing import require_apart
@@ -39,6 +38,7 @@ from predbayes.study.result.summed import conclude_sums
 from predbayes.study.result.surveyed import survey_of_site, table_one
 from predbayes.study.result.tableone import TableOne
 from predbayes.study.store.ledger import now
+from predbayes.study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.threads import threads
 
 _ONNX = f"{MODEL_FOLDER}/model.onnx"

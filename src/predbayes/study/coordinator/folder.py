@@ -2,7 +2,8 @@
 
 `predbayes.study.coordinator.record` says where each file is, and reads those that are text. What
 reads arrays is imported when it is needed, because most steps need none. Where the coordinator has
-a key, kit, results and models have a file that signs the others (`predbayes.exchange.statement`).
+a key, kit, results and models have a file that signs the others
+(`predbayes.study.trust.statement`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from pathlib import Path
 from predbayes.errors import UploadError, no_such
 from predbayes.exchange.header import SUMS, Header, Spec
 from predbayes.exchange.masking import WORDS, check_seals
-from predbayes.exchange.sealed import sealed_room
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.gate import GateBounds
 from predbayes.study.coordinator.state import MAX_ROWS
@@ -25,6 +24,7 @@ from predbayes.study.result.conclude import rehearse
 from predbayes.study.result.evaluation import at_sites, check_evaluation
 from predbayes.study.result.scoring import MAX_STANDARD
 from predbayes.study.result.summed import fitted, summed
+from predbayes.study.trust.sealed import sealed_room
 from predbayes.text import printable
 
 HEADER_ROOM = 1_000_000  # bytes beside the arrays

@@ -14,7 +14,7 @@ results/N/              result.json, report.html, report-public.html, model-card
 .key-path               where the coordinator's key lies, if the plan names one
 
 Where there is such a key, kit, results and models have a file that signs the others
-(`predbayes.exchange.statement`).
+(`predbayes.study.trust.statement`).
 """
 
 from __future__ import annotations

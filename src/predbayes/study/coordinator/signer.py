@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from predbayes.errors import KeyFileError
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import Deletion, FilesStatement, Receipt, signed
 from predbayes.study.coordinator.state import State
 from predbayes.study.store.ledger import now
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import SigningKey
+from predbayes.study.trust.statement import Deletion, FilesStatement, Receipt, signed
 
 KEY_PATH = ".key-path"
 VARIABLE = "PREDBAYES_COORDINATOR_KEY"

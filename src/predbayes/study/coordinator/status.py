@@ -7,13 +7,13 @@ import heapq
 from dataclasses import dataclass
 from typing import Literal
 
-from predbayes.exchange.signing import PublicKey
 from predbayes.study.coordinator.record import StudyRecord
 from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.state import FinishedResult, State
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import Result
 from predbayes.study.store.ledger import now
+from predbayes.study.trust.signing import PublicKey
 from predbayes.text import html_lines, html_table
 
 COLUMNS = ("site", "state", "rows", "bytes", "since", "key")

@@ -22,9 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
-from predbayes.exchange.coordinator import CoordinatorKey
-from predbayes.exchange.sealed import SUFFIX, is_sealed, unseal
-from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import require_site_name
 from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.study.coordinator.folder import StudyFolder
@@ -41,6 +38,9 @@ from predbayes.study.store.files import (
     sync_files,
 )
 from predbayes.study.store.ledger import Entry, now
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.sealed import SUFFIX, is_sealed, unseal
+from predbayes.study.trust.signing import PublicKey
 from predbayes.system import sync_folder
 from predbayes.text import printable
 

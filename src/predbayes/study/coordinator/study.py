@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from predbayes.errors import PredbayesError, StudyError, UploadError
-from predbayes.exchange.coordinator import CoordinatorPublicKey
-from predbayes.exchange.signing import PublicKey
-from predbayes.exchange.statement import KIT_SIGNATURE
 from predbayes.files import digests, make_folder
 from predbayes.optional import require
 from predbayes.study.coordinator.differencing import is_forbidden, told_apart
@@ -32,6 +29,9 @@ from predbayes.study.result.accepted import Accepted
 from predbayes.study.result.schema import Result
 from predbayes.study.store.audit import AuditLog, Fact, GatheredLog
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.coordinator import CoordinatorPublicKey
+from predbayes.study.trust.signing import PublicKey
+from predbayes.study.trust.statement import KIT_SIGNATURE
 
 if TYPE_CHECKING:
     from predbayes.exchange.masking import Request

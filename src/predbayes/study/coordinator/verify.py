@@ -16,19 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from predbayes.errors import PredbayesError, StudyError
-from predbayes.exchange.coordinator import CoordinatorPublicKey
-from predbayes.exchange.signing import PublicKey, fingerprint
-from predbayes.exchange.statement import (
-    DELETION,
-    KIT_SIGNATURE,
-    MODEL_SIGNATURE,
-    RECEIPT,
-    RESULT_SIGNATURE,
-    Deletion,
-    FilesStatement,
-    Receipt,
-    read_signed,
-)
 from predbayes.files import file_digest
 from predbayes.study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes.study.coordinator.finish import (
@@ -49,6 +36,19 @@ from predbayes.study.result.schema import Result
 from predbayes.study.result.surveyed import survey_of_site
 from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
+from predbayes.study.trust.coordinator import CoordinatorPublicKey
+from predbayes.study.trust.signing import PublicKey, fingerprint
+from predbayes.study.trust.statement import (
+    DELETION,
+    KIT_SIGNATURE,
+    MODEL_SIGNATURE,
+    RECEIPT,
+    RESULT_SIGNATURE,
+    Deletion,
+    FilesStatement,
+    Receipt,
+    read_signed,
+)
 from predbayes.text import printable
 
 _KIT_SIGNATURE = f"{KIT}/{KIT_SIGNATURE}"

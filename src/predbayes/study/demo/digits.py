@@ -19,7 +19,6 @@ from torch import Tensor
 
 from predbayes.data.partition import label_skew
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.upload import Upload
 from predbayes.optional import require
 from predbayes.progress import at
@@ -36,6 +35,7 @@ from predbayes.study.result.schema import Result
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.tables.coding import code_targets, encode
+from predbayes.study.trust.signing import SigningKey
 
 SITES = ("Basel", "Genoa", "Leiden", "Porto", "Uppsala")
 _TARGET = "digit"

@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 
 from predbayes.data.partition import label_skew
-from predbayes.exchange.signing import SigningKey
 from predbayes.optional import require
 from predbayes.progress import at
 from predbayes.seeding import generator
@@ -39,6 +38,7 @@ from predbayes.study.site.survey import write_survey
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.surveyfile import read_survey
+from predbayes.study.trust.signing import SigningKey
 
 SITES = ("Aarhus", "Bergen", "Turku", "Vilnius")
 NUM_SYNTHETIC = 500

@@ -43,9 +43,7 @@ from torch import Tensor
 
 import predbayes
 from predbayes.errors import DataError, PlanError, PoolError
-from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.exchange.statement import KIT_SIGNATURE, FilesStatement, read_signed
 from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
@@ -73,6 +71,8 @@ from predbayes.study.tables.coding import Encoder, Examined, code_targets, sound
 from predbayes.study.tables.textfile import from_csv, to_csv
 from predbayes.study.tables.vectorcells import kit_vectors
 from predbayes.study.tables.vectors import moments
+from predbayes.study.trust.coordinator import CoordinatorPublicKey
+from predbayes.study.trust.statement import KIT_SIGNATURE, FilesStatement, read_signed
 from predbayes.study.wording import six_digits
 
 FINGERPRINT_FILE = "FINGERPRINT.txt"

@@ -40,8 +40,6 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
-from predbayes.exchange.coordinator import CoordinatorPublicKey
-from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.exchange.strict import Strict
 from predbayes.learning.accounting import Adjacency, Guarantee, Unit
 from predbayes.learning.leverage import ENOUGH_ROWS
@@ -54,6 +52,8 @@ from predbayes.learning.named import (
 )
 from predbayes.predictive.fixed import FixedPoint
 from predbayes.study.plan.grouping import Grouping
+from predbayes.study.trust.coordinator import CoordinatorPublicKey
+from predbayes.study.trust.signing import PublicKey, fingerprint
 
 
 def _finite(value: float) -> float:

@@ -20,7 +20,6 @@ from torch import Tensor
 from predbayes.errors import StudyError
 from predbayes.exchange.header import SUMS, UploadInfo
 from predbayes.exchange.masking import WORDS
-from predbayes.exchange.signing import fingerprint
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments
@@ -28,6 +27,7 @@ from predbayes.study.plan.models import summed_classes, summed_features
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.leakage import Outcome
 from predbayes.study.report.pages import render_page
+from predbayes.study.trust.signing import fingerprint
 from predbayes.study.wording import counted, decimals, plain
 from predbayes.text import printable
 

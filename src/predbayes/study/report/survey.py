@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from predbayes.exchange.signing import PublicKey, fingerprint
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page
 from predbayes.study.result.schema import FEWEST_TO_POOL
 from predbayes.study.tables.survey import BEYOND, BOUND, ROWS_PER_SUM
 from predbayes.study.tables.surveyfile import CategoryTold, Feature, NumberTold, Survey
+from predbayes.study.trust.signing import PublicKey, fingerprint
 
 
 class Line(NamedTuple):

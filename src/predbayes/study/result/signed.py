@@ -24,8 +24,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import PublicKey, SigningKey
-from predbayes.exchange.statement import (
+from predbayes.files import file_digest, write_bytes
+from predbayes.study.plan.schema import Plan
+from predbayes.study.result.accepted import RESULT_FILE, WEIGHTS_FILE
+from predbayes.study.result.model import HEADER_FILE, CalibratedModel, plan_of, read_header
+from predbayes.study.result.schema import Result
+from predbayes.study.trust.signing import PublicKey, SigningKey
+from predbayes.study.trust.statement import (
     ADOPTED_SIGNATURE,
     MODEL_SIGNATURE,
     RESULT_SIGNATURE,
@@ -35,11 +40,6 @@ from predbayes.exchange.statement import (
     read_signed,
     signed,
 )
-from predbayes.files import file_digest, write_bytes
-from predbayes.study.plan.schema import Plan
-from predbayes.study.result.accepted import RESULT_FILE, WEIGHTS_FILE
-from predbayes.study.result.model import HEADER_FILE, CalibratedModel, plan_of, read_header
-from predbayes.study.result.schema import Result
 
 SIGNED_HEADER = "model-signed.json"
 

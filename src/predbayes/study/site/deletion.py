@@ -13,13 +13,13 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from predbayes.errors import StudyError
-from predbayes.exchange.sealed import SUFFIX
-from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import DELETION, Digest, Time
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import TEMPORARY, digests, remove, write_bytes
 from predbayes.study.site.training import HELD_BACK, HOME
 from predbayes.study.store.ledger import now
+from predbayes.study.trust.sealed import SUFFIX
+from predbayes.study.trust.signing import SigningKey
+from predbayes.study.trust.statement import DELETION, Digest, Time
 from predbayes.system import sync_folder
 
 _NOTED = ".deleting.json"

@@ -34,13 +34,13 @@ from typing import Annotated
 from pydantic import Field
 
 from predbayes.errors import StudyError, no_such
-from predbayes.exchange.coordinator import CoordinatorKey
 from predbayes.exchange.masking import Request, opening_of, summed_masks
-from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import SiteName, Strict, require_site_name
 from predbayes.study.plan.schema import Plan, Privacy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes.study.trust.signing import PublicKey
 from predbayes.study.wording import counted
 
 FILE = "holder.jsonl"

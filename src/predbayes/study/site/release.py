@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from predbayes.errors import KeyFileError, StudyError, TextError
-from predbayes.exchange.sealed import SUFFIX, seal
-from predbayes.exchange.signing import PublicKey
 from predbayes.exchange.strict import Strict
 from predbayes.files import remove, write_whole
 from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.sealed import SUFFIX, seal
+from predbayes.study.trust.signing import PublicKey
 from predbayes.system import quoted
 from predbayes.text import require_printable
 
 if TYPE_CHECKING:  # a Flower node reads approvals without torch
-    from predbayes.exchange.signing import SigningKey
     from predbayes.exchange.upload import Upload
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
     from predbayes.study.tables.sitefile import SiteFile
+    from predbayes.study.trust.signing import SigningKey
 
 FILE = "approvals.jsonl"
 _LOCK = ".lock-approvals"

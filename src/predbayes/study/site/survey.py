@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
 from predbayes.files import remove, write_bytes
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.survey import render_survey
@@ -15,6 +14,7 @@ from predbayes.study.site.release import Approvals, require_no_promise
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.survey import take_survey
 from predbayes.study.tables.surveyfile import Survey, is_survey
+from predbayes.study.trust.signing import SigningKey
 
 _HELD_BACK = "held-back-"
 

@@ -35,7 +35,6 @@ from torch import Tensor
 
 from predbayes.errors import DataError, StudyError, TrainingError, UploadError
 from predbayes.exchange.masking import masked
-from predbayes.exchange.signing import SigningKey
 from predbayes.exchange.strict import require_site_name
 from predbayes.exchange.upload import Upload, from_arrays, to_arrays
 from predbayes.files import remove, write_bytes, write_whole
@@ -70,6 +69,7 @@ from predbayes.study.site.secret import release_id
 from predbayes.study.site.sums import require_many
 from predbayes.study.site.witness import Heads
 from predbayes.study.tables.problem import errors_of
+from predbayes.study.trust.signing import SigningKey
 
 HOME = "home"
 HOLDOUT_FILE = "holdout.safetensors"

@@ -20,11 +20,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from predbayes.errors import PredbayesError, StudyError
-from predbayes.exchange.coordinator import CoordinatorPublicKey
 from predbayes.exchange.header import Header
-from predbayes.exchange.sealed import SUFFIX
-from predbayes.exchange.signing import PublicKey, fingerprint
-from predbayes.exchange.statement import (
+from predbayes.exchange.strict import Strict
+from predbayes.exchange.upload import Upload
+from predbayes.study.plan.schema import PLAN_FILE, Plan
+from predbayes.study.result.model import HEADER_FILE, model_folder, plan_of
+from predbayes.study.store.files import locked
+from predbayes.study.store.ledger import Ledger
+from predbayes.study.trust.coordinator import CoordinatorPublicKey
+from predbayes.study.trust.sealed import SUFFIX
+from predbayes.study.trust.signing import PublicKey, fingerprint
+from predbayes.study.trust.statement import (
     DELETION,
     KIT_SIGNATURE,
     MODEL_SIGNATURE,
@@ -36,12 +42,6 @@ from predbayes.exchange.statement import (
     Statement,
     read_signed,
 )
-from predbayes.exchange.strict import Strict
-from predbayes.exchange.upload import Upload
-from predbayes.study.plan.schema import PLAN_FILE, Plan
-from predbayes.study.result.model import HEADER_FILE, model_folder, plan_of
-from predbayes.study.store.files import locked
-from predbayes.study.store.ledger import Ledger
 
 FILE = "heads.jsonl"
 _UPLOAD = ".safetensors"

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import Strict
+from predbayes.study.trust.signing import PublicKey, SigningKey
 
 R = TypeVar("R", bound=Strict)
 

@@ -20,10 +20,10 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import PublicKey, SigningKey, is_hex
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import open_regular
 from predbayes.study.plan.schema import Digest, Finite, Positive
+from predbayes.study.trust.signing import PublicKey, SigningKey, is_hex
 from predbayes.text import printable
 
 LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import SigningKey
-from predbayes.exchange.statement import FilesStatement, Receipt, read_signed, signed
 from predbayes.files import digests
+from predbayes.study.trust.signing import SigningKey
+from predbayes.study.trust.statement import FilesStatement, Receipt, read_signed, signed
 
 KEY = SigningKey.generate()
 PLACE = {"plan": "aa" * 32, "study": "bb" * 32, "head": "cc" * 32, "number": 7}

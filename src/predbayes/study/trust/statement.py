@@ -25,9 +25,9 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from predbayes.errors import StudyError
-from predbayes.exchange.signing import PublicKey, SigningKey
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.files import digests, open_regular
+from predbayes.study.trust.signing import PublicKey, SigningKey
 
 KIT_SIGNATURE, RESULT_SIGNATURE, MODEL_SIGNATURE = "kit.sig", "result.sig", "model.sig"
 ADOPTED_SIGNATURE = "adopted.sig"

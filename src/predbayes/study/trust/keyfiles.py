@@ -4,7 +4,7 @@
     NAME.pub   one line for each public key, "predbayes-KIND HEX"; then perhaps "# NAME", whose they
                are, as their owner says
 
-A private file may be under a passphrase (`predbayes.exchange.passphrase`); whoever reads it says
+A private file may be under a passphrase (`predbayes.study.trust.passphrase`); whoever reads it says
 where the passphrase comes from.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import KeyFileError
-from predbayes.exchange.passphrase import encrypted_pem, stored_passphrase
 from predbayes.files import open_regular
 from predbayes.optional import require
+from predbayes.study.trust.passphrase import encrypted_pem, stored_passphrase
 
 Passphrase = Callable[[Path], bytes]
 """Returns the passphrase of a file; called only for a file that has one."""

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from predbayes.errors import KeyFileError
-from predbayes.exchange.keyfiles import (
+from predbayes.optional import require
+from predbayes.study.trust.keyfiles import (
     Passphrase,
     read_private,
     read_public,
     write_private,
     write_public,
 )
-from predbayes.exchange.passphrase import stored_passphrase
-from predbayes.exchange.signing import PublicKey, SigningKey, fingerprint, is_hex
-from predbayes.optional import require
+from predbayes.study.trust.passphrase import stored_passphrase
+from predbayes.study.trust.signing import PublicKey, SigningKey, fingerprint, is_hex
 
 _KINDS = ("ed25519", "x25519")
 _PRIME = 2**255 - 19

@@ -3,7 +3,7 @@
 A site signs the digest of its upload's content, which has the plan's digest and the site's name in
 it: a signature is good for one upload of one site in one study. The coordinator has the public key
 from the site itself, and both compare its fingerprint by telephone. The coordinator signs what he
-says with a key that the plan names (`predbayes.exchange.coordinator`). A signature says who made
+says with a key that the plan names (`predbayes.study.trust.coordinator`). A signature says who made
 something, not that it is right, and it hides nothing.
 
 What is signed begins with the kind of thing that it is: "predbayes KIND, format 1" and a line end.
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from predbayes.errors import KeyFileError
-from predbayes.exchange.keyfiles import (
+from predbayes.optional import require
+from predbayes.study.trust.keyfiles import (
     Passphrase,
     read_private,
     read_public,
     write_private,
     write_public,
 )
-from predbayes.exchange.passphrase import stored_passphrase
-from predbayes.optional import require
+from predbayes.study.trust.passphrase import stored_passphrase
 
 Signed = Literal[
     "upload",

@@ -1,0 +1,1 @@
+"""Keys, signatures, passphrases and encrypted files: who said what, and who may read it."""
