@@ -20,6 +20,7 @@ from predbayes.errors import PoolError
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.released_beta import ReleasedBeta
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import (
     DeepEnsemble,
@@ -85,7 +86,7 @@ METHODS = {
     "product": lambda family: Pooled(learner(family), product()),
     "beta": lambda family: Pooled(learner(family), BetaPool()),
     "beta by predictions": lambda family: Pooled(learner(family), BetaPool(), send="predictions"),
-    "released beta": lambda family: Pooled(learner(family), BetaPool(beta="released")),
+    "released beta": lambda family: Pooled(learner(family), ReleasedBeta()),
     "rbcm": lambda family: Pooled(learner(family), rbcm()),
     "gpoe": lambda family: Pooled(learner(family), gpoe()),
     "gated": lambda family: Pooled(learner(family), GatedPool()),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.experiments.released_beta import ReleasedBeta
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
@@ -33,7 +34,7 @@ POOLS = {
     "robust committee": rbcm(),
     "generalised product": gpoe(),
     "beta": BetaPool(),
-    "released beta": BetaPool("released"),
+    "released beta": ReleasedBeta(),
     "tempered mixture": Tempered(),
     "tempered product": Tempered("product"),
     "auto": AutoPool(),

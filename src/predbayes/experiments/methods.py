@@ -52,7 +52,7 @@ METHODS: dict[str, MethodSpec] = {
     "product": MethodSpec("predbayes.pools.beta:product"),
     "rbcm": MethodSpec("predbayes.pools.informed:rbcm"),
     "gpoe": MethodSpec("predbayes.pools.informed:gpoe"),
-    "beta": MethodSpec("predbayes.pools.beta:BetaPool"),
+    "beta": MethodSpec("predbayes.experiments.released_beta:beta"),
     "gated": MethodSpec("predbayes.pools.gated:GatedPool"),
     "gated-log": MethodSpec("predbayes.pools.gated:GatedPool", options={"pool": "log"}),
     "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=3),

@@ -20,7 +20,6 @@ from predbayes.pools.pool import PoolState, require_labels
 from predbayes.pools.prior import PriorChoice, SumsUnderAPrior
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.released import released_beta
 from predbayes.predictive.tuning import tune_beta
 
 
@@ -29,13 +28,12 @@ class BetaPool(SumsUnderAPrior):
     """Interpolate product and mixture in log space (Paper: eq:interp_model).
 
     Args:
-        beta: Tuned on the labelled reference rows; or a number: 0 is the mixture, 1 the product; or
-            ``"released"``: as the authors' code finds it, for comparison with its figures only.
+        beta: Tuned on the labelled reference rows; or a number: 0 is the mixture, 1 the product.
         domain: Where a tuned beta may lie.
         prior_std: Spread of a prior on the tuned beta, see `predbayes.predictive.tuning.tune_beta`.
     """
 
-    beta: float | Literal["tuned", "released"] = "tuned"
+    beta: float | Literal["tuned"] = "tuned"
     domain: tuple[float, float] = (0.0, 1.0)
     prior_std: float | None = None
 
@@ -43,8 +41,8 @@ class BetaPool(SumsUnderAPrior):
 
     def __post_init__(self) -> None:
         SumsUnderAPrior.__post_init__(self)
-        if isinstance(self.beta, str) and self.beta not in ("tuned", "released"):
-            raise TrainingError(f"beta must be a number, 'tuned' or 'released', not {self.beta!r}")
+        if isinstance(self.beta, str) and self.beta != "tuned":
+            raise TrainingError(f"beta must be a number or 'tuned', not {self.beta!r}")
 
     def init(self, reference: ReferenceRows) -> PoolState:
         """Return the prior predictive."""
@@ -61,17 +59,11 @@ class BetaPool(SumsUnderAPrior):
         rng: torch.Generator,
     ) -> PoolState:
         """Tune beta on the labelled rows; pool on all."""
+        if not isinstance(self.beta, str):
+            return replace(state, pooled=total.pool(self.beta), beta=float(self.beta))
         labelled = total[reference.labelled]
-        if self.beta == "tuned":
-            tuned = tune_beta(
-                labelled, reference.targets, domain=self.domain, prior_std=self.prior_std
-            )
-            return replace(state, pooled=total.pool(tuned.weights), beta=tuned.beta, tuned=tuned)
-        if self.beta == "released":
-            beta = released_beta(labelled, reference.targets)
-        else:
-            beta = float(self.beta)
-        return replace(state, pooled=total.pool(beta), beta=beta)
+        tuned = tune_beta(labelled, reference.targets, domain=self.domain, prior_std=self.prior_std)
+        return replace(state, pooled=total.pool(tuned.weights), beta=tuned.beta, tuned=tuned)
 
 
 def mixture() -> BetaPool:
