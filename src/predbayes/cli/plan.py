@@ -113,7 +113,7 @@ def merge_plan(
     """Propose ranges, categories and the like; say where sites disagree."""
     from predbayes.study.kit.merge import merge
     from predbayes.study.plan.text import dump
-    from predbayes.study.tables.problem import warning
+    from predbayes.study.rules import warning
 
     path, rows_path = plan_file(plan), out.with_name(f"{out.stem}-reference.csv")
     for there in (out, rows_path) if reference else (out,):
@@ -177,7 +177,7 @@ def check_plan(plan: PlanFile) -> None:
 
     from predbayes.study.kit.review import check
     from predbayes.study.plan.sizes import upload_bytes
-    from predbayes.study.tables.problem import errors_of
+    from predbayes.study.rules import errors_of
 
     findings = check(read, path.parent)
     show_findings(findings)

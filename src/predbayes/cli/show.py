@@ -14,7 +14,7 @@ from predbayes.text import printable
 
 if TYPE_CHECKING:
     from predbayes.study.kit.kit import Kit
-    from predbayes.study.tables.problem import Finding
+    from predbayes.study.rules import Finding
     from predbayes.study.trust.coordinator import CoordinatorKey
 
 KitArgument = Annotated[Path, typer.Argument(metavar="KIT", help="The kit from the coordinator.")]

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from predbayes.study.kit.kit import Kit
     from predbayes.study.plan.schema import Plan
+    from predbayes.study.rules import Finding
     from predbayes.study.store.audit import AuditLog
     from predbayes.study.tables.check import SiteCheck
     from predbayes.study.tables.coding import Examined
-    from predbayes.study.tables.problem import Finding
     from predbayes.study.tables.sitefile import SiteFile
 
 DEFAULT_SITE = Path("site.toml")
@@ -175,9 +175,9 @@ def _with_policy(checked: SiteCheck, kit: Kit, own: SiteFile, rows: _Rows, least
     """Add what the site's policy says of the plan, its code and its reference rows."""
     from predbayes.study.plan.networks import network_problem
     from predbayes.study.plan.software import is_another_software, software_problem
+    from predbayes.study.rules import error, warning
     from predbayes.study.site.overlap import near_findings
     from predbayes.study.site.policy import Asked, SitePolicy
-    from predbayes.study.tables.problem import error, warning
 
     plan, policy, told = kit.plan, SitePolicy.of(own), ""
     near: list[Finding] = []

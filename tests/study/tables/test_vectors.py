@@ -14,11 +14,12 @@ from predbayes import spill
 from predbayes.errors import DataError, PlanError
 from predbayes.study.kit.review import check
 from predbayes.study.plan.schema import Plan
+from predbayes.study.rules import errors_of
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.check import site_problems
 from predbayes.study.tables.coding import encode, examine
 from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.problem import Kind, errors_of
+from predbayes.study.tables.problem import Kind
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.tables.survey import take_survey
 from predbayes.study.tables.vectorcells import guess_vectors, with_vectors

@@ -28,6 +28,7 @@ from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import MOST_MEMORY, Category, FrozenNetwork, Number, Plan
 from predbayes.study.plan.sizes import step_problems, training_gigabytes, upload_bytes
 from predbayes.study.plan.synthetic import synthetic_words
+from predbayes.study.rules import Finding, error, errors_of, warning
 from predbayes.study.tables.coding import (
     Examined,
     code_targets,
@@ -36,7 +37,6 @@ from predbayes.study.tables.coding import (
     target_units,
 )
 from predbayes.study.tables.form import read_reference
-from predbayes.study.tables.problem import Finding, error, errors_of, warning
 from predbayes.study.tables.vectorcells import with_vectors
 from predbayes.study.wording import bytes_readable
 

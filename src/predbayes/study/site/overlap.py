@@ -37,8 +37,9 @@ from torch import Tensor
 
 from predbayes.seeding import generator
 from predbayes.study.kit.kit import Kit
+from predbayes.study.rules import Finding, error, warning
 from predbayes.study.site.policy import SitePolicy
-from predbayes.study.tables.problem import Finding, error, stepped, warning
+from predbayes.study.tables.problem import stepped
 
 LEAST_ROWS = 20
 """With fewer own rows it is not known how near they are to each other: copies are counted."""

@@ -54,6 +54,7 @@ from predbayes.study.plan.schema import Plan
 from predbayes.study.report.egress import DataSummary, render_egress
 from predbayes.study.report.leakage import FILE as AUDIT_FILE
 from predbayes.study.report.leakage import Outcome
+from predbayes.study.rules import errors_of
 from predbayes.study.site.budget import Book, Spent
 from predbayes.study.site.fitting import (
     choose_at_site,
@@ -68,7 +69,6 @@ from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import release_id
 from predbayes.study.site.sums import require_many
 from predbayes.study.site.witness import Heads
-from predbayes.study.tables.problem import errors_of
 from predbayes.study.trust.signing import SigningKey
 
 HOME = "home"

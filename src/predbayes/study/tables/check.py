@@ -22,6 +22,7 @@ from predbayes.errors import DataError
 from predbayes.predictive.survival import FEWEST_AT_RISK
 from predbayes.study.plan.schema import Category, Column, Number, Plan
 from predbayes.study.plan.text import assignments
+from predbayes.study.rules import Finding, error, errors_of, warning
 from predbayes.study.tables.coding import (
     Examined,
     code_targets,
@@ -38,17 +39,7 @@ from predbayes.study.tables.mapping import (
     translate,
 )
 from predbayes.study.tables.plausible import Array, target_doubts, unit_doubt
-from predbayes.study.tables.problem import (
-    Finding,
-    Kind,
-    Problem,
-    error,
-    errors_of,
-    least_cell,
-    listed,
-    stepped,
-    warning,
-)
+from predbayes.study.tables.problem import Kind, Problem, least_cell, listed, stepped
 from predbayes.study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes.study.tables.suggest import Cells, assign, common_codes, propose
 from predbayes.study.tables.vectorcells import with_vectors

@@ -1,8 +1,8 @@
 """What is wrong with a table, as data; this is the one place where it becomes words.
 
 A `Problem` says what kind it is, which column has it, and on which lines. Code decides by the kind,
-never by the words. A `Finding` is what a person reads: something to mend or to know. Neither has a
-cell in its text, because messages are copied into e-mails.
+never by the words. Like a `Finding` it has no cell in its text, because messages are copied into
+e-mails.
 
 For the same reason texts that may leave name no line and no exact count: a plan's range can be so
 narrow that how many values are outside, or inside, is about one person. Counts are told in steps of
@@ -11,10 +11,9 @@ narrow that how many values are outside, or inside, is about one person. Counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 from predbayes.study.plan.schema import Plan
 from predbayes.study.wording import counted
@@ -74,31 +73,6 @@ class Problem:
             return f"{self.column}: {what}"
         where = "" if least else f" ({listed(self.lines)})"
         return f"{self.column}: {stepped(len(self.lines), 'value', least)} {what}{where}"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to mend, to decide or to know."""
-
-    severity: Literal["error", "warning"]
-    text: str
-    values: tuple[str, ...] = field(default=(), repr=False)  # cells, not for any message
-    hides: bool = False  # lines and counts, which are not for any message either
-
-
-def error(text: str, values: Sequence[str] = ()) -> Finding:
-    """Return what must be mended."""
-    return Finding("error", text, tuple(values))
-
-
-def warning(text: str, values: Sequence[str] = ()) -> Finding:
-    """Return what somebody should know."""
-    return Finding("warning", text, tuple(values))
-
-
-def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return those that must be mended."""
-    return tuple(finding for finding in findings if finding.severity == "error")
 
 
 def least_cell(plan: Plan) -> int:

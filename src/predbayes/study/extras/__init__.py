@@ -1,0 +1,1 @@
+"""The extras of predbayes itself: one package for each, found by its entry point."""
