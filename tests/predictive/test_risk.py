@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binomtest
 
+from predbayes.predictive.estimate import wilson
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.risk import AT_THRESHOLD, Decision, Risks, macro, wilson_of
+from predbayes.predictive.risk import AT_THRESHOLD, Decision, Risks, macro
 from predbayes.predictive.riskbins import MOST_BINS, RiskBins
 from predbayes.seeding import generator
 
@@ -142,7 +143,7 @@ class TestUndefined:
 def test_wilsons_interval_is_that_of_scipy():
     for hits, num in ((0, 20), (7, 20), (20, 20)):
         ends = binomtest(hits, num).proportion_ci(method="wilson")
-        found = wilson_of(hits / num, num)
+        found = wilson(hits / num, num)
         assert (found.low, found.high) == NEAR((ends.low, ends.high), abs=1e-12)
 
 

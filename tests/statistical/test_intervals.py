@@ -19,7 +19,7 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.measures import MEASURES, row_values, whole_values
 from predbayes.predictive.risk import AT_THRESHOLD, Risks
 from predbayes.seeding import generator
-from predbayes.study.result.scoring import mean_estimate, wilson
+from predbayes.study.result.scoring import mean_estimate
 
 TIMES = pytest.mark.parametrize(
     "times",
@@ -149,7 +149,7 @@ class TestOverRows:
     def test_a_share(self, share, num_rows, times):
         """Accuracy, and the coverage of predictions; hits are whole numbers, so not exactly."""
         hits = np.random.default_rng(num_rows).binomial(num_rows, share, 1000 * times)
-        known = {n: wilson(int(n), num_rows) for n in set(hits)}
+        known = {n: share(int(n), num_rows) for n in set(hits)}
         assert_covers([(known[n].low, known[n].high) for n in hits], share, most=0.03)
 
     @TIMES

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.schema import (
     Bin,
     CandidateResult,
     Coverage,
-    Estimate,
     Finding,
     Level,
     PoolResult,

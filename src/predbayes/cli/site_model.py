@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from predbayes.exchange.upload import Upload
+    from predbayes.predictive.estimate import Estimate
     from predbayes.predictive.families import Predictive
     from predbayes.study.plan.schema import Plan
     from predbayes.study.result.model import CalibratedModel
-    from predbayes.study.result.schema import Estimate, Scores
+    from predbayes.study.result.schema import Scores
     from predbayes.study.site.rows import SiteRows
     from predbayes.study.site.training import Holdout
     from predbayes.study.tables.sitefile import SiteFile

@@ -21,6 +21,7 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.predictive.estimate import Estimate, t_quantile
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.metrics import (
     brier_rows,
@@ -30,7 +31,7 @@ from predbayes.predictive.metrics import (
     nll_rows,
     width_rows,
 )
-from predbayes.predictive.risk import Figure, Risks, macro, t_quantile
+from predbayes.predictive.risk import Risks, macro
 from predbayes.predictive.survival import (
     concordance_rows,
     has_events,
@@ -69,7 +70,7 @@ class Measure:
     meaning: str  # what it is, and which way is better, for readers
     rows: Callable[[Any, Tensor, TargetUnit], Tensor] | None = None  # values by row, (B,)
     # Of all rows at once; of several classes the mean over classes, each against the others.
-    whole: Callable[[Any, Tensor, TargetUnit], Figure | None] | None = None
+    whole: Callable[[Any, Tensor, TargetUnit], Estimate | None] | None = None
     after: Callable[[Tensor], Tensor] = lambda mean: mean  # what is done to the mean of the rows
     family: type[Predictive] | None = None  # whose predictives it scores; None is every family
     unit: Literal["nats per row", "share", "target", ""] = ""  # a share of rows; the target's unit
@@ -150,7 +151,7 @@ def _mae_rows(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Tensor
     return unit.errors(predictive, targets).abs()
 
 
-def _r2(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Figure | None:
+def _r2(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Estimate | None:
     """The interval is Student's of the logarithm of what is not explained, by its influences."""
     errors = unit.errors(predictive, targets).square()
     values = unit.values(targets)
@@ -161,12 +162,12 @@ def _r2(predictive: Gaussian, targets: Tensor, unit: TargetUnit) -> Figure | Non
     influence = errors / errors.mean() - spread / spread.mean()
     reach = t_quantile(len(targets)) * float(influence.std()) / math.sqrt(len(targets))
     factor = math.exp(min(reach, _MAX_LOG))
-    return Figure(1 - left, 1 - left * factor, 1 - left / factor)
+    return Estimate(1 - left, 1 - left * factor, 1 - left / factor)
 
 
 def _of_event(
-    figure: Callable[[Risks], Figure | None],
-) -> Callable[[Categorical, Tensor, TargetUnit], Figure | None]:
+    figure: Callable[[Risks], Estimate | None],
+) -> Callable[[Categorical, Tensor, TargetUnit], Estimate | None]:
     return lambda predictive, targets, _: macro(predictive, targets, figure)
 
 
@@ -420,7 +421,7 @@ def whole_values(
     unit: TargetUnit = STANDARD,
     *,
     compared: bool = False,
-) -> dict[str, Figure]:
+) -> dict[str, Estimate]:
     """Return the measures of all rows at once that these rows define, by name.
 
     Only those that are ``compared``, if nobody looks at the others: some are slow.

@@ -23,18 +23,16 @@ being fixed; of shares Wilson's; of a net benefit Student's. They are held again
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.predictive.estimate import Estimate, Z, mean_of, share, t_quantile, wilson
 from predbayes.predictive.families import Categorical
-
-Z = 1.959963984540054
-"""The 97.5 % quantile of the normal."""
 
 MOST_SLOPE = 100.0
 """Of a calibration slope; above it events and others are as good as separated."""
@@ -42,16 +40,6 @@ MOST_SLOPE = 100.0
 _MOST_LOG_ODDS = 40.0  # in a fit; whatever is surer is as sure as that
 _MAX_STEPS = 100
 _TOLERANCE = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure and its interval of 95 %."""
-
-    value: float
-    low: float
-    high: float
-    error: float = 0.0  # how far it may be from what the rows themselves would give
 
 
 @dataclass(frozen=True)  # without slots, where what is made once is kept
@@ -89,7 +77,7 @@ class Risks:
         """Whether there are events and other rows."""
         return 0 < self.num_events < self.num_rows
 
-    def auroc(self) -> Figure | None:
+    def auroc(self) -> Estimate | None:
         """Return the area under the ROC curve; None without events or without other rows."""
         if not self.is_mixed:
             return None
@@ -97,9 +85,9 @@ class Risks:
         ranks = scipy.stats.rankdata(self.log_odds.numpy())
         pairs = float(ranks[self.event.numpy()].sum()) - num * (num + 1) / 2
         area = pairs / (num * (total - num))
-        return Figure(area, *auroc_ends(area, num, total - num))
+        return Estimate(area, *auroc_ends(area, num, total - num))
 
-    def average_precision(self) -> Figure | None:
+    def average_precision(self) -> Estimate | None:
         """Return the average precision; None without events."""
         if not self.num_events:
             return None
@@ -108,16 +96,16 @@ class Risks:
         events = torch.bincount(place, self.event.double(), len(levels)).flip(0)
         precision = events.cumsum(0) / rows.cumsum(0)
         value = float((events * precision).sum()) / self.num_events
-        return wilson_of(value, self.num_events)
+        return wilson(value, self.num_events)
 
-    def slope(self) -> Figure | None:
+    def slope(self) -> Estimate | None:
         """Return the calibration slope; None where the rows determine none."""
         if not self.is_mixed or bool((self.log_odds == self.log_odds[0]).all()):
             return None
         fitted = _logistic(self._design(), self.event.double(), torch.zeros_like(self.log_odds))
         return None if fitted is None else _wald(*fitted, 1)
 
-    def intercept(self) -> Figure | None:
+    def intercept(self) -> Estimate | None:
         """Return the calibration intercept, the slope being 1; None where all or no row is one."""
         if not self.is_mixed:
             return None
@@ -125,11 +113,11 @@ class Risks:
         fitted = _logistic(ones, self.event.double(), odds)
         return None if fitted is None else _wald(*fitted, 0)
 
-    def observed_expected(self) -> Figure:
+    def observed_expected(self) -> Estimate:
         """Return the number of events over the sum of risks."""
         return observed_expected(self.num_events, float(self.risk.sum()), self.num_rows)
 
-    def prevalence(self) -> Figure:
+    def prevalence(self) -> Estimate:
         """Return the share of events."""
         return share(self.num_events, self.num_rows)
 
@@ -159,28 +147,28 @@ class Decision:
         """Rows without the event."""
         return self.num_rows - self.num_events
 
-    def sensitivity(self) -> Figure | None:
+    def sensitivity(self) -> Estimate | None:
         """Share of events that are treated."""
         return share(self.true_positive, self.num_events) if self.num_events else None
 
-    def specificity(self) -> Figure | None:
+    def specificity(self) -> Estimate | None:
         """Share of others that are not treated."""
         if not self.num_others:
             return None
         return share(self.num_others - self.false_positive, self.num_others)
 
-    def ppv(self) -> Figure | None:
+    def ppv(self) -> Estimate | None:
         """Share of events among those treated."""
         treated = self.true_positive + self.false_positive
         return share(self.true_positive, treated) if treated else None
 
-    def npv(self) -> Figure | None:
+    def npv(self) -> Estimate | None:
         """Share of others among those not treated."""
         spared = self.num_others - self.false_positive
         left = self.num_rows - self.true_positive - self.false_positive
         return share(spared, left) if left else None
 
-    def net_benefit(self) -> Figure:
+    def net_benefit(self) -> Estimate:
         """Events treated less others treated, these at the odds of the threshold, per row.
 
         Examples:
@@ -192,14 +180,14 @@ class Decision:
         square = (self.true_positive + odds * odds * self.false_positive) / num
         error = math.sqrt(max(0.0, square - mean * mean) / (num - 1)) if num > 1 else 0.0
         reach = t_quantile(num) * error
-        return Figure(mean, mean - reach, mean + reach)
+        return Estimate(mean, mean - reach, mean + reach)
 
     def treat_all(self) -> float:
         """Net benefit of treating everybody; that of treating nobody is 0."""
         odds = self.threshold / (1 - self.threshold)
         return (self.num_events - odds * self.num_others) / self.num_rows
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Estimate]:
         """Return all that are defined, by their names in the table of measures."""
         found = {name: getattr(self, name)() for name in AT_THRESHOLD}
         return {name: figure for name, figure in found.items() if figure is not None}
@@ -210,8 +198,8 @@ AT_THRESHOLD = ("sensitivity", "specificity", "ppv", "npv", "net_benefit")
 
 
 def macro(
-    predictive: Categorical, targets: Tensor, figure: Callable[[Risks], Figure | None]
-) -> Figure | None:
+    predictive: Categorical, targets: Tensor, figure: Callable[[Risks], Estimate | None]
+) -> Estimate | None:
     """Return the figure of the event: of two classes the second, of more the mean over classes.
 
     Classes that the rows do not have are left out of the mean. Its interval has the means of the
@@ -223,40 +211,16 @@ def macro(
     return mean_of([one for one in found if one is not None])
 
 
-def mean_of(figures: Sequence[Figure]) -> Figure | None:
-    """Return the mean of figures, of its interval's ends and of its error; None of none."""
-    num = len(figures)
-    if not num:
-        return None
-    columns = zip(*((f.value, f.low, f.high, f.error) for f in figures), strict=True)
-    return Figure(*(math.fsum(column) / num for column in columns))
-
-
-def share(hits: float, num: float) -> Figure:
-    """Return a share of rows with Wilson's interval."""
-    return wilson_of(hits / num, num)
-
-
-def wilson_of(value: float, num: float) -> Figure:
-    """Return Wilson's interval of a share of so many trials; it also holds for 0 and 1."""
-    shrunk = 1 + Z * Z / num
-    centre = (value + Z * Z / (2 * num)) / shrunk
-    reach = Z / shrunk * math.sqrt(value * (1 - value) / num + (Z / (2 * num)) ** 2)
-    # Numerics: at 0 and 1 the end is the value, not the value and a rounding error.
-    low = 0.0 if value == 0 else max(0.0, centre - reach)
-    return Figure(value, low, 1.0 if value == 1 else min(1.0, centre + reach))
-
-
 def observed_expected(
     num_events: float, expected: float, num_rows: int, slack: float = 0.0
-) -> Figure:
+) -> Estimate:
     """Return observed over expected events, with an interval for the observed ones.
 
     The expected ones may be off by a share of `slack`.
     """
     found, per_row = share(num_events, num_rows), max(expected / num_rows, 1e-300)
     value, low, high = (end / per_row for end in (found.value, found.low, found.high))
-    return Figure(value, low / (1 + slack), high / (1 - slack), value * slack / (1 - slack))
+    return Estimate(value, low / (1 + slack), high / (1 - slack), value * slack / (1 - slack))
 
 
 def auroc_error(area: float, num_events: int, num_others: int) -> float:
@@ -284,15 +248,9 @@ def auroc_ends(area: float, num_events: int, num_others: int) -> tuple[float, fl
     return low, high
 
 
-@cache  # of thousands of sites, all with as many rows
-def t_quantile(num_rows: int) -> float:
-    """Return the 97.5 % quantile of Student's distribution for the mean of so many rows."""
-    return float(scipy.stats.t.ppf(0.975, num_rows - 1)) if num_rows > 1 else 0.0
-
-
-def _wald(weights: Tensor, covariance: Tensor, index: int) -> Figure:
+def _wald(weights: Tensor, covariance: Tensor, index: int) -> Estimate:
     value, reach = float(weights[index]), Z * math.sqrt(float(covariance[index, index]))
-    return Figure(value, value - reach, value + reach)
+    return Estimate(value, value - reach, value + reach)
 
 
 def _logistic(design: Tensor, event: Tensor, offset: Tensor) -> tuple[Tensor, Tensor] | None:

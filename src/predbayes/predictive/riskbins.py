@@ -21,14 +21,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from predbayes.predictive.estimate import Estimate, wilson
 from predbayes.predictive.risk import (
     AT_THRESHOLD,
     Decision,
-    Figure,
     Risks,
     auroc_ends,
     observed_expected,
-    wilson_of,
 )
 
 MOST_BINS = 40
@@ -94,7 +93,7 @@ class RiskBins:
         """Rows of all bins."""
         return self.num_events + int(self.others.sum())
 
-    def auroc(self) -> Figure:
+    def auroc(self) -> Estimate:
         """Return the area under the ROC curve."""
         events, others = self.num_events, self.num_rows - self.num_events
         surely = (self.low.unsqueeze(1) >= self.high).double()  # of row i above row j
@@ -102,7 +101,7 @@ class RiskBins:
         most = 1 - float(self.others @ surely @ self.events) / (events * others)
         return _between(least, most, lambda area: auroc_ends(area, events, others))
 
-    def average_precision(self) -> Figure:
+    def average_precision(self) -> Estimate:
         """Return the average precision."""
         above = (self.low.unsqueeze(1) >= self.high).double()
         maybe = (self.high.unsqueeze(1) > self.low).double()  # row i at least as high as row j
@@ -121,12 +120,12 @@ class RiskBins:
         num = self.num_events
 
         def ends(value: float) -> tuple[float, float]:
-            found = wilson_of(value, num)
+            found = wilson(value, num)
             return found.low, found.high
 
         return _between(least / num, float(most) / num, ends)
 
-    def observed_expected(self, slack: float = 0.0) -> Figure:
+    def observed_expected(self, slack: float = 0.0) -> Estimate:
         """Return events over the sum of risks, which may be off by a share of `slack`."""
         expected = float(self.expected.sum())
         return observed_expected(self.num_events, expected, self.num_rows, slack)
@@ -141,7 +140,7 @@ class RiskBins:
 
         return made(surely, maybe), made(maybe, surely)
 
-    def at(self, threshold: float) -> dict[str, Figure]:
+    def at(self, threshold: float) -> dict[str, Estimate]:
         """Return what there is for a threshold, by name, whichever rows are behind the counts.
 
         Of rows of which perhaps nobody is treated no PPV is told, and no NPV if perhaps everybody.
@@ -159,13 +158,13 @@ class RiskBins:
         }
 
 
-def _between(least: float, most: float, ends: Callable[[float], tuple[float, float]]) -> Figure:
-    return Figure((least + most) / 2, ends(least)[0], ends(most)[1], (most - least) / 2)
+def _between(least: float, most: float, ends: Callable[[float], tuple[float, float]]) -> Estimate:
+    return Estimate((least + most) / 2, ends(least)[0], ends(most)[1], (most - least) / 2)
 
 
-def _joined(worst: Figure, best: Figure) -> Figure:
+def _joined(worst: Estimate, best: Estimate) -> Estimate:
     middle, error = (worst.value + best.value) / 2, (best.value - worst.value) / 2
-    return Figure(middle, min(worst.low, best.low), max(worst.high, best.high), abs(error))
+    return Estimate(middle, min(worst.low, best.low), max(worst.high, best.high), abs(error))
 
 
 def _is_enough(risks: Risks, rows: Tensor, min_cell: int, least: int) -> bool:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from predbayes.errors import MissingPackageError, StudyError
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
@@ -31,7 +32,7 @@ from predbayes.study.report.report import (
     without_sites,
 )
 from predbayes.study.report.unlabelled import trusted
-from predbayes.study.result.schema import Estimate, Finding, Result, Scores
+from predbayes.study.result.schema import Finding, Result, Scores
 from predbayes.study.result.scoring import risks
 from predbayes.study.wording import bytes_readable, plain
 from tests.study.samples import (

@@ -2,13 +2,13 @@
 
 import pytest
 
+from predbayes.predictive.estimate import Estimate
 from predbayes.study.report.report import without_sites
 from predbayes.study.report.unlabelled import trusted
 from predbayes.study.result.schema import (
     AtSites,
     Bin,
     ClassRisk,
-    Estimate,
     Promise,
     RiskBin,
     Scores,

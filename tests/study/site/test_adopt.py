@@ -15,6 +15,7 @@ import torch
 from predbayes.errors import StudyError
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
@@ -26,7 +27,6 @@ from predbayes.study.result.model import (
     ShiftScale,
     halved,
 )
-from predbayes.study.result.schema import Estimate
 from predbayes.study.site import simple
 from predbayes.study.site.adopt import (
     MIN_TO_COMPARE,

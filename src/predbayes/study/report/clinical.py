@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.risk import AT_THRESHOLD
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.schema import AtThreshold, ClassRisk, Estimate, GroupScores, Result
+from predbayes.study.result.schema import AtThreshold, ClassRisk, GroupScores, Result
 from predbayes.study.result.scoring import OF_RISK
 from predbayes.study.wording import plain
 

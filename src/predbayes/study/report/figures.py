@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 import numpy as np
 
 from predbayes.optional import require
-from predbayes.study.result.schema import Bin, Coverage, Curves, Estimate, Reliability, RiskBin
+from predbayes.predictive.estimate import Estimate
+from predbayes.study.result.schema import Bin, Coverage, Curves, Reliability, RiskBin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,6 +23,7 @@ from predbayes.errors import StudyError
 from predbayes.learning.gate import MIN_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.pools.auto import site_component
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
 from predbayes.study.plan.schema import Category, Column, Number, Plan
@@ -48,7 +49,6 @@ from predbayes.study.result.schema import (
     FEWEST_TO_POOL,
     AtSites,
     ClassRisk,
-    Estimate,
     PoolResult,
     Promise,
     Result,
@@ -510,9 +510,9 @@ def with_interval(
     """Write a value and its interval in the same decimals.
 
     Examples:
-        >>> with_interval(Estimate(value=0.412, low=0.38, high=0.4449))
+        >>> with_interval(Estimate(0.412, 0.38, 0.4449))
         ('0.412', '(0.380 to 0.445)')
-        >>> with_interval(Estimate(value=0.9425, low=0.92, high=0.96), percent=True)
+        >>> with_interval(Estimate(0.9425, 0.92, 0.96), percent=True)
         ('94.2 %', '(92.0 to 96.0)')
     """
     factor, sign, places = (100.0, " %", 1) if percent else (1.0, "", places)

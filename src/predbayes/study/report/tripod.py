@@ -24,6 +24,7 @@ from importlib.resources import files
 from typing import Any
 
 from predbayes.optional import require
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.synthetic import synthetic_words
@@ -38,7 +39,7 @@ from predbayes.study.report.report import (
     without_sites,
 )
 from predbayes.study.report.unlabelled import trusted
-from predbayes.study.result.schema import Estimate, Result
+from predbayes.study.result.schema import Result
 from predbayes.study.wording import counted, plain
 
 CARD_FILE = "model-card.json"

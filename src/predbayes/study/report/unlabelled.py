@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from predbayes.predictive.estimate import share
 from predbayes.predictive.measures import MEASURES
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.clinical import risk_words
 from predbayes.study.result.evaluation import FEWEST_ROWS_OF_DIAGRAM
 from predbayes.study.result.schema import AtSites, ClassRisk, Result
-from predbayes.study.result.scoring import wilson
 from predbayes.study.wording import counted, plain
 
 ASK = (
@@ -135,7 +135,7 @@ def _unclipped(found: AtSites) -> str:
     if not counts or counts[0] is None or found.scores is None:
         return "not 95 %, where predictions are clipped as they leave a site"
     (low, high), num_rows = counts[0], sum(found.scores.counts)
-    ends = [wilson(round(end * num_rows), num_rows) for end in (low, high)]
+    ends = [share(round(end * num_rows), num_rows) for end in (low, high)]
     if ends[0].low <= 0.95 <= ends[1].high:
         return (
             "not 95 %, but predictions are clipped before they leave a site; of unclipped ones, by "

@@ -52,6 +52,7 @@ from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
 from predbayes.pools.pool import Contribution, PoolState
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
@@ -78,7 +79,6 @@ from predbayes.study.result.schema import (
     CandidateResult,
     Coverage,
     Curves,
-    Estimate,
     PoolResult,
     Reliability,
     Result,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Survival
 from predbayes.predictive.survival import (
     FEWEST_EVENTS,
@@ -27,7 +28,7 @@ from predbayes.predictive.survival import (
     risk_groups,
 )
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.schema import Curves, Estimate, RiskGroup
+from predbayes.study.result.schema import Curves, RiskGroup
 from predbayes.study.result.scoring import mean_estimate
 
 _THIRDS = ("lowest third", "middle third", "highest third")
@@ -87,7 +88,7 @@ def _group(name: str, predictive: Survival, targets: Tensor, ends: Tensor) -> Ri
         num_rows=len(targets),
         stated=tuple(stated.tolist()),
         observed=tuple(
-            Estimate(value=value, low=least, high=most)
+            Estimate(value, least, most)
             for value, least, most in zip(
                 *(figures[:seen].tolist() for figures in (observed.at(ends), low, high)),
                 strict=True,

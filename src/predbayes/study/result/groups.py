@@ -30,14 +30,15 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Predictive, Survival
 from predbayes.predictive.metrics import nll_rows
-from predbayes.predictive.risk import Figure, auroc_error
 from predbayes.predictive.risk import Risks as RowRisks
+from predbayes.predictive.risk import auroc_error
 from predbayes.study.plan.grouping import ELSEWHERE, Grouping
 from predbayes.study.plan.schema import Number, Plan
 from predbayes.study.result.schema import GroupScores
-from predbayes.study.result.scoring import estimate_of, score
+from predbayes.study.result.scoring import score
 
 FEWEST_ROWS_OF_GROUP = 30
 ALPHA = 0.05
@@ -164,8 +165,8 @@ def _scores(
         column=column,
         name=name,
         num_rows=num_rows,
-        prevalence=estimate_of(rows.prevalence()),
-        metrics={of: estimate_of(figure) for of, figure in found.items() if figure is not None},
+        prevalence=rows.prevalence(),
+        metrics={of: figure for of, figure in found.items() if figure is not None},
     )
 
 
@@ -216,7 +217,7 @@ def calibration_look(name: str, num_events: int, expected: float, var: float) ->
 
 
 def _area_look(name: str, here: RowRisks, there: RowRisks) -> Look:
-    areas: list[Figure] = [area for area in (here.auroc(), there.auroc()) if area is not None]
+    areas: list[Estimate] = [area for area in (here.auroc(), there.auroc()) if area is not None]
     sizes = [(r.num_events, r.num_rows - r.num_events) for r in (here, there)]
     errors = [auroc_error(area.value, *size) for area, size in zip(areas, sizes, strict=True)]
     z = (areas[0].value - areas[1].value) / max(math.hypot(*errors), 1e-12)

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import GroupSums, RiskSums, Sums
+from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.measures import MEASURES
 from predbayes.predictive.metrics import nll_rows
 from predbayes.predictive.risk import Risks as RowRisks
-from predbayes.predictive.risk import observed_expected, share
+from predbayes.predictive.risk import observed_expected
 from predbayes.study.plan.grouping import ELSEWHERE
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.apart import Cells
 from predbayes.study.result.groups import least_rows, told_groups
 from predbayes.study.result.schema import GroupScores
-from predbayes.study.result.scoring import estimate_of
 from predbayes.study.result.sums import (
     ROUNDING,
     estimate_of_sums,
@@ -152,6 +152,6 @@ def _scores(plan: Plan, column: str, name: str, here: Sequence[GroupSums]) -> Gr
         column=column,
         name=name,
         num_rows=num_rows,
-        prevalence=estimate_of(share(events, num_rows)),
-        metrics={"observed_expected": estimate_of(ratio)},
+        prevalence=share(events, num_rows),
+        metrics={"observed_expected": ratio},
     )

@@ -27,9 +27,9 @@ from torch import Tensor
 
 from predbayes.errors import PoolError
 from predbayes.pools.pool import Contribution
+from predbayes.predictive.estimate import Estimate, t_quantile
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.risk import t_quantile
 from predbayes.predictive.selection import (
     MIN_LABELS,
     TERMS,
@@ -40,7 +40,6 @@ from predbayes.predictive.selection import (
     with_coordinator,
 )
 from predbayes.seeding import generator
-from predbayes.study.result.schema import Estimate
 from predbayes.summand import fold
 
 _BLOCK = 2**19  # numbers of sites that are subtracted together: they stay in the cache
@@ -63,7 +62,7 @@ class Effect:
     def estimate(self) -> Estimate:
         """Return the same as a result keeps it."""
         reach = t_quantile(self.num_rows) * self.error
-        return Estimate(value=self.value, low=self.value - reach, high=self.value + reach)
+        return Estimate(self.value, self.value - reach, self.value + reach)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from torch import Tensor
 
 from predbayes.errors import UploadError
 from predbayes.exchange.header import RiskSums, Weighted
+from predbayes.predictive.estimate import Estimate, Z, share
 from predbayes.predictive.families import Categorical
-from predbayes.predictive.risk import MOST_SLOPE, Figure, Z, share
+from predbayes.predictive.risk import MOST_SLOPE
 from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.predictive.riskbins import GRID, RiskBins
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.schema import ClassRisk, RiskBin
-from predbayes.study.result.scoring import TAILS, at_threshold, estimate_of
+from predbayes.study.result.schema import AtThreshold, ClassRisk, RiskBin
+from predbayes.study.result.scoring import TAILS
 from predbayes.study.result.sums import DIGITS, ROUNDING, rounded
 
 FEWEST_ROWS_OF_RISKS = 100
@@ -89,7 +90,7 @@ def _sums(rows: RowRisks, bins: RiskBins) -> RiskSums:
     )
 
 
-def _weighted(figure: Figure | None) -> Weighted | None:
+def _weighted(figure: Estimate | None) -> Weighted | None:
     """A figure with its precision; None where that is next to nothing, or beyond all bounds."""
     if figure is None or abs(figure.value) > MOST_SLOPE:
         return None
@@ -149,11 +150,12 @@ def _class_risk(plan: Plan, name: str, several: Sequence[RiskSums]) -> ClassRisk
         name=name,
         num_rows=bins.num_rows,
         num_bins=len(bins.low),
-        prevalence=estimate_of(share(bins.num_events, bins.num_rows)),
-        metrics={of: estimate_of(figure) for of, figure in found.items() if figure is not None},
+        prevalence=share(bins.num_events, bins.num_rows),
+        metrics={of: figure for of, figure in found.items() if figure is not None},
         bins=_diagram(several),
         at=tuple(
-            at_threshold(t, bins.at(t), bins.decisions(t)[0].treat_all()) for t in plan.thresholds
+            AtThreshold(threshold=t, metrics=bins.at(t), treat_all=bins.decisions(t)[0].treat_all())
+            for t in plan.thresholds
         ),
     )
 
@@ -171,7 +173,7 @@ def _diagram(several: Sequence[RiskSums]) -> tuple[RiskBin, ...]:
     return tuple(_risk_bin(int(e), int(o), stated) for e, o, stated in sums.tolist())
 
 
-def _averaged(several: Sequence[Weighted | None]) -> Figure | None:
+def _averaged(several: Sequence[Weighted | None]) -> Estimate | None:
     """The mean of sites' estimates; that of one site is off by its rounding at the most."""
     known = [one for one in several if one is not None]
     if not known:
@@ -180,7 +182,7 @@ def _averaged(several: Sequence[Weighted | None]) -> Figure | None:
     value = math.fsum(one.weight * one.value for one in known) / weight
     error = 0.5 * 10**-_DECIMALS
     reach = Z / math.sqrt(weight) + error
-    return Figure(value, value - reach, value + reach, error)
+    return Estimate(value, value - reach, value + reach, error)
 
 
 def _risk_bin(events: int, others: int, expected: float) -> RiskBin:

@@ -15,22 +15,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from predbayes.predictive.estimate import Estimate
 from predbayes.study.plan.schema import Finite, Section
 from predbayes.study.result.tableone import TableOne
 from predbayes.text import html_lines, html_table
 
 FEWEST_TO_POOL = 3
 """Sites; in public a sum over fewer would tell what each of them has."""
-
-
-class Estimate(Section):
-    """A figure and its interval of 95 %."""
-
-    value: Finite
-    low: Finite
-    high: Finite
-    # How far it may be from what the rows themselves would give; None where it is of the rows.
-    error: Annotated[Finite | None, Field(exclude_if=lambda error: error is None)] = None
 
 
 class Scores(Section):

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from predbayes.errors import PoolError
 from predbayes.predictive import measures, metrics
+from predbayes.predictive.estimate import Estimate, share
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.measures import LARGEST, MEASURES, Measure, TargetUnit
 from predbayes.predictive.metrics import DIAGRAM_BINS
-from predbayes.predictive.risk import Figure
 from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.model import describe
@@ -33,7 +31,6 @@ from predbayes.study.result.schema import (
     ClassRisk,
     Coverage,
     Curves,
-    Estimate,
     Level,
     Reliability,
     RiskBin,
@@ -115,10 +112,11 @@ def score(
     estimates = {}
     for name, rows in row_values(plan, predictive, targets).items():
         measure = MEASURES[name].of(classes=plan.classification)
-        estimates[name] = _share(rows) if measure.is_share else _estimate(rows, measure)
+        estimates[name] = (
+            share(int(rows.sum()), len(rows)) if measure.is_share else _estimate(rows, measure)
+        )
     if whole:
-        found = measures.whole_values(predictive, targets, target_unit(plan), compared=True)
-        estimates |= {name: estimate_of(figure) for name, figure in found.items()}
+        estimates |= measures.whole_values(predictive, targets, target_unit(plan), compared=True)
     return Scores(num_rows=len(targets), metrics=estimates)
 
 
@@ -158,12 +156,12 @@ def _class_risk(
     return ClassRisk(
         name=name,
         num_rows=rows.num_rows,
-        prevalence=estimate_of(rows.prevalence()),
-        metrics={of: estimate_of(figure) for of, figure in found.items() if figure is not None},
+        prevalence=rows.prevalence(),
+        metrics={of: figure for of, figure in found.items() if figure is not None},
         bins=() if rng is None else _risk_bins(rows, rng),
         at=tuple(
-            at_threshold(t, rows.decision(t).figures(), rows.decision(t).treat_all())
-            for t in thresholds
+            AtThreshold(threshold=t, metrics=d.figures(), treat_all=d.treat_all())
+            for t, d in ((t, rows.decision(t)) for t in thresholds)
         ),
         curve=tuple((d.threshold, d.net_benefit().value, d.treat_all()) for d in curve),
     )
@@ -175,18 +173,6 @@ def class_shares(plan: Plan, targets: Tensor) -> tuple[float, ...]:
         return ()
     counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
     return tuple((counts.double() / len(targets)).tolist())
-
-
-def at_threshold(threshold: float, figures: Mapping[str, Figure], treat_all: float) -> AtThreshold:
-    """Return the figures of one threshold as a result keeps them."""
-    metrics = {name: estimate_of(figure) for name, figure in figures.items()}
-    return AtThreshold(threshold=threshold, metrics=metrics, treat_all=treat_all)
-
-
-def estimate_of(figure: Figure) -> Estimate:
-    """Return a figure as a result keeps it; an error of nothing is none."""
-    found = finite_estimate(figure.value, figure.low, figure.high)
-    return found.model_copy(update={"error": figure.error}) if figure.error else found
 
 
 def _risk_bins(rows: RowRisks, rng: torch.Generator) -> tuple[RiskBin, ...]:
@@ -231,9 +217,7 @@ def _reliability(predictive: Categorical, targets: Tensor, rng: torch.Generator)
         for n, c, a, low, high in zip(*columns, strict=True)
     )
     low, high = error.interval
-    return Reliability(
-        ece=Estimate(value=error.value, low=low, high=high), null=error.null, bins=bins
-    )
+    return Reliability(ece=Estimate(error.value, low, high), null=error.null, bins=bins)
 
 
 def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
@@ -242,8 +226,9 @@ def _coverage(predictive: Gaussian, targets: Tensor) -> Coverage:
     deciles = torch.histc(uniform, 10, 0, 1).long().tolist()
     low, high = (int(scipy.stats.binom.ppf(tail, len(targets), 0.1)) for tail in TAILS)
     levels = tuple(
-        Level(level=level, coverage=_share(metrics.covered_rows(predictive, targets, level)))
+        Level(level=level, coverage=share(hits, len(targets)))
         for level in _LEVELS
+        for hits in [int(metrics.covered_rows(predictive, targets, level).sum())]
     )
     return Coverage(pit=tuple(deciles), null_low=low, null_high=high, levels=levels)
 
@@ -281,29 +266,11 @@ def mean_estimate(rows: Tensor) -> Estimate:
     return _estimate(rows, _DIFFERENCE)
 
 
-@cache  # of thousands of sites, all with as many rows
-def wilson(num_hits: int, num_rows: int) -> Estimate:
-    """Return a share of rows with Wilson's interval."""
-    interval = scipy.stats.binomtest(num_hits, num_rows).proportion_ci(method="wilson")
-    return Estimate(value=num_hits / num_rows, low=float(interval.low), high=float(interval.high))
-
-
-def finite_estimate(value: float, low: float, high: float) -> Estimate:
-    """Return a figure and its interval; refuse what no file can keep."""
-    if not all(map(math.isfinite, (value, low, high))):
-        raise PoolError("a score is not finite")
-    return Estimate(value=value, low=low, high=high)
-
-
-def _share(hits: Tensor) -> Estimate:
-    return wilson(int(hits.sum()), len(hits))
-
-
 def _estimate(rows: Tensor, measure: Measure) -> Estimate:
     rows = rows.double()
     num = len(rows)
     error = float(rows.std()) / math.sqrt(num) if num > 1 else 0.0
-    return finite_estimate(measure.value(rows), *measure.interval(float(rows.mean()), error, num))
+    return Estimate(measure.value(rows), *measure.interval(float(rows.mean()), error, num))
 
 
 def _null_band(
@@ -359,13 +326,13 @@ def _survival_verdict(
 
 def _regression_verdict(coverage: Coverage, num_rows: int, nothing: str) -> str:
     widest = coverage.levels[-1]
-    share = widest.coverage
-    value, low, high = (f"{100 * x:.1f}" for x in (share.value, share.low, share.high))
+    held = widest.coverage
+    value, low, high = (f"{100 * x:.1f}" for x in (held.value, held.low, held.high))
     shown = (
         f"intervals of {100 * widest.level:.0f} % hold {value} % of {num_rows:,} scored targets "
         f"(95 % interval {low} to {high})"
     )
-    if share.low <= widest.level <= share.high:
+    if held.low <= widest.level <= held.high:
         return f"{nothing.rstrip(',')}: {shown}."
-    side = "narrow" if share.value < widest.level else "wide"
+    side = "narrow" if held.value < widest.level else "wide"
     return f"The intervals are too {side}: {shown}."

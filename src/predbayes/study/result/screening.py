@@ -59,6 +59,7 @@ from torch import Tensor
 
 from predbayes.errors import StudyError
 from predbayes.pools.pool import Contribution
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS, PoolSpec, lacking
@@ -66,7 +67,7 @@ from predbayes.study.plan.models import standard_prior
 from predbayes.study.plan.schema import Plan
 from predbayes.study.result.copies import ALL_PAIRS, CONSTANT, Copies, copies_among, spread, surplus
 from predbayes.study.result.influence import Effect, PoolLosses, Tuned
-from predbayes.study.result.schema import Estimate, Finding
+from predbayes.study.result.schema import Finding
 from predbayes.study.result.scoring import mean_estimate
 
 Kind = Literal[

@@ -26,6 +26,7 @@ from predbayes.learning.moments import Moments, MomentsHead
 from predbayes.learning.moments_network import as_predictor
 from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll_rows
 from predbayes.study.kit.kit import Kit, Labels
@@ -35,7 +36,6 @@ from predbayes.study.result.accepted import AcceptedUpload
 from predbayes.study.result.conclude import Conclusion, Heading, Read, Run, naming
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import (
-    Estimate,
     Finding,
     PoolResult,
     Result,

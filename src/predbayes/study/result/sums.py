@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from predbayes.exchange.header import Sums
+from predbayes.predictive.estimate import Estimate, share
 from predbayes.predictive.measures import Measure
 from predbayes.study.plan.schema import Plan
-from predbayes.study.result.schema import Estimate
-from predbayes.study.result.scoring import wilson
 
 DIGITS = 3
 ROUNDING = 0.005
@@ -66,9 +65,9 @@ def is_possible(plan: Plan, measure: Measure, sums: Sums, num_rows: int) -> bool
 def estimate_of_sums(measure: Measure, sums: Sums, num_rows: int) -> Estimate:
     """Return a measure and its interval from sums over rows."""
     if measure.is_share:
-        return wilson(int(sums.total), num_rows)
+        return share(sums.total, num_rows)
     mean = sums.total / num_rows
     var = max(0.0, (sums.squares or 0.0) / num_rows - mean * mean)
     low, high = measure.interval(mean, math.sqrt(var / (num_rows - 1)), num_rows)
     value = float(measure.after(torch.tensor(mean, dtype=torch.float64)))
-    return Estimate(value=value, low=low, high=high)
+    return Estimate(value, low, high)

@@ -48,6 +48,7 @@ from predbayes.errors import StudyError
 from predbayes.files import write_bytes
 from predbayes.learning.distill import distill, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
+from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import generator
@@ -60,7 +61,7 @@ from predbayes.study.result.model import (
     ShiftScale,
     halved,
 )
-from predbayes.study.result.schema import Estimate, Scores
+from predbayes.study.result.schema import Scores
 from predbayes.study.result.scoring import mean_estimate, row_values, score
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.simple import SimpleModels
