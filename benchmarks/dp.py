@@ -23,7 +23,7 @@ from torch import Tensor
 
 from predbayes.experiments.config import Settings
 from predbayes.experiments.world import make_world
-from predbayes.learning.accounting import Guarantee
+from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.private import PrivateLogistic
 from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
 from predbayes.seeding import generator

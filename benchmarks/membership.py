@@ -35,10 +35,10 @@ from torch import Tensor
 
 from predbayes.experiments.config import Settings
 from predbayes.experiments.world import World, make_world
-from predbayes.learning.accounting import Guarantee
 from predbayes.learning.choice import held_out, row_losses
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import GateBounds, log_density_ratio
+from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner, teller_of
 from predbayes.learning.membership import Array, Members, attack, shadow_halves

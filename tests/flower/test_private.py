@@ -7,7 +7,6 @@ from pathlib import Path
 from predbayes.exchange.header import Header
 from predbayes.flower.server import run_study
 from predbayes.flower.study_client import app
-from predbayes.learning.accounting import Guarantee
 from predbayes.study.site.budget import FILE
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import QUICK, make_node, write_rows
@@ -35,7 +34,7 @@ def test_a_round_brings_noisy_uploads_and_spends_each_budget_once(tmp_path):
         (upload,) = (folder / "out").glob("*.safetensors")
         info = Header.read(upload).info
         assert info.privacy is not None
-        assert Guarantee(**info.privacy.model_dump()) == PROMISE
+        assert info.privacy == PROMISE
         assert info.class_rows is None
         secrets.add(next(folder.glob("*.secret")).read_text(encoding="utf-8"))
         spent = (folder / FILE).read_text(encoding="utf-8")

@@ -6,14 +6,8 @@ import pytest
 from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from predbayes.learning.accounting import (
-    Guarantee,
-    composed,
-    delta_of,
-    epsilon_of,
-    mu_of,
-    total,
-)
+from predbayes.learning.accounting import composed, delta_of, epsilon_of, mu_of, total
+from predbayes.learning.guarantee import Guarantee
 
 DELTA = 1e-5
 
@@ -69,5 +63,5 @@ class TestTotal:
         ]
         accountant = PLDAccountant()
         for one in both:
-            accountant.compose(GaussianDpEvent(1 / one.mu))
+            accountant.compose(GaussianDpEvent(1 / mu_of(one.epsilon, one.delta)))
         assert total(both, DELTA).epsilon == pytest.approx(accountant.get_epsilon(DELTA), abs=0.01)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from predbayes.learning.accounting import Guarantee, composed
+from predbayes.learning.accounting import composed, mu_of
+from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.membership import epsilon_bound, guesses, shadow_halves
 from predbayes.learning.private import (
     GRID,
@@ -130,7 +131,7 @@ class TestNoise:
         learner = PrivateLogistic(3, FOUR)
         moved = sensitivity(learner.clip, "replace-one") / learner.step_deviation
         spent = composed([moved] * learner.steps + [1 / learner.count_deviation])
-        assert spent == pytest.approx(FOUR.mu, rel=1e-12)
+        assert spent == pytest.approx(mu_of(FOUR.epsilon, FOUR.delta), rel=1e-12)
         added = replace(learner, guarantee=replace(FOUR, adjacency="add-or-remove"))
         assert added.step_deviation == pytest.approx(learner.step_deviation / 2)
 

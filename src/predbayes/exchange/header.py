@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from predbayes.errors import KeyFileError, UploadError
 from predbayes.exchange.strict import Strict, valid_site_name
-from predbayes.learning.accounting import Adjacency, Guarantee, Unit
+from predbayes.learning.guarantee import Guarantee
 from predbayes.study.trust.sealed import MAGIC
 from predbayes.study.trust.signing import PublicKey
 from predbayes.text import printable
@@ -128,20 +128,6 @@ class Seal(Strict):
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 
-class Promise(Strict):
-    """The differential privacy of an upload."""
-
-    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    delta: Annotated[float, Field(gt=0, lt=1)]
-    adjacency: Adjacency
-    unit: Unit
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
-
-
 class UploadInfo(Strict):
     """The metadata of an upload; unknown fields and wrong types are refused."""
 
@@ -162,7 +148,9 @@ class UploadInfo(Strict):
     ] = ()
 
     # What all of it promises to people at the site; left out where nothing is.
-    privacy: Annotated[Promise | None, Field(exclude_if=lambda found: found is None)] = None
+    privacy: Annotated[
+        Guarantee | None, Field(strict=False, exclude_if=lambda found: found is None)
+    ] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -42,7 +42,6 @@ from predbayes.errors import UploadError
 from predbayes.exchange.header import (
     SUMS,
     Header,
-    Promise,
     Signature,
     Spec,
     UploadInfo,
@@ -51,7 +50,7 @@ from predbayes.exchange.header import (
     to_metadata,
 )
 from predbayes.files import read_at_most
-from predbayes.learning.accounting import Guarantee
+from predbayes.learning.guarantee import Guarantee
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.scratch import let_go
 from predbayes.predictive.families import (
@@ -132,7 +131,7 @@ class Upload:
 
     def promising(self, guarantee: Guarantee) -> Upload:
         """The same upload, with the differential privacy that it was made under."""
-        return self._told(privacy=Promise(**dataclasses.asdict(guarantee)))
+        return self._told(privacy=guarantee)
 
     def having_seen(self, head: str) -> Upload:
         """The same upload of a site that has seen this head of the study's ledger; "" if none."""
@@ -215,7 +214,7 @@ class Upload:
             raise UploadError("it holds other arrays than it declares", shown)
         return cls(header.info, arrays)
 
-    def _told(self, **fields: str | Promise) -> Upload:
+    def _told(self, **fields: str | Guarantee) -> Upload:
         try:
             info = UploadInfo.model_validate(self.info.model_dump() | fields)
         except ValidationError as error:

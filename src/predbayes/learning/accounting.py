@@ -11,8 +11,7 @@ that follow one another, each of which may depend on those before it, add in squ
 The second line is exact, not a bound: mu is (eps, delta)-private for exactly these pairs. So no
 search over orders of divergences is needed; a test compares with the accountants of dp-accounting.
 
-Which tables are neighbours, and of whom they tell, is part of the promise. A `Guarantee` has all
-four of its parts, and its `text` never tells epsilon without the others:
+Which tables are neighbours, and of whom they tell, is part of a `Guarantee`:
 
     adjacency   replace-one: as many people, one of them with other rows; a sum of vectors of norm C
                 moves by 2 C. add-or-remove: one person more or less; it moves by C
@@ -27,42 +26,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-Adjacency = Literal["replace-one", "add-or-remove"]
-Unit = Literal["person", "row"]
+from predbayes.learning.guarantee import Guarantee
 
 _HALVINGS = 200  # of an interval, more than doubles tell apart
 _LARGEST_MU = 1e3  # above which nothing is promised
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """A promise of differential privacy, with all that it takes to state one."""
-
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    unit: Unit
-
-    @property
-    def mu(self) -> float:
-        """The Gaussian privacy that has exactly this epsilon at this delta."""
-        return mu_of(self.epsilon, self.delta)
-
-    @property
-    def factor(self) -> str:
-        """By how much odds can be multiplied, e^epsilon, in words."""
-        return f"{math.exp(self.epsilon):,.3g}"
-
-    @property
-    def text(self) -> str:
-        """The promise in words: epsilon never without the rest."""
-        return (
-            f"epsilon {self.epsilon:.4g} at delta {self.delta:.2g} for each {self.unit}, "
-            f"{self.adjacency}"
-        )
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -116,8 +84,8 @@ def total(kept: Sequence[Guarantee], delta: float) -> Guarantee:
     """Return what all guarantees that were given of one table promise together, at a delta."""
     kinds = {(one.adjacency, one.unit) for one in kept}
     adjacency, unit = kinds.pop() if len(kinds) == 1 else ("replace-one", "row")
-    mu = composed([one.mu * (1 + (one.adjacency != adjacency)) for one in kept])
-    return Guarantee(epsilon_of(mu, delta), delta, adjacency, unit)
+    mus = [mu_of(one.epsilon, one.delta) * (1 + (one.adjacency != adjacency)) for one in kept]
+    return Guarantee(epsilon_of(composed(mus), delta), delta, adjacency, unit)
 
 
 def _boundary(holds: Callable[[float], bool], no: float, yes: float) -> float:

@@ -58,7 +58,8 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from predbayes.learning.accounting import Adjacency, Guarantee
+from predbayes.learning.accounting import mu_of
+from predbayes.learning.guarantee import Adjacency, Guarantee
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.named import PRIVATE
 from predbayes.learning.training import Rows, gather
@@ -191,12 +192,18 @@ class PrivateLogistic:
         if self.guarantee is None:
             return 0.0
         moved = sensitivity(self.clip, self.guarantee.adjacency)
-        return moved * math.sqrt(self.steps / (1 - COUNT_SHARE)) / self.guarantee.mu
+        return moved * math.sqrt(self.steps / (1 - COUNT_SHARE)) / self._mu
 
     @property
     def count_deviation(self) -> float:
         """sigma_n."""
-        return 0.0 if self.guarantee is None else 1 / (math.sqrt(COUNT_SHARE) * self.guarantee.mu)
+        return 0.0 if self.guarantee is None else 1 / (math.sqrt(COUNT_SHARE) * self._mu)
+
+    @property
+    def _mu(self) -> float:
+        """The Gaussian privacy that has exactly the guarantee's epsilon at its delta."""
+        assert self.guarantee is not None
+        return mu_of(self.guarantee.epsilon, self.guarantee.delta)
 
     def scale(self, people: float) -> float:
         """Return by what noisy sums are multiplied: smaller than `rate` has it where noise is."""

@@ -17,7 +17,7 @@ from predbayes.errors import (
     TrainingError,
     UploadError,
 )
-from predbayes.learning.accounting import Guarantee
+from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump

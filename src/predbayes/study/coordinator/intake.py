@@ -159,7 +159,7 @@ class Intake:
         info = header.info
         if info.plan != self.plan_digest:
             raise UploadError("it was made for another plan, or another version of this one")
-        promised = None if info.privacy is None else info.privacy.guarantee
+        promised = info.privacy
         if promised != self.plan.promise:
             asked = self.plan.promise.text if self.plan.promise else "no differential privacy"
             raise UploadError(

@@ -256,7 +256,7 @@ class Step:
             require_agreed(site, upload.info.num_rows, agreed)
         known: dict[str, object] = {} if agreed is None else {"agreed_rows": agreed}
         if promise is not None:
-            known["privacy"] = promise.guarantee.text
+            known["privacy"] = promise.text
         self._keep("add", source, upload, before, kind=upload.info.kind, **known)
         return self.state.uploads[site]
 

@@ -41,7 +41,7 @@ from pydantic_core import ErrorDetails
 
 from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
 from predbayes.exchange.strict import Strict
-from predbayes.learning.accounting import Adjacency, Guarantee, Unit
+from predbayes.learning.guarantee import Adjacency, Guarantee, Unit
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import (
     AUTO,

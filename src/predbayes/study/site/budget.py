@@ -21,10 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import Strict
-from predbayes.learning.accounting import Adjacency, Guarantee, Unit, total
+from predbayes.learning.accounting import total
+from predbayes.learning.guarantee import Guarantee
 from predbayes.study.site.policy import SitePolicy
 from predbayes.study.store.files import locked
 from predbayes.study.store.ledger import Ledger
@@ -42,15 +46,7 @@ class Spent(Strict):
     plan: str  # digest
     study: str
     site: str
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    unit: Unit
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What was promised."""
-        return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
+    guarantee: Annotated[Guarantee, Field(strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class Training:
             plan=self.kit.digest,
             study=plan.name,
             site=self.site,
-            **dataclasses.asdict(plan.promise),
+            guarantee=plan.promise,
         )
         Book(self.approvals.folder).spend(spent, self.approvals.policy)
 

@@ -1,0 +1,42 @@
+"""What differential privacy promises, with all four parts: epsilon is never told without the rest.
+
+adjacency   replace-one: as many people, one of them with other rows; add-or-remove: one person
+more or less
+unit        person: all rows of a person; row: one row, and a person with five rows is five
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+Adjacency = Literal["replace-one", "add-or-remove"]
+Unit = Literal["person", "row"]
+
+
+@dataclass(frozen=True)  # without slots, which would have no room for the configuration
+class Guarantee:
+    """A promise of differential privacy; plans, uploads and books of budgets state it alike."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    adjacency: Adjacency
+    unit: Unit
+
+    @property
+    def factor(self) -> str:
+        """By how much odds can be multiplied, e^epsilon, in words."""
+        return f"{math.exp(self.epsilon):,.3g}"
+
+    @property
+    def text(self) -> str:
+        """The promise in words."""
+        return (
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:.2g} for each {self.unit}, "
+            f"{self.adjacency}"
+        )
