@@ -22,6 +22,7 @@ import torch
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.baselines.ep_mcmc import EPMCMC
 from predbayes.experiments.config import Settings
 from predbayes.experiments.scores import score
 from predbayes.experiments.world import make_world
@@ -29,8 +30,7 @@ from predbayes.learning.distill import PAPER_DISTILLATION, distill
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
-from predbayes.methods.ep_mcmc import EPMCMC
-from predbayes.methods.global_model import ModelState
+from predbayes.methods.method import ModelState
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.beta import BetaPool
 from predbayes.posterior.cyclical import PRESETS

@@ -36,10 +36,10 @@ from predbayes.api.run import run as run_method
 from predbayes.data.dataset import Dataset
 from predbayes.data.heart import HOSPITALS
 from predbayes.experiments.config import Settings
+from predbayes.experiments.shared import Shared
 from predbayes.experiments.statistics import summarise
 from predbayes.experiments.world import World, make_world
 from predbayes.learning.estimators import SklearnClassifier
-from predbayes.learning.shared import Shared
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.optional import require

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 import predbayes as pb
-from predbayes.methods.global_model import ModelState
+from predbayes.methods.method import ModelState
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def main() -> None:
     network = pb.Network.mlp(2, pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
-    for method in (Median(learner), pb.FedAvg(learner)):
+    from predbayes.experiments.baselines.fedavg import FedAvg
+
+    for method in (Median(learner), FedAvg(learner)):
         result = pb.run(method, sites, reference)
         predicted = result.predictive[reference.evaluate]
         print(f"{type(method).__name__}: NLL {pb.metrics.nll(predicted, y[2500:]):.3f}")

@@ -38,17 +38,7 @@ from .learning.local import SGHMCLearner as SGHMCLearner
 from .learning.nets import cnn as cnn
 from .learning.nets import mlp as mlp
 from .methods.distilled import Distilled as Distilled
-from .methods.ep_mcmc import EPMCMC as EPMCMC
-from .methods.fedavg import FedAvg as FedAvg
-from .methods.fedbe import FedBE as FedBE
-from .methods.fedbens import FedBEns as FedBEns
-from .methods.fedkt import FedKT as FedKT
-from .methods.fedpa import FedPA as FedPA
-from .methods.fedprox import FedProx as FedProx
-from .methods.fedyogi import FedYogi as FedYogi
 from .methods.method import Method as Method
-from .methods.moments import HeadFromMoments as HeadFromMoments
-from .methods.oneshot import OneShotFL as OneShotFL
 from .methods.pooled import Pooled as Pooled
 from .methods.server_only import ServerOnly as ServerOnly
 from .pools.auto import AutoPool as AutoPool

@@ -14,6 +14,7 @@ import predbayes as pb
 from predbayes import progress
 from predbayes.api.scaling import Scaling
 from predbayes.learning.local import SGDLearner
+from tests.contracts.averaged import Averaged
 from tests.contracts.test_methods import METHODS, SHORT, STUDENTS, world
 
 
@@ -71,7 +72,7 @@ class TestSitesLeftOut:
         sites, reference = world(pb.Categorical)
         sites["site1"] = (sites["site1"][0] / 0, sites["site1"][1])
         events = []
-        method = METHODS["fedavg"](pb.Categorical)
+        method = METHODS["averaged"](pb.Categorical)
         federation = pb.InProcess(sites, on_error="skip")
         result = pb.run(method, federation, reference, num_rounds=2, callbacks=[events.append])
         return result, events
@@ -90,14 +91,14 @@ class TestSitesLeftOut:
     def test_a_saved_result_names_them_too(self, heard, tmp_path):
         result, _events = heard
         result.save(tmp_path)
-        network = METHODS["fedavg"](pb.Categorical).learner.network
+        network = METHODS["averaged"](pb.Categorical).learner.network
         assert pb.load(tmp_path, network).summary() == result.summary()
 
     def test_the_others_have_the_result_that_they_have_alone(self, heard):
         result, _events = heard
         sites, reference = world(pb.Categorical)
         del sites["site1"]
-        alone = pb.run(METHODS["fedavg"](pb.Categorical), sites, reference, num_rounds=2)
+        alone = pb.run(METHODS["averaged"](pb.Categorical), sites, reference, num_rounds=2)
         assert torch.equal(alone.predictive.log_probs, result.predictive.log_probs)
         assert not alone.account.left_out
         assert "left_out" not in alone.account.model_dump_json()
@@ -153,8 +154,8 @@ class TestLearnersOfSites:
 
     def test_an_averaging_method_has_one_learner(self, trees):
         sites, reference = world(pb.Categorical)
-        method = METHODS["fedavg"](pb.Categorical)
-        with pytest.raises(pb.TrainingError, match=r"^FedAvg has one learner for all sites"):
+        method = METHODS["averaged"](pb.Categorical)
+        with pytest.raises(pb.TrainingError, match=r"^Averaged has one learner for all sites"):
             pb.run(method, pb.InProcess(sites, learners={"site1": trees}), reference)
 
 
@@ -178,7 +179,7 @@ class TestTheLog:
         clock = itertools.count(0, 4)
         monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
         settings = pb.OptimizerSettings(num_epochs=8)
-        lines = self.lines(caplog, pb.FedAvg(SGDLearner(STUDENTS[pb.Categorical], settings)))
+        lines = self.lines(caplog, Averaged(SGDLearner(STUDENTS[pb.Categorical], settings)))
         assert [line.partition(",")[0] for line in lines if line.startswith("site0: epoch")] == [
             f"site0: epoch {number} of 8" for number in (3, 6)
         ]
@@ -186,7 +187,7 @@ class TestTheLog:
 
 def test_targets_far_from_unit_scale_are_warned_of(caplog):
     sites, reference = world(pb.Gaussian)
-    method = METHODS["fedavg"](pb.Gaussian)
+    method = METHODS["averaged"](pb.Gaussian)
     with caplog.at_level(logging.WARNING, "predbayes"):
         pb.run(method, sites, reference)
         assert not caplog.messages
@@ -200,7 +201,7 @@ def test_raw_targets_of_sites_are_warned_of_without_a_labelled_row(caplog):
     raw = {name: (x, 5000 + 2000 * y) for name, (x, y) in sites.items()}
     unlabelled = pb.ReferenceRows(reference.inputs, torch.zeros(0))
     learner = SGDLearner(STUDENTS[pb.Gaussian], pb.OptimizerSettings(lr=0.0, num_epochs=1))
-    pb.run(pb.FedAvg(learner), raw, unlabelled, num_rounds=2)
+    pb.run(Averaged(learner), raw, unlabelled, num_rounds=2)
     (said,) = caplog.messages
     assert said.startswith("targets of site 'site0' have mean 4.74e+03 and spread 3.11e+03 ")
     assert "standardise them" in said
@@ -233,7 +234,7 @@ class TestEvents:
         still = pb.OptimizerSettings(lr=0.0, num_epochs=1, batch_size=15)
         events = []
         learner = SGDLearner(STUDENTS[pb.Categorical], still)
-        result = pb.run(pb.FedAvg(learner), sites, reference, callbacks=[events.append])
+        result = pb.run(Averaged(learner), sites, reference, callbacks=[events.append])
         x, y = sites["site0"]
         expected = pb.metrics.nll(result.predict(x), y)
         assert events[0].loss == pytest.approx(expected, abs=1e-5)
@@ -262,7 +263,7 @@ class TestNewRows:
     @classmethod
     def result(cls):
         sites, reference = world(pb.Categorical, num_sites=1)
-        return pb.run(METHODS["fedavg"](pb.Categorical), sites, reference)
+        return pb.run(METHODS["averaged"](pb.Categorical), sites, reference)
 
     @pytest.mark.parametrize("scaling", [Scaling(), Scaling((0.0, 0.0), (1.0, 1.0))])
     def test_of_another_width_are_refused(self, result, scaling):

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import predbayes as pb
-from tests.contracts.test_methods import SHORT, sampler, world
+from tests.contracts.averaged import Averaged, Ensemble
+from tests.contracts.test_methods import SHORT, world
 
 STUDENTS = {
     pb.Categorical: pb.Network.mlp(2, pb.Softmax(3), hidden=(8,)),
@@ -42,7 +43,7 @@ def forests():
 
 
 def ensemble():
-    return pb.EPMCMC(pb.SGHMCLearner(STUDENTS[pb.Gaussian], sampler(pb.Gaussian).settings))
+    return Ensemble(pb.SGDLearner(STUDENTS[pb.Gaussian], SHORT))
 
 
 CASES = {
@@ -84,7 +85,7 @@ class TestANetworkOfOnesOwn:
         folder = tmp_path_factory.mktemp("own")
         sites, reference = world(pb.Categorical)
         network = pb.Network(own_net, pb.Softmax(3))
-        result = pb.run(pb.FedAvg(pb.SGDLearner(network, SHORT)), sites, reference)
+        result = pb.run(Averaged(pb.SGDLearner(network, SHORT)), sites, reference)
         result.save(folder)
         return folder, result, reference.inputs
 
@@ -144,9 +145,7 @@ class TestAResultOfDamagedWords:
     def saved(cls, tmp_path_factory):
         folder = tmp_path_factory.mktemp("damaged")
         sites, reference = world(pb.Gaussian, num_sites=1)
-        pb.run(pb.FedAvg(pb.SGDLearner(STUDENTS[pb.Gaussian], SHORT)), sites, reference).save(
-            folder
-        )
+        pb.run(Averaged(pb.SGDLearner(STUDENTS[pb.Gaussian], SHORT)), sites, reference).save(folder)
         return folder, json.loads((folder / "result.json").read_text())
 
     def load(self, saved, part, **changes):
@@ -177,7 +176,7 @@ class TestAResultOfDamagedWords:
 class TestTheModule:
     def test_of_a_loaded_result_is_its_network(self, tmp_path):
         sites, reference = world(pb.Categorical)
-        result = pb.run(pb.FedAvg(pb.SGDLearner(Dropping, SHORT)), sites, reference)
+        result = pb.run(Averaged(pb.SGDLearner(Dropping, SHORT)), sites, reference)
         result.save(tmp_path)
         module = pb.load(tmp_path, Dropping).module()
         assert not module.training

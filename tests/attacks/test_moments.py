@@ -24,8 +24,8 @@ import torch
 
 from predbayes.errors import DataError
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.experiments.baselines.moments import ENOUGH_ROWS, HeadFromMoments
 from predbayes.learning.moments import Moments, RandomFeatures
-from predbayes.methods.moments import ENOUGH_ROWS, HeadFromMoments
 from predbayes.seeding import generator
 from predbayes.study.plan.schema import Plan
 from predbayes.study.site.sums import require_many

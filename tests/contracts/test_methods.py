@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,19 +31,8 @@ from predbayes.learning.local import (
 )
 from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
-from predbayes.methods.ep_mcmc import EPMCMC
-from predbayes.methods.fedavg import FedAvg
-from predbayes.methods.fedbe import FedBE
-from predbayes.methods.fedbens import FedBEns
-from predbayes.methods.fedkt import FedKT
-from predbayes.methods.fedpa import FedPA
-from predbayes.methods.fedprox import FedProx
-from predbayes.methods.fedyogi import FedYogi
-from predbayes.methods.moments import head_for
-from predbayes.methods.oneshot import OneShotFL
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
-from predbayes.methods.with_head import auto_with_head
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import BetaPool, mixture, product
@@ -54,6 +43,7 @@ from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.summand import Kept, fold
+from tests.contracts.averaged import Averaged, Ensemble
 
 NETWORKS = {
     Categorical: Network(lambda: mlp(2, 3, hidden=(8,)), Softmax(3)),
@@ -101,38 +91,36 @@ METHODS = {
     ),
     "auto, too few labels": lambda family: Pooled(learner(family), AutoPool(), send="predictions"),
     "best site": lambda family: Pooled(learner(family), BestSite()),
+    "averaged": lambda family: Averaged(point(family)),
+    "ensemble": lambda family: Ensemble(point(family)),
     "server only": lambda family: ServerOnly(learner(family)),
-    "fedavg": lambda family: FedAvg(point(family)),
-    "fedprox": lambda family: FedProx(point(family), proximal=0.1),
-    "fedyogi": lambda family: FedYogi(point(family)),
-    "fedpa": lambda family: FedPA(sampler(family)),
-    "ep-mcmc": lambda family: EPMCMC(sampler(family)),
-    "fedbe": lambda family: FedBE(point(family)),
-    "fedbens": lambda family: FedBEns(point(family), num_starts=2),
-    "oneshot": lambda family: OneShotFL(point(family)),
-    "fedkt": lambda family: FedKT(point(family), num_parts=2),
-    "moments": lambda family: head_for(point(family), num_features=10),
-    "auto with a head": lambda family: auto_with_head(point(family), num_features=10),
     "distilled beta": lambda family: Distilled(
         Pooled(learner(family), BetaPool()), STUDENTS[family], SHORT
     ),
     "one's own": lambda family: OWN_METHOD(point(family)),
     "a pool of one's own": lambda family: Pooled(learner(family), OWN_POOL()),
-    "distilled fedbe": lambda family: Distilled(FedBE(point(family)), STUDENTS[family], SHORT),
 }
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN_METHOD = runpy.run_path(str(EXAMPLES / "own_method.py"))["Median"]
 OWN_POOL = runpy.run_path(str(EXAMPLES / "own_pool.py"))["Median"]
-SEVERAL_ROUNDS = ("fedavg", "fedprox", "fedyogi", "fedpa")
-REFERENCE_ONLY = set(METHODS) - {
-    *SEVERAL_ROUNDS, "ep-mcmc", "fedbens", "fedkt", "moments", "distilled beta", "distilled fedbe",
-}  # fmt: skip
-CASES = [
-    pytest.param(name, family, id=f"{name}-{family.__name__}")
-    for name, build in METHODS.items()
-    for family in (Categorical, Gaussian)
-    if family in build(family).families
-]
+NEW_INPUTS = ("averaged", "ensemble", "distilled beta")  # what predicts more than reference rows
+SEVERAL_ROUNDS = ("averaged",)
+
+
+def cases_of(methods):
+    return [
+        pytest.param(name, family, id=f"{name}-{family.__name__}")
+        for name, build in methods.items()
+        for family in (Categorical, Gaussian)
+        if family in build(family).families
+    ]
+
+
+def as_params(cases):
+    return {"params": [case.values for case in cases], "ids": [case.id for case in cases]}
+
+
+CASES = cases_of(METHODS)
 
 
 def world(family, num_sites=3):
@@ -190,33 +178,40 @@ class Case:
     """A method after its one run."""
 
     name: str
+    build: Callable
     family: type
     sites: dict
     reference: ReferenceRows
     uploads: list[Upload]
     result: Result
+    reference_only: bool
+    several_rounds: bool
+
+    @classmethod
+    def of(cls, name, build, family, *, new_inputs, several_rounds):
+        (sites, reference), uploads = world(family), []
+        result = run(build(family), Sent(uploads, InProcess(sites)), reference, seed=0)
+        made = (name, build, family, sites, reference, uploads, result)
+        return cls(*made, name not in new_inputs, name in several_rounds)
 
     @property
     def state(self):
         return self.result.state
 
     def method(self):
-        return METHODS[self.name](self.family)
+        return self.build(self.family)
 
     def finished(self, uploads):
         """The predictions of these uploads, with the same seed."""
         return predictives(run(self.method(), Sent(uploads), self.reference, seed=0).state)
 
 
-@pytest.fixture(
-    scope="module", params=[case.values for case in CASES], ids=[case.id for case in CASES]
-)
+@pytest.fixture(scope="module", **as_params(CASES))
 def case(request):
     name, family = request.param
-    (sites, reference), uploads = world(family), []
-    federation = Sent(uploads, InProcess(sites))
-    result = run(METHODS[name](family), federation, reference, seed=0)
-    return Case(name, family, sites, reference, uploads, result)
+    return Case.of(
+        name, METHODS[name], family, new_inputs=NEW_INPUTS, several_rounds=SEVERAL_ROUNDS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +241,7 @@ class TestMethodContract:
         assert torch.equal(result.predictive.natural(), predictives(case.state)[0].natural())
         assert repr(result) == result.summary()
         assert result.account.sites == {"site0": 30, "site1": 30, "site2": 30}
-        if case.name in REFERENCE_ONLY:
+        if case.reference_only:
             with pytest.raises(PoolError, match="Distilled"):
                 result.predict(inputs)
         elif not case.name.startswith("distilled"):  # a student is near, a method's network exact
@@ -313,7 +308,7 @@ class TestMethodContract:
 
     def test_rounds_go_on_from_the_state_of_the_last(self, case):
         """Two rounds equal one round, and then one from its state with the second round's draws."""
-        if case.name not in SEVERAL_ROUNDS:
+        if not case.several_rounds:
             return
         method, federation = case.method(), InProcess(case.sites)
         twice = run(method, federation, case.reference, seed=0, num_rounds=2).state

@@ -415,7 +415,7 @@ class TestMethods:
         with pytest.raises(ExperimentError, match="cannot import 'no_such_module'"):
             import_object("no_such_module:X")
         with pytest.raises(ExperimentError, match="no name 'FedAgv'; did you mean 'FedAvg'"):
-            import_object("predbayes.methods.fedavg:FedAgv")
+            import_object("predbayes.experiments.baselines.fedavg:FedAgv")
         experiment = load_experiment(str(config), assignments=["options.prior_sdt=1.0"])
         entry, settings = experiment.method({}, "beta"), experiment.settings({}, "beta")
         with pytest.raises(

@@ -16,7 +16,6 @@ from sklearn.ensemble import RandomForestClassifier
 from predbayes import (
     BetaPool,
     Distilled,
-    FedAvg,
     InProcess,
     Network,
     ReferenceRows,
@@ -33,6 +32,7 @@ from predbayes.flower.method_client import site_name
 from predbayes.flower.task import Question
 from predbayes.methods.pooled import Pooled
 from predbayes.predictive.families import Categorical
+from tests.contracts.averaged import Averaged
 from tests.contracts.test_methods import (
     CASES,
     METHODS,
@@ -79,7 +79,7 @@ def num_rounds_of(method):
     return 1 if isinstance(getattr(method, "method", method), Pooled) else 2
 
 
-ON_PUSH = {"beta", "gated log, by predictions", "fedavg", "distilled beta"}
+ON_PUSH = {"beta", "gated log, by predictions", "averaged", "distilled beta"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_every_method_has_the_bits_of_one_process(name, family, tmp_path):
 
 @pytest.fixture
 def method():
-    return FedAvg(point(Categorical))
+    return Averaged(point(Categorical))
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ def count(grid, node, kind=UPLOAD):
 
 def counted_fits(monkeypatch):
     """Count how often a site learns."""
-    fits, learn = [], FedAvg.learn
+    fits, learn = [], Averaged.learn
     monkeypatch.setattr(
-        FedAvg, "learn", lambda *given, **named: fits.append(1) or learn(*given, **named)
+        Averaged, "learn", lambda *given, **named: fits.append(1) or learn(*given, **named)
     )
     return fits
 
@@ -268,7 +268,7 @@ class TestLearners:
         grid = self.grid(method, rows[0], {"site1": learner(Categorical)}, tmp_path)
         found = digests(method, over(grid, quorum=2), rows[1])
         assert [site for _, site, _ in found] == ["site0", "site2"]
-        assert "FedAvg has one learner for all sites" in caplog.text
+        assert "Averaged has one learner for all sites" in caplog.text
 
 
 class TestLostNodes:
@@ -301,13 +301,13 @@ class TestLostNodes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Whole(FedAvg):
+class Whole(Averaged):
     """A method of somebody's own, with an error that is none of predbayes."""
 
     def lift(self, state, upload, inputs):
         for array in upload.arrays.values():
             assert array.shape[1] in (2, 3, 8), "not a network of mine"
-        return FedAvg.lift(self, state, upload, inputs)
+        return Averaged.lift(self, state, upload, inputs)
 
 
 class TestAnswers:
@@ -325,7 +325,7 @@ class TestAnswers:
         digests(method, over(grid, quorum=2), rows[1])
         assert "refused: site1: its upload is in the name of another site" in caplog.text
 
-    @pytest.mark.parametrize("own", [FedAvg, Whole])
+    @pytest.mark.parametrize("own", [Averaged, Whole])
     def test_one_that_the_method_cannot_take_stops_nobody(self, own, rows, tmp_path, caplog):
         def narrow(content):
             arrays = content["arrays"]
@@ -341,7 +341,7 @@ class TestAnswers:
 
     def test_a_node_with_another_method_is_told_apart(self, method, rows, grid, caplog):
         caplog.set_level("INFO")
-        other = FedAvg(dataclasses.replace(point(Categorical), device="meta"))
+        other = Averaged(dataclasses.replace(point(Categorical), device="meta"))
         with pytest.raises(TrainingError, match=r"ended with 0 of 3 sites .* site0 \(failed\)"):
             run(other, over(grid), rows[1])
         assert "site0: another method than the coordinator's" in caplog.text
@@ -436,7 +436,7 @@ class TestNames:
     ],
 )
 def test_a_server_app_fails_in_one_line(reference, line, own_log):
-    app = server_app(FedAvg(point(Categorical)), reference=reference)
+    app = server_app(Averaged(point(Categorical)), reference=reference)
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
     with pytest.raises((DataError, OSError), match=line):
         app(DoubleGrid(None, {}), context)
@@ -445,14 +445,14 @@ def test_a_server_app_fails_in_one_line(reference, line, own_log):
 
 def test_a_server_app_runs_a_method_and_saves_its_result(rows, tmp_path, capfd, own_log):
     network = Network.mlp(2, Softmax(3), hidden=(8,))
-    made = FedAvg(SGDLearner(network, SHORT))
+    made = Averaged(SGDLearner(network, SHORT))
     grid = grid_of(lambda context: made, rows[0], tmp_path / "out")
     config = {"num-rounds": 2, "poll-seconds": 0.02, "out": str(tmp_path / "result")}
     app = server_app(
         lambda context: made, reference=lambda context: rows[1], quorum=3, deadline=60, seed=7
     )
     app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
-    assert "method  FedAvg" in capfd.readouterr().err
+    assert "method  Averaged" in capfd.readouterr().err
     alone = run(made, InProcess(rows[0]), rows[1], seed=7, num_rounds=2)
     saved = load(tmp_path / "result")
     assert torch.equal(saved.predictive.natural(), alone.predictive.natural())

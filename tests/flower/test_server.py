@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from predbayes import FedAvg, Pooled, mixture, run
+from predbayes import Pooled, mixture, run
 from predbayes.errors import StudyError, TrainingError
 from predbayes.flower import UPLOAD
 from predbayes.flower.node import Node
@@ -19,6 +19,7 @@ from predbayes.study.coordinator.run_status import RunStatus
 from predbayes.study.coordinator.study import Study
 from predbayes.study.plan.models import make_learner
 from predbayes.study.site.release import Approvals
+from tests.contracts.averaged import Averaged
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world
@@ -150,13 +151,13 @@ def test_one_run_at_a_time(world, nodes):
         run_study(DoubleGrid(app, nodes), study.folder, QUICK)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "mixture"])
+@pytest.mark.parametrize("method", ["averaged", "mixture"])
 def test_a_round_is_no_federation_for_a_method(world, nodes, method):
     """Sites follow the plan that they approved: networks would be averaged that share no start."""
     study = world.begin(sites=SITES[:3])
     grid = DoubleGrid(app, nodes)
     learner = make_learner(study.plan, "network")
-    methods = {"fedavg": FedAvg(learner), "mixture": Pooled(learner, mixture())}
+    methods = {"averaged": Averaged(learner), "mixture": Pooled(learner, mixture())}
     with pytest.raises(TrainingError, match=r"^Round is no federation: [^\n]*study\.finish\(\)$"):
         run(methods[method], Round(grid, study, QUICK), study.labels.reference, seed=0)
     assert not grid.asked

@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import PredbayesError, UploadError
-from predbayes.learning.likelihood import Hazards
-from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.moments import Moments, RandomFeatures
-from predbayes.methods.moments import head_for
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 
@@ -154,7 +151,6 @@ def test_moments_of_other_features_do_not_add():
         lambda: Moments.of(FEATURES, torch.zeros(5, 3), torch.full((5,), 100.0), None),
         lambda: Moments.of(FEATURES, torch.full((5, 3), math.nan), torch.zeros(5), None),
         lambda: Moments.of(FEATURES, torch.zeros(5, 3), torch.full((5,), 3), 3),
-        lambda: head_for(SGDLearner(Network.mlp(3, Hazards(2)), OptimizerSettings())),
     ],
 )
 def test_what_cannot_be_summed_is_refused(make):

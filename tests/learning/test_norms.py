@@ -9,13 +9,11 @@ import torch
 from torch import nn
 
 from predbayes.errors import TrainingError
-from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.distill import distill
 from predbayes.learning.likelihood import LearnedNoise, Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.learning.norms import norm_parameters, without_prior
-from predbayes.methods.ep_mcmc import EPMCMC
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical
@@ -61,14 +59,6 @@ def test_names_of_what_has_no_prior():
     assert norm_parameters(nn.LayerNorm(3)) == {"weight", "bias"}
     with_noise = LearnedNoise().attach(mlp(2, 1))
     assert without_prior(with_noise) & dict(with_noise.named_parameters()).keys() == {"raw_noise"}
-
-
-def test_ep_mcmc_divides_no_prior_out_of_scales(rng):
-    network = Network(lambda: nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2)), Softmax(2))
-    method = EPMCMC(SGHMCLearner(network, SETTINGS), prior_std=0.5)
-    state = method.init(ReferenceRows(torch.zeros(2, 1), torch.tensor([0, 1])), rng=rng)
-    # By name: 0.bias, 0.weight, 1.bias, 1.weight.
-    assert method._prior_prec(state).tolist() == [4.0] * 4 + [0.0] * 4
 
 
 def statistics_under(samples, index, rows):

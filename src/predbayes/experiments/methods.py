@@ -70,18 +70,18 @@ METHODS: dict[str, MethodSpec] = {
     "server-only": MethodSpec("predbayes.methods.server_only:ServerOnly"),
     "own-bag": MethodSpec("predbayes.methods.server_only:ServerOnly", options={"bag": True}),
     "ep-mcmc": MethodSpec(
-        "predbayes.methods.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}
+        "predbayes.experiments.baselines.ep_mcmc:EPMCMC", from_sampler={"prior_std": "prior_std"}
     ),
-    "fedpa": MethodSpec("predbayes.methods.fedpa:FedPA"),
-    "fedavg": MethodSpec("predbayes.methods.fedavg:FedAvg", "optimizer"),
-    "fedprox": MethodSpec("predbayes.methods.fedprox:FedProx", "optimizer"),
-    "fedyogi": MethodSpec("predbayes.methods.fedyogi:FedYogi", "optimizer"),
-    "fedbe": MethodSpec("predbayes.methods.fedbe:FedBE", "optimizer"),
-    "fedbens": MethodSpec("predbayes.methods.fedbens:FedBEns", "optimizer"),
-    "oneshot": MethodSpec("predbayes.methods.oneshot:OneShotFL", "optimizer"),
-    "moments": MethodSpec("predbayes.methods.moments:head_for"),
-    "auto-moments": MethodSpec("predbayes.methods.with_head:auto_with_head"),
-    "fedkt": MethodSpec("predbayes.methods.fedkt:FedKT", "optimizer"),
+    "fedpa": MethodSpec("predbayes.experiments.baselines.fedpa:FedPA"),
+    "fedavg": MethodSpec("predbayes.experiments.baselines.fedavg:FedAvg", "optimizer"),
+    "fedprox": MethodSpec("predbayes.experiments.baselines.fedprox:FedProx", "optimizer"),
+    "fedyogi": MethodSpec("predbayes.experiments.baselines.fedyogi:FedYogi", "optimizer"),
+    "fedbe": MethodSpec("predbayes.experiments.baselines.fedbe:FedBE", "optimizer"),
+    "fedbens": MethodSpec("predbayes.experiments.baselines.fedbens:FedBEns", "optimizer"),
+    "oneshot": MethodSpec("predbayes.experiments.baselines.oneshot:OneShotFL", "optimizer"),
+    "moments": MethodSpec("predbayes.experiments.baselines.moments:head_for"),
+    "auto-moments": MethodSpec("predbayes.experiments.baselines.with_head:auto_with_head"),
+    "fedkt": MethodSpec("predbayes.experiments.baselines.fedkt:FedKT", "optimizer"),
 }
 
 

@@ -47,8 +47,8 @@ from predbayes.experiments.methods import (
     results_version,
 )
 from predbayes.experiments.records import Record, without_additions
+from predbayes.experiments.shared import FitStore, Shared, Watched
 from predbayes.experiments.world import World, make_world
-from predbayes.learning.shared import FitStore, Shared, Watched
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import Distilled
 from predbayes.predictive.families import Categorical, Gaussian, Predictive

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -30,6 +31,8 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import Predictor
 from predbayes.learning.training import Rows
+from predbayes.pools.pool import RoundState
+from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.summand import Summand
 
@@ -37,6 +40,14 @@ _PARTS = ("families", "streams", "init", "learn", "lift", "finish")
 
 State = TypeVar("State")
 Total = TypeVar("Total", bound=Summand)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState(RoundState):
+    """The state of a method of weights: a global model, and what the round's result predicts."""
+
+    weights: WeightSamples  # M = 1
+    drawn: WeightSamples | None = field(default=None, kw_only=True)  # an ensemble's networks
 
 
 class Method(Protocol[State, Total]):

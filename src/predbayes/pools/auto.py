@@ -70,7 +70,7 @@ class AutoPool(SumsUnderAPrior):
         min_labels: With fewer labels, or where all are the same, the pool is the gated mixture, or
             the plain one if there are no gates or they cannot be trusted.
         head: A model of all sites' rows on the reference rows, in which no label has a part; see
-            `predbayes.methods.with_head`.
+            `predbayes.experiments.baselines.with_head`.
     """
 
     own: OwnModel | Predictive | None = None

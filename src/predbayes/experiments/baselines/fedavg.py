@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.methods.global_model import AveragesWeights, ModelState, mean_of, predict_with
+from predbayes.experiments.baselines.global_model import AveragesWeights, mean_of, predict_with
+from predbayes.methods.method import ModelState
 from predbayes.summand import TensorSum
 
 

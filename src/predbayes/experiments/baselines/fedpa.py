@@ -31,15 +31,15 @@ from torch import Tensor
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import (
+from predbayes.experiments.baselines.global_model import (
     AveragesWeights,
-    ModelState,
     mean_of,
     predict_with,
     row_weighted,
     weights_of,
 )
+from predbayes.learning.training import Rows, count_rows
+from predbayes.methods.method import ModelState
 from predbayes.summand import TensorSum
 
 _FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999  # of the server's optimiser

@@ -20,7 +20,8 @@ from torch import Tensor
 from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.methods.global_model import FromGlobalModel, ModelState
+from predbayes.experiments.baselines.global_model import FromGlobalModel
+from predbayes.methods.method import ModelState
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
 

@@ -29,16 +29,16 @@ from torch import Tensor
 from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
-from predbayes.learning.local import Network, NetworkPredictor
-from predbayes.learning.training import Rows, count_rows, resolve_device
-from predbayes.methods.global_model import (
+from predbayes.experiments.baselines.global_model import (
     FromGlobalModel,
-    ModelState,
     network_of,
     predict_with,
     weights_of,
 )
+from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
+from predbayes.learning.local import Network, NetworkPredictor
+from predbayes.learning.training import Rows, count_rows, resolve_device
+from predbayes.methods.method import ModelState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import split
 from predbayes.summand import TensorSum

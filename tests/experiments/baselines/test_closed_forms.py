@@ -10,35 +10,35 @@ import torch
 from torch import nn
 
 from predbayes.api.run import run
-from predbayes.errors import ImproperPoolError, PoolError, TrainingError, UploadError
+from predbayes.errors import PoolError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.baselines.ep_mcmc import EPMCMC
+from predbayes.experiments.baselines.fedavg import FedAvg
+from predbayes.experiments.baselines.fedbe import FedBE
+from predbayes.experiments.baselines.fedbens import DAMPING, FedBEns
+from predbayes.experiments.baselines.fedkt import FedKT, count_votes
+from predbayes.experiments.baselines.fedpa import FedPA, whitened
+from predbayes.experiments.baselines.fedprox import FedProx
+from predbayes.experiments.baselines.fedyogi import FedYogi
+from predbayes.experiments.baselines.oneshot import OneShotFL
 from predbayes.learning.likelihood import FixedNoise, LearnedNoise, Softmax
-from predbayes.learning.local import Network, NetworkPredictor, OptimizerSettings, SGDLearner
-from predbayes.methods.ep_mcmc import EPMCMC
-from predbayes.methods.fedavg import FedAvg
-from predbayes.methods.fedbe import FedBE
-from predbayes.methods.fedbens import DAMPING, FedBEns
-from predbayes.methods.fedkt import FedKT, count_votes
-from predbayes.methods.fedpa import FedPA, whitened
-from predbayes.methods.fedprox import FedProx
-from predbayes.methods.fedyogi import FedYogi
-from predbayes.methods.oneshot import OneShotFL
+from predbayes.learning.local import (
+    Network,
+    NetworkPredictor,
+    OptimizerSettings,
+    SGDLearner,
+    SGHMCLearner,
+)
 from predbayes.methods.pooled import Pooled
-from predbayes.methods.server_only import ServerOnly
-from predbayes.pools.best_site import BestSite
 from predbayes.pools.beta import product
-from predbayes.pools.pool import Contribution
-from predbayes.pools.tempered import Tempered
+from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive import metrics
-from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.released import released_beta
-from predbayes.predictive.tuning import tune_temperature
+from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
-from predbayes.summand import Kept, TensorSum, fold
+from predbayes.summand import TensorSum, fold
 
 LINE = Network(lambda: nn.Linear(1, 1), FixedNoise(train_var=1.0, predict_var=0.25))
 CLASSES = Network(lambda: nn.Linear(2, 3), Softmax(3))
@@ -131,21 +131,6 @@ def test_methods_of_weights_refuse_learners_without(build):
 
     with pytest.raises(TrainingError, match=r"needs a network, and the learner has none"):
         build(Bare()).init(REFERENCE, rng=generator(0))
-
-
-class TestRun:
-    def test_what_is_no_method_is_refused_before_any_site_trains(self):
-        class NoLift:
-            families, streams = frozenset(), True
-
-            def init(self, reference, *, rng):
-                raise AssertionError
-
-            learn = finish = init
-
-        for method, message in ((NoLift(), "NoLift has no lift"), (FedAvg, "FedAvg is a class")):
-            with pytest.raises(TrainingError, match=message):
-                run_on(method)
 
 
 class TestFedProx:
@@ -299,6 +284,14 @@ class TestEPMCMC:
     def test_one_sample_has_no_variance(self):
         with pytest.raises(UploadError, match="no variance"):
             run_on(EPMCMC(Known(TWO)))
+
+
+def test_ep_mcmc_divides_no_prior_out_of_scales(rng):
+    network = Network(lambda: nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2)), Softmax(2))
+    method = EPMCMC(SGHMCLearner(network, SamplerSettings(num_epochs=12)), prior_std=0.5)
+    state = method.init(ReferenceRows(torch.zeros(2, 1), torch.tensor([0, 1])), rng=rng)
+    # By name: 0.bias, 0.weight, 1.bias, 1.weight.
+    assert method._prior_prec(state).tolist() == [4.0] * 4 + [0.0] * 4
 
 
 class TestFedBE:
@@ -533,101 +526,3 @@ class TestFedKT:
             method.learn(state, rows_of(3), reference.inputs, rng=rng)
         with pytest.raises(PoolError, match="no site's students agree"):
             method.finish(state, TensorSum({"votes": torch.zeros(6, 3)}), reference, rng=rng)
-
-
-class TestControls:
-    def test_server_only_ignores_the_sites(self, rng):
-        _learner, _sites, reference = class_world(rng)
-        learner = SGDLearner(CLASSES, OptimizerSettings(num_epochs=3))
-        x = torch.randn(30, 2, generator=rng)
-        worlds = [{"a": (x, torch.full((30,), k))} for k in (0, 1)]
-        first, second = (run_on(ServerOnly(learner), w, reference).predictive for w in worlds)
-        assert torch.equal(first.natural(), second.natural())
-        labelled = (reference.inputs[:6], reference.targets)
-        alone = learner.fit(labelled, rng=generator(0, "finish", 0)).predict(reference.inputs)
-        assert torch.equal(first.natural(), alone.natural())
-
-    def test_best_site_is_the_one_with_the_least_nll_on_the_labels(self, rng):
-        learner, sites, reference = class_world(rng)
-        own = {
-            site: CLASSES.predict(learner.results[int(site)], reference.inputs) for site in sites
-        }
-        for predictive in own.values():
-            labels = predictive.log_probs.argmax(-1)[:6]  # all that this site would say
-            state = run_on(Pooled(learner, BestSite()), sites, replace(reference, targets=labels))
-            scores = {site: metrics.nll(p[:6], labels) for site, p in own.items()}
-            assert state.site == min(scores, key=scores.get)
-            assert torch.equal(state.predictive.natural(), own[state.site].natural())
-
-    def test_a_site_without_finite_predictions_is_not_the_best(self, rng):
-        learner, sites, reference = class_world(rng)
-        broken = WeightSamples(
-            {
-                name: torch.full_like(value, math.inf)
-                for name, value in learner.results[1].parameters.items()
-            },
-            {},
-        )
-        method = Pooled(replace(learner, results=learner.results | {1: broken}), BestSite())
-        state = method.init(reference, rng=rng)
-        lifted = [
-            Kept(
-                Contribution(
-                    site, CLASSES.predict(method.learner.results[int(site)], reference.inputs), 1
-                )
-            )
-            for site in sites
-        ]
-        assert method.finish(state, fold(lifted), reference, rng=rng).site in {"3", "4"}
-        with pytest.raises(ImproperPoolError, match="finite NLL"):
-            method.finish(state, lifted[0].__class__(lifted[0].items[0]), reference, rng=rng)
-
-    @pytest.mark.parametrize("component", ["mixture", "product"])
-    def test_temperature_is_the_best_on_a_grid(self, component, rng):
-        learner, sites, reference = class_world(rng)
-        agreed = run_on(OneShotFL(learner), sites, reference).predictive.log_probs.argmax(-1)
-        targets = torch.cat([agreed[:5], (agreed[5:6] + 1) % 3])  # right in five rows of six
-        reference = replace(reference, targets=targets)
-        state = run_on(Pooled(learner, Tempered(component)), sites, reference)
-        total = fold(
-            PredictiveSum.of(CLASSES.predict(learner.results[n], reference.inputs[:6]), n)
-            for n in (1, 3, 4)
-        )
-        natural = total.component(component)
-
-        def nll(inverse):
-            pooled = Categorical.from_natural(inverse * natural)
-            return metrics.nll(pooled, reference.targets)
-
-        best = state.tuned.weights[component]
-        assert nll(best) <= min(nll(k / 500) for k in range(1, 2500)) + 1e-9
-        low, high = state.tuned.profiles["inverse_temperature"].interval
-        assert low < best < high
-
-    def test_temperature_scales_a_gaussians_variance_to_the_residuals(self):
-        """Var T at the best T is the mean squared residual, where variances are equal."""
-        y = torch.tensor([1.0, -2.0, 3.0, 0.5])
-        total = PredictiveSum.of(Gaussian(torch.zeros(4), torch.full((4,), 0.1)))
-        tuned = tune_temperature(total, y)
-        scaled = 0.1 / tuned.weights["mixture"]
-        assert scaled == pytest.approx(float(y.square().mean()), rel=1e-6)
-
-    def test_controls_refuse_what_they_cannot_do(self, rng):
-        learner, _sites, _reference = class_world(rng)
-        bare = ReferenceRows(torch.zeros(3, 2), torch.zeros(0, dtype=torch.long))
-        for method in (ServerOnly(learner), Pooled(learner, Tempered())):
-            with pytest.raises(TrainingError, match="there are none"):
-                method.init(bare, rng=rng)
-        with pytest.raises(TrainingError, match="component"):
-            Pooled(learner, Tempered("sum"))
-
-
-class TestReleasedScores:
-    def test_beta_moves_ten_full_steps_on_a_small_set(self):
-        """As measured of the authors' code: .400 to .405 on sets of one batch, not tuned at all."""
-        total = fold(
-            PredictiveSum.of(Gaussian(torch.full((50,), m), torch.full((50,), 0.2)))
-            for m in (0.0, 0.1)
-        )
-        y = torch.randn(50, generator=generator(0))
-        assert released_beta(total, y) == pytest.approx(0.4, abs=0.01)

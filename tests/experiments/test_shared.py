@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from predbayes.experiments.shared import FitStore, Shared
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.learning.nets import cnn, mlp
-from predbayes.learning.shared import FitStore, Shared
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
+from predbayes.experiments.baselines.moments import head_for
+from predbayes.learning.likelihood import Hazards
+from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
@@ -61,3 +65,8 @@ def test_without_a_head_no_candidate_has_one(family):
     with_head = candidates(site.with_component(HEAD, good))
     assert [spec for spec in with_head if HEAD not in spec.components] == candidates(site)
     assert [spec for spec in with_head if HEAD in spec.components]
+
+
+def test_a_head_is_not_for_times():
+    with pytest.raises(TrainingError):
+        head_for(SGDLearner(Network.mlp(3, Hazards(2)), OptimizerSettings()))

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.baselines.fedavg import FedAvg
 from predbayes.learning.local import NetworkLearner, NetworkPredictor
 from predbayes.learning.training import Rows, count_rows, resolve_device
-from predbayes.methods.fedavg import FedAvg
-from predbayes.methods.global_model import ModelState
+from predbayes.methods.method import ModelState
 from predbayes.posterior.samples import WeightSamples
 
 

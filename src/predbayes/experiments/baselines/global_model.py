@@ -10,7 +10,7 @@ Parameters travel as named arrays and are summed as one vector.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -21,18 +21,11 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
 from predbayes.learning.local import NetworkLearner, NetworkPredictor, check_targets
 from predbayes.learning.training import Rows, count_rows
-from predbayes.pools.pool import BOTH_FAMILIES, RoundState
+from predbayes.methods.method import ModelState
+from predbayes.pools.pool import BOTH_FAMILIES
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Predictive
 from predbayes.summand import TensorSum
-
-
-@dataclass(frozen=True, slots=True)
-class ModelState(RoundState):
-    """The global model, and after a round what it or its ensemble predicts."""
-
-    weights: WeightSamples  # M = 1
-    drawn: WeightSamples | None = field(default=None, kw_only=True)  # an ensemble's networks
 
 
 def require_network(learner: object, what: str) -> None:

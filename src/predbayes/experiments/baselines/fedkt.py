@@ -21,9 +21,9 @@ from torch import Tensor
 from predbayes.errors import ImproperPoolError, PoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.baselines.global_model import require_network
 from predbayes.learning.local import NetworkLearner, NetworkPredictor, check_targets
 from predbayes.learning.training import Rows, gather
-from predbayes.methods.global_model import require_network
 from predbayes.pools.pool import RoundState
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import Categorical, Predictive

@@ -20,13 +20,13 @@ from torch import Tensor
 from predbayes.exchange.reader import Reader
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.methods.global_model import (
+from predbayes.experiments.baselines.global_model import (
     FromGlobalModel,
-    ModelState,
     mean_of,
     predict_with,
     row_weighted,
 )
+from predbayes.methods.method import ModelState
 from predbayes.summand import TensorSum
 
 

@@ -24,16 +24,16 @@ from torch import Tensor
 from predbayes.errors import TrainingError, UploadError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.learning.local import NetworkPredictor
-from predbayes.learning.norms import without_prior
-from predbayes.learning.training import Rows, count_rows
-from predbayes.methods.global_model import (
+from predbayes.experiments.baselines.global_model import (
     FromGlobalModel,
-    ModelState,
     network_of,
     predict_with,
     weights_of,
 )
+from predbayes.learning.local import NetworkPredictor
+from predbayes.learning.norms import without_prior
+from predbayes.learning.training import Rows, count_rows
+from predbayes.methods.method import ModelState
 from predbayes.summand import TensorSum
 
 _MIN_VAR = 1e-10  # of weights that hardly move, such as those of a pixel that is always black

@@ -18,10 +18,10 @@ from torch import Tensor
 from predbayes.exchange.header import SUMS
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
+from predbayes.experiments.baselines.moments import HeadFromMoments, MomentsState, head_for
 from predbayes.learning.local import LocalLearner, NetworkLearner
 from predbayes.learning.moments import Moments
 from predbayes.learning.training import Rows
-from predbayes.methods.moments import HeadFromMoments, MomentsState, head_for
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.pool import PoolState, RoundState

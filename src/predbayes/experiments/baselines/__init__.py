@@ -1,0 +1,1 @@
+"""Methods of other papers, and heads from moments, on the same footing as ours."""
