@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from predbayes.study.tables.survey import BOUND, ROWS_PER_SUM, num_sums, told_counts
-from predbayes.study.tables.surveyfile import NumberTold, Survey
+from predbayes.study.extras.survey.surveyfile import NumberTold, Survey
+from predbayes.study.extras.survey.take import BOUND, ROWS_PER_SUM, num_sums, told_counts
 from tests.study.invented import DRAFT, STEP, plan, survey_of, table
 
 NUM_KNOWN = 20_000
@@ -102,7 +102,7 @@ class TestMembership:
     @pytest.mark.slow("shows that the attack works")
     def test_without_the_rule_it_would_not(self, tmp_path, monkeypatch):
         """So the attack is one, and the rule is what stops it."""
-        monkeypatch.setattr("predbayes.study.tables.survey.ROWS_PER_SUM", 0.5)
+        monkeypatch.setattr("predbayes.study.extras.survey.take.ROWS_PER_SUM", 0.5)
         assert attacked(tmp_path, 120, moments=True) > 0.64
 
 

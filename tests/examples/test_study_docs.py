@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from tests.study.coordinator.test_surveys import survey
 from typer.testing import CliRunner
 
 from predbayes.cli.app import app
@@ -27,7 +28,6 @@ from predbayes.study.result.scoring import measures_of
 from predbayes.study.tables import sitefile
 from predbayes.study.tables.sitefile import SiteFile
 from predbayes.study.trust.signing import PublicKey
-from tests.study.coordinator.test_surveys import survey
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world, own_table
 

@@ -18,13 +18,13 @@ import predbayes as pb
 from predbayes.exchange.masking import read_opening, read_request
 from predbayes.exchange.upload import Upload
 from predbayes.study.coordinator.state import State
+from predbayes.study.extras.survey.surveyfile import read_survey
 from predbayes.study.kit.kit import Kit, Labels
 from predbayes.study.result.model import CalibratedModel
 from predbayes.study.result.schema import Result
 from predbayes.study.site.deletion import SiteDeletion
 from predbayes.study.store.ledger import Ledger
 from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.surveyfile import read_survey
 from predbayes.study.trust.coordinator import CoordinatorKey
 from predbayes.study.trust.sealed import unseal
 from predbayes.study.trust.statement import Receipt, read_signed
@@ -129,7 +129,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Headline]]] = {
     "result-1.json": ("predbayes.study.result.schema:Result", _result),
     "model-1": ("predbayes.study.result.model:ModelHeader", _model),
     "site-1.toml": ("predbayes.study.tables.sitefile:SiteFile", _site),
-    "survey-1.survey": ("predbayes.study.tables.surveyfile:Survey", _survey),
+    "survey-1.survey": ("predbayes.study.extras.survey.surveyfile:Survey", _survey),
     "request-1.json": ("predbayes.exchange.masking:Request", _request),
     "opening-1.opening": ("predbayes.exchange.masking:Opening", _opening),
     "deletion-1.deletion": ("predbayes.study.site.deletion:SiteDeletion", _deletion),

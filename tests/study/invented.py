@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from predbayes.study.extras.survey.surveyfile import Survey
+from predbayes.study.extras.survey.take import take_survey
 from predbayes.study.plan.schema import Plan
 from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.survey import take_survey
-from predbayes.study.tables.surveyfile import Survey
 from predbayes.study.trust.signing import SigningKey
 
 STEP = 5

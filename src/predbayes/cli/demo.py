@@ -24,7 +24,7 @@ def demo_command(
     import time
 
     from predbayes.study.demo.digits import run_demo
-    from predbayes.study.demo.nothing import run_from_nothing
+    from predbayes.study.extras.survey.nothing import run_from_nothing
 
     if nothing and no_labels:
         raise StudyError("give --no-labels or --from-nothing; the latter has no labels either")

@@ -17,7 +17,7 @@ from predbayes.system import quoted
 from predbayes.text import printable
 
 if TYPE_CHECKING:
-    from predbayes.study.tables.surveyfile import Survey
+    from predbayes.study.extras.survey.surveyfile import Survey
 
 app = typer.Typer(
     help="Draft, check and freeze a study's plan.", no_args_is_help=True, suggest_commands=False
@@ -111,7 +111,7 @@ def merge_plan(
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
 ) -> None:
     """Propose ranges, categories and the like; say where sites disagree."""
-    from predbayes.study.kit.merge import merge
+    from predbayes.study.extras.survey.merge import merge
     from predbayes.study.plan.text import dump
     from predbayes.study.rules import warning
 
@@ -122,7 +122,7 @@ def merge_plan(
     told = _surveys(surveys, keys or [])
     merged = merge(predbayes.study.Plan.load(path), told)
     if reference:
-        from predbayes.study.kit.synthetic import record, with_rows
+        from predbayes.study.extras.survey.synthetic import record, with_rows
 
         drawn = record(told, reference, seed)
         at = path.parent, _relative(rows_path, out)
@@ -145,7 +145,7 @@ def merge_plan(
 
 def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
     """Read surveys; refuse those that nobody signed, or with another key than the site's given."""
-    from predbayes.study.tables.surveyfile import read_survey
+    from predbayes.study.extras.survey.surveyfile import read_survey
     from predbayes.study.trust.keyfiles import owner_of
     from predbayes.study.trust.signing import PublicKey
 

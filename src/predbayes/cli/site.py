@@ -8,10 +8,10 @@ from predbayes.cli import (
     site_audit,
     site_check,
     site_model,
-    site_survey,
     site_train,
     site_verify,
 )
+from predbayes.study.extras.survey import command
 
 app = typer.Typer(
     help="Take part: survey, check, approve, train, verify, adopt.",
@@ -19,7 +19,7 @@ app = typer.Typer(
     suggest_commands=False,
 )
 app.command("key")(site_train.key_command)
-app.command("survey")(site_survey.survey_command)
+app.command("survey")(command.survey_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)

@@ -108,8 +108,8 @@ def _thing(path: Path) -> _Thing:
     """Read what is to be approved: a kit, an upload or a survey."""
     from predbayes.exchange.header import Header
     from predbayes.exchange.upload import Upload
+    from predbayes.study.extras.survey.surveyfile import is_survey, read_survey
     from predbayes.study.site.policy import Asked
-    from predbayes.study.tables.surveyfile import is_survey, read_survey
 
     if path.is_dir():
         kit = predbayes.study.Kit.load(path)

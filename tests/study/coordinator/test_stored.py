@@ -8,7 +8,7 @@ import pytest
 from predbayes.errors import StudyError, UploadError
 from predbayes.study.coordinator import stored
 from predbayes.study.coordinator.stored import add_stored
-from predbayes.study.result.surveyed import MAX_SURVEY_BYTES
+from predbayes.study.extras.survey.surveyed import MAX_SURVEY_BYTES
 from tests.study.world import make_world
 
 ENDINGS = (".safetensors", ".sealed", ".survey")

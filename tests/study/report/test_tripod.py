@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from predbayes.study.extras.survey.words import synthetic_words
 from predbayes.study.plan.schema import Synthetic
-from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report.tripod import ITEMS, render_card_data
 from tests.study import samples
 

@@ -19,6 +19,7 @@ from predbayes.errors import (
 )
 from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
+from predbayes.study.extras.survey.leaving import write_survey
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.site.budget import FILE, Book
@@ -27,7 +28,6 @@ from predbayes.study.site.policy import Asked, SitePolicy
 from predbayes.study.site.release import Approvals
 from predbayes.study.site.rows import SiteRows
 from predbayes.study.site.secret import SUFFIX, read_secret, secret_for
-from predbayes.study.site.survey import write_survey
 from predbayes.study.site.training import EGRESS_FILE, Training
 from predbayes.study.tables.mapping import PATIENT
 from predbayes.study.tables.sitefile import Policy, SiteFile

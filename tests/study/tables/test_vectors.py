@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from predbayes import spill
 from predbayes.errors import DataError, PlanError
+from predbayes.study.extras.survey.take import take_survey
 from predbayes.study.kit.review import check
 from predbayes.study.plan.schema import Plan
 from predbayes.study.rules import errors_of
@@ -21,7 +22,6 @@ from predbayes.study.tables.coding import encode, examine
 from predbayes.study.tables.mapping import read_site_table
 from predbayes.study.tables.problem import Kind
 from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.survey import take_survey
 from predbayes.study.tables.vectorcells import guess_vectors, with_vectors
 
 PLAN = """

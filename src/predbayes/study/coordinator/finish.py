@@ -22,6 +22,8 @@ from predbayes.study.coordinator.record import LABELS
 from predbayes.study.coordinator.signer import Signer
 from predbayes.study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes.study.coordinator.step import Step
+from predbayes.study.extras.survey.surveyed import survey_of_site, table_one
+from predbayes.study.extras.survey.tableone import TableOne
 from predbayes.study.kit.kit import Labels
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.outstanding import site_files
@@ -35,8 +37,6 @@ from predbayes.study.result.opened import conclude_opened
 from predbayes.study.result.promises import pooled_scores, promises
 from predbayes.study.result.schema import Result
 from predbayes.study.result.summed import conclude_sums
-from predbayes.study.result.surveyed import survey_of_site, table_one
-from predbayes.study.result.tableone import TableOne
 from predbayes.study.store.ledger import now
 from predbayes.study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 from predbayes.threads import threads

@@ -152,7 +152,7 @@ class Step:
 
     def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
-        from predbayes.study.result.surveyed import is_survey_file
+        from predbayes.study.extras.survey.surveyed import is_survey_file
 
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
@@ -195,7 +195,7 @@ class Step:
 
     def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
         """Take in a survey of the plan's columns; it is as it came, before there was a key."""
-        from predbayes.study.result.surveyed import (
+        from predbayes.study.extras.survey.surveyed import (
             MAX_SURVEY_BYTES,
             rehearse_table,
             survey_of_site,

@@ -15,8 +15,8 @@ from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.optional import require
 from predbayes.study.coordinator.intake import Intake
 from predbayes.study.coordinator.study import Study
+from predbayes.study.extras.survey.surveyed import MAX_SURVEY_BYTES
 from predbayes.study.result.accepted import Accepted
-from predbayes.study.result.surveyed import MAX_SURVEY_BYTES
 from predbayes.text import printable
 
 Answer = tuple[str, Accepted | UploadError | None]

@@ -29,11 +29,11 @@ from predbayes.study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPL
 from predbayes.study.coordinator.run_status import RUN_FILE
 from predbayes.study.coordinator.signer import KEY_PATH
 from predbayes.study.coordinator.state import MODEL_FOLDER, State
+from predbayes.study.extras.survey.surveyed import survey_of_site
 from predbayes.study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes.study.result.accepted import AcceptedSurvey
 from predbayes.study.result.conclude import Heading
 from predbayes.study.result.schema import Result
-from predbayes.study.result.surveyed import survey_of_site
 from predbayes.study.store.audit import AUDIT_FILE, AUDIT_LOCK
 from predbayes.study.store.files import LOCK, RUN_LOCK
 from predbayes.study.trust.coordinator import CoordinatorPublicKey

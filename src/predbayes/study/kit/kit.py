@@ -48,6 +48,7 @@ from predbayes.files import put, remove, scratch_beside, sync_tree
 from predbayes.predictive.families import require_times
 from predbayes.seeding import generator
 from predbayes.spill import blocks, row_bytes, take
+from predbayes.study.extras.survey.words import synthetic_words
 from predbayes.study.kit.review import ReferenceTable, require_sound
 from predbayes.study.plan.models import freeze_network
 from predbayes.study.plan.schema import (
@@ -64,7 +65,6 @@ from predbayes.study.plan.schema import (
     Section,
 )
 from predbayes.study.plan.software import software_digest
-from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.plan.text import dump
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.coding import Encoder, Examined, code_targets, sound

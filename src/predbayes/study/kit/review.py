@@ -24,10 +24,10 @@ from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.named import AUTO
 from predbayes.predictive.selection import MIN_LABELS
 from predbayes.seeding import generator
+from predbayes.study.extras.survey.words import synthetic_words
 from predbayes.study.plan.networks import Installed, require_agreed
 from predbayes.study.plan.schema import MOST_MEMORY, Category, FrozenNetwork, Number, Plan
 from predbayes.study.plan.sizes import step_problems, training_gigabytes, upload_bytes
-from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.rules import Finding, error, errors_of, warning
 from predbayes.study.tables.coding import (
     Examined,

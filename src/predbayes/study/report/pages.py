@@ -14,25 +14,32 @@ from predbayes.optional import require
 from predbayes.study.wording import bytes_readable, counted, plain
 
 
-def render_page(template: str, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
+def render_page(
+    template: str,
+    filters: Mapping[str, Callable[..., Any]],
+    package: str = "predbayes.study.report",
+    **values: Any,
+) -> str:
     """Render an HTML page from one of the templates.
 
     Args:
         template: Its file name.
         filters: What the template calls beside ``plain``, ``size`` and ``counted``.
+        package: Whose `templates` have it; those of reports are there beside them.
         values: What it shows.
     """
     require("jinja2", "study")
-    page: str = _environment(*filters.items()).get_template(template).render(**values)
+    page: str = _environment(package, *filters.items()).get_template(template).render(**values)
     return page
 
 
 @functools.cache
-def _environment(*filters: tuple[str, Callable[..., Any]]) -> Any:
+def _environment(package: str, *filters: tuple[str, Callable[..., Any]]) -> Any:
     """Return an environment that keeps its templates: compiling them takes longer than a page."""
     jinja2 = require("jinja2", "study")
+    packages = dict.fromkeys((package, "predbayes.study.report"))
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("predbayes.study.report", "templates"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, "templates") for one in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

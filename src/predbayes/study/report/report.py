@@ -26,8 +26,10 @@ from predbayes.pools.auto import site_component
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
+from predbayes.study.extras.survey.tableone import in_public
+from predbayes.study.extras.survey.tableone_page import MOST_LINES, table_blocks
+from predbayes.study.extras.survey.words import synthetic_words
 from predbayes.study.plan.schema import Category, Column, Number, Plan
-from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report import figures
 from predbayes.study.report.clinical import (
     OF_CLASSES,
@@ -43,7 +45,6 @@ from predbayes.study.report.clinical import (
 from predbayes.study.report.figures import Role, Whisker
 from predbayes.study.report.outstanding import SITES_FILE, is_listed, outstanding
 from predbayes.study.report.pages import render_page
-from predbayes.study.report.tableone import MOST_LINES, table_blocks
 from predbayes.study.report.unlabelled import opening, trusted
 from predbayes.study.result.schema import (
     FEWEST_TO_POOL,
@@ -55,7 +56,6 @@ from predbayes.study.result.schema import (
     Scores,
     SiteResult,
 )
-from predbayes.study.result.tableone import in_public
 from predbayes.study.tables.coding import target_units
 from predbayes.study.tables.vectorcells import vector_words
 from predbayes.study.wording import counted, decimals, plain

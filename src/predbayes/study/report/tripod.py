@@ -26,8 +26,8 @@ from typing import Any
 from predbayes.optional import require
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES
+from predbayes.study.extras.survey.words import synthetic_words
 from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.synthetic import synthetic_words
 from predbayes.study.report.clinical import event_of, risk_words
 from predbayes.study.report.report import (
     column_groups,

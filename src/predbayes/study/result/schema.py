@@ -17,7 +17,6 @@ from pydantic import Field
 
 from predbayes.predictive.estimate import Estimate
 from predbayes.study.plan.schema import Finite, Section
-from predbayes.study.result.tableone import TableOne
 from predbayes.text import html_lines, html_table
 
 FEWEST_TO_POOL = 3

@@ -4,13 +4,13 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.kit.disagree import unit_groups
+from predbayes.study.extras.survey.disagree import unit_groups
+from predbayes.study.extras.survey.marginal import Marginal
+from predbayes.study.extras.survey.merge import merge
+from predbayes.study.extras.survey.surveyfile import NumberTold
 from predbayes.study.kit.draft import GATE, LEARNER
-from predbayes.study.kit.marginal import Marginal
-from predbayes.study.kit.merge import merge
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
-from predbayes.study.tables.surveyfile import NumberTold
 from predbayes.study.trust.signing import SigningKey
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 

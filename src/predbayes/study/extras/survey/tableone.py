@@ -1,7 +1,7 @@
 """Table 1 of a study as plain data: whom it is about, by what sites told of their columns.
 
     sites    each survey as it is: what was told in steps, and nothing that was not
-    total    all sites together (`predbayes.study.result.surveyed`)
+    total    all sites together (`predbayes.study.extras.survey.surveyed`)
 
 Shares are of all rows, and rows at a site without the column lack it. In public there is the total
 alone, and a count is of `fewest` sites or more. All counts of a column together are the rows, so

@@ -35,7 +35,7 @@ def survey_command(
     suggest: SuggestOption = False,
 ) -> None:
     """Tell what your columns are like, in a file to approve."""
-    from predbayes.study.site.survey import write_survey
+    from predbayes.study.extras.survey.leaving import write_survey
 
     with site_log(site).during("survey", table=data.name, suggest=suggest or None) as what:
         read = predbayes.study.Plan.load(plan_file(plan))

@@ -5,10 +5,18 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.kit.merge import merge
-from predbayes.study.report.tableone import table_blocks
-from predbayes.study.result.surveyed import _sum, require_fitting, table_one
-from predbayes.study.result.tableone import Cell, Count, Group, Line, Middle, TableOne, in_public
+from predbayes.study.extras.survey.merge import merge
+from predbayes.study.extras.survey.surveyed import _sum, require_fitting, table_one
+from predbayes.study.extras.survey.tableone import (
+    Cell,
+    Count,
+    Group,
+    Line,
+    Middle,
+    TableOne,
+    in_public,
+)
+from predbayes.study.extras.survey.tableone_page import table_blocks
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import folded_name
-from predbayes.study.kit.disagree import (
+from predbayes.study.extras.survey.disagree import (
     Doubt,
     disagreements,
     is_far,
@@ -31,10 +31,10 @@ from predbayes.study.kit.disagree import (
     unit_groups,
     words_of,
 )
+from predbayes.study.extras.survey.marginal import Marginal, centre_and_scale, far_ends
+from predbayes.study.extras.survey.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.kit.draft import MIN_TOLD, new_sections, round_outward
-from predbayes.study.kit.marginal import Marginal, centre_and_scale, far_ends
 from predbayes.study.plan.schema import Category, Column, Number, Plan, Scalar, Target
-from predbayes.study.tables.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.wording import counted, six_digits
 
 _FAR_LEVEL = 3.2e-5  # 4 standard deviations of a normal distribution

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from predbayes.study.kit.merge import merge
-from predbayes.study.kit.synthetic import draw_rows, record, with_rows
+from predbayes.study.extras.survey.merge import merge
+from predbayes.study.extras.survey.synthetic import draw_rows, record, with_rows
 from predbayes.study.plan.schema import Number
 from tests.study.invented import plan, survey_of, table, tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from predbayes.study.result.tableone import Cell, Count, Group, Line, TableOne
+from predbayes.study.extras.survey.tableone import Cell, Count, Group, Line, TableOne
 from predbayes.study.wording import plain
 
 MOST_LINES = 100

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import DataError, PlanError, StudyError
-from predbayes.study.tables.survey import (
+from predbayes.study.extras.survey.surveyfile import Survey, read_survey
+from predbayes.study.extras.survey.take import (
     BOUND,
     ROWS_PER_SUM,
     num_sums,
     told_counts,
     told_quantiles,
 )
-from predbayes.study.tables.surveyfile import Survey, read_survey
 from predbayes.study.trust.signing import SigningKey
 from tests.study.invented import DRAFT, STEP, plan, survey_of, table
 

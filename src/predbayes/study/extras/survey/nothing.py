@@ -23,9 +23,11 @@ from predbayes.seeding import generator
 from predbayes.study.coordinator.state import MODEL_FOLDER
 from predbayes.study.coordinator.study import Study
 from predbayes.study.demo.digits import Say, new_folder
+from predbayes.study.extras.survey.leaving import write_survey
+from predbayes.study.extras.survey.merge import merge
+from predbayes.study.extras.survey.surveyfile import read_survey
+from predbayes.study.extras.survey.synthetic import record, with_rows
 from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.kit.merge import merge
-from predbayes.study.kit.synthetic import record, with_rows
 from predbayes.study.plan.schema import Plan
 from predbayes.study.plan.text import dump
 from predbayes.study.result.evaluation import evaluation_upload
@@ -34,10 +36,8 @@ from predbayes.study.result.schema import Result
 from predbayes.study.site.adopt import adopt
 from predbayes.study.site.fitting import make_upload
 from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.survey import write_survey
 from predbayes.study.tables.cells import read_frame
 from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.surveyfile import read_survey
 from predbayes.study.trust.signing import SigningKey
 
 SITES = ("Aarhus", "Bergen", "Turku", "Vilnius")

@@ -7,7 +7,7 @@ import pytest
 
 from predbayes.errors import UploadError
 from predbayes.study.coordinator.study import Study
-from predbayes.study.tables.surveyfile import NumberTold, read_survey
+from predbayes.study.extras.survey.surveyfile import NumberTold, read_survey
 from predbayes.study.trust.signing import SigningKey
 from tests.study.invented import survey_of
 from tests.study.world import SITES, World, _frame, make_world

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from predbayes.errors import StudyError
 from predbayes.files import remove, write_bytes
+from predbayes.study.extras.survey.page import render_survey
+from predbayes.study.extras.survey.surveyfile import Survey, is_survey
+from predbayes.study.extras.survey.take import take_survey
 from predbayes.study.plan.schema import Plan
-from predbayes.study.report.survey import render_survey
 from predbayes.study.site.policy import Asked
 from predbayes.study.site.release import Approvals, require_no_promise
 from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.survey import take_survey
-from predbayes.study.tables.surveyfile import Survey, is_survey
 from predbayes.study.trust.signing import SigningKey
 
 _HELD_BACK = "held-back-"

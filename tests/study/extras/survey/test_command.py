@@ -7,7 +7,7 @@ import json
 import pytest
 
 from predbayes.errors import PlanError, PredbayesError, StudyError
-from predbayes.study.tables.surveyfile import read_survey
+from predbayes.study.extras.survey.surveyfile import read_survey
 from predbayes.study.trust.signing import SigningKey
 from tests.cli.test_site_train import done, run, told
 from tests.study.invented import DRAFT, table

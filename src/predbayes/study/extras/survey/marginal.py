@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from predbayes.study.extras.survey.surveyfile import NumberTold
 from predbayes.study.plan.schema import Range
-from predbayes.study.tables.surveyfile import NumberTold
 
 Array = np.ndarray[Any, Any]
 

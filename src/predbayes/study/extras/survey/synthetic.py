@@ -31,11 +31,17 @@ import torch
 
 from predbayes.errors import PlanError
 from predbayes.seeding import generator
-from predbayes.study.kit.marginal import Marginal
-from predbayes.study.kit.merge import agreeing
+from predbayes.study.extras.survey.marginal import Marginal
+from predbayes.study.extras.survey.merge import agreeing
+from predbayes.study.extras.survey.surveyfile import (
+    CategoryTold,
+    Feature,
+    Moments,
+    NumberTold,
+    Survey,
+)
 from predbayes.study.plan.schema import Category, Number, Plan, Synthetic
 from predbayes.study.tables.form import read_reference
-from predbayes.study.tables.surveyfile import CategoryTold, Feature, Moments, NumberTold, Survey
 
 Array = np.ndarray[Any, Any]
 

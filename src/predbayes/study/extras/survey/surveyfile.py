@@ -7,7 +7,7 @@ r"""The survey of a site: what it tells of its columns before there is anything 
 
 A file is JSON that a person can read and, below it, the signature of its bytes by the site's key,
 which it names. All counts are in steps of `step`, rounded down; a count that is not there (null) is
-smaller than that, perhaps none, or hides one that is. `predbayes.study.tables.survey` makes one.
+smaller than that, perhaps none, or hides one that is. `survey.take` makes one.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from predbayes.study.extras.survey.surveyfile import CategoryTold, Feature, NumberTold, Survey
+from predbayes.study.extras.survey.take import BEYOND, BOUND, ROWS_PER_SUM
 from predbayes.study.plan.schema import Plan
 from predbayes.study.report.pages import render_page
 from predbayes.study.result.schema import FEWEST_TO_POOL
-from predbayes.study.tables.survey import BEYOND, BOUND, ROWS_PER_SUM
-from predbayes.study.tables.surveyfile import CategoryTold, Feature, NumberTold, Survey
 from predbayes.study.trust.signing import PublicKey, fingerprint
 
 
@@ -42,6 +42,7 @@ def render_survey(plan: Plan, survey: Survey, *, num_bytes: int, released: bool)
     return render_page(
         "survey.html.j2",
         {},
+        "predbayes.study.extras.survey",
         plan=plan,
         survey=survey,
         lines=[_line(survey, name) for name in survey.columns],

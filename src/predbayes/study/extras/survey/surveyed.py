@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from predbayes.errors import StudyError, no_such
-from predbayes.study.kit.marginal import Marginal
-from predbayes.study.kit.merge import agreeing
-from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.result.tableone import Cell, Count, Group, Line, Middle, TableOne
-from predbayes.study.tables.surveyfile import (
+from predbayes.study.extras.survey.marginal import Marginal
+from predbayes.study.extras.survey.merge import agreeing
+from predbayes.study.extras.survey.surveyfile import (
     MAX_BYTES,
     CategoryTold,
     NumberTold,
@@ -27,6 +25,8 @@ from predbayes.study.tables.surveyfile import (
     is_survey,
     read_survey,
 )
+from predbayes.study.extras.survey.tableone import Cell, Count, Group, Line, Middle, TableOne
+from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.text import printable
 
 MAX_SURVEY_BYTES = MAX_BYTES

@@ -33,11 +33,7 @@ import numpy as np
 import pandas as pd
 
 from predbayes.errors import DataError, PlanError, TextError
-from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.tables.cells import as_texts, code_column
-from predbayes.study.tables.mapping import PATIENT, key_of, read_site_table
-from predbayes.study.tables.sitefile import SiteColumn, SiteFile
-from predbayes.study.tables.surveyfile import (
+from predbayes.study.extras.survey.surveyfile import (
     LARGEST,
     LEVELS,
     MAX_WORD,
@@ -48,6 +44,10 @@ from predbayes.study.tables.surveyfile import (
     NumberTold,
     Survey,
 )
+from predbayes.study.plan.schema import Category, Number, Plan
+from predbayes.study.tables.cells import as_texts, code_column
+from predbayes.study.tables.mapping import PATIENT, key_of, read_site_table
+from predbayes.study.tables.sitefile import SiteColumn, SiteFile
 from predbayes.study.tables.vocabulary import NUMBER_CODES
 from predbayes.text import require_printable
 

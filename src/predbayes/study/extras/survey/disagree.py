@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from predbayes.study.extras.survey.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.plan.schema import Category, Number, Plan
 from predbayes.study.plan.text import toml_value
 from predbayes.study.tables.plausible import (
@@ -28,7 +29,6 @@ from predbayes.study.tables.plausible import (
     is_swapped,
 )
 from predbayes.study.tables.suggest import same_word
-from predbayes.study.tables.surveyfile import CategoryTold, NumberTold, Survey
 from predbayes.study.tables.vocabulary import Conversion
 from predbayes.study.wording import counted, plain, six_digits
 
