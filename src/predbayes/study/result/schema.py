@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from predbayes.predictive.estimate import Estimate
+from predbayes.study.extras.survey.tableone import TableOne
 from predbayes.study.plan.schema import Finite, Section
 from predbayes.text import html_lines, html_table
 
