@@ -148,9 +148,7 @@ class UploadInfo(Strict):
     ] = ()
 
     # What all of it promises to people at the site; left out where nothing is.
-    privacy: Annotated[
-        Guarantee | None, Field(strict=False, exclude_if=lambda found: found is None)
-    ] = None
+    privacy: Annotated[Guarantee | None, Field(exclude_if=lambda found: found is None)] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

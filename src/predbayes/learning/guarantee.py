@@ -21,10 +21,10 @@ Unit = Literal["person", "row"]
 class Guarantee:
     """A promise of differential privacy; plans, uploads and books of budgets state it alike."""
 
-    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+    __pydantic_config__ = ConfigDict(strict=False, extra="forbid")
 
-    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    delta: Annotated[float, Field(gt=0, lt=1)]
+    epsilon: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(strict=True, gt=0, lt=1)]
     adjacency: Adjacency
     unit: Unit
 

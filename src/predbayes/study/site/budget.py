@@ -21,9 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import Strict
@@ -46,7 +43,7 @@ class Spent(Strict):
     plan: str  # digest
     study: str
     site: str
-    guarantee: Annotated[Guarantee, Field(strict=False)]
+    guarantee: Guarantee
 
 
 @dataclass(frozen=True, slots=True)
