@@ -26,22 +26,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predbayes.cli.app import app
-from predbayes.data.files import data_root
 from predbayes.errors import DataError
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.measures import MEASURES
 from predbayes.seeding import generator
-from predbayes.study.kit.kit import Kit
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.scoring import row_values
-from predbayes.study.site.adopt import COMPARISON_FILE, Comparison
-from predbayes.study.site.fitting import fit_site
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.simple import simple_learners
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
+from predbayes_lab.data.files import data_root
+from predbayes_study.cli.app import app
+from predbayes_study.kit.kit import Kit
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.result.scoring import row_values
+from predbayes_study.site.adopt import COMPARISON_FILE, Comparison
+from predbayes_study.site.fitting import fit_site
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.simple import simple_learners
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.sitefile import SITE_FILE, SiteFile
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "four-hospitals" / "study.py"
 ADVISED = "advised"
@@ -129,7 +129,7 @@ def run_quietly(folder: Path, arguments: Sequence[str]) -> None:
 def known_secrets(seed: int) -> Iterator[None]:
     """Salts that anybody can draw again, so that figures repeat."""
     draw = random.Random(seed).randbytes
-    with mock.patch("predbayes.study.kit.kit.secrets.token_bytes", draw):
+    with mock.patch("predbayes_study.kit.kit.secrets.token_bytes", draw):
         yield
 
 

@@ -30,13 +30,13 @@ from torch import Tensor
 from benchmarks.by_commands import as_module, known_secrets, run_quietly
 from predbayes.optional import require
 from predbayes.seeding import generator
-from predbayes.study.kit.kit import Kit
-from predbayes.study.plan.models import choose_learner, make_learner
-from predbayes.study.plan.schema import Plan
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
+from predbayes_study.kit.kit import Kit
+from predbayes_study.plan.models import choose_learner, make_learner
+from predbayes_study.plan.schema import Plan
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.sitefile import SITE_FILE, SiteFile
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "clinic"
 TOLERANCE = 0.005

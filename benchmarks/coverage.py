@@ -23,16 +23,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbayes.data import registry
 from predbayes.exchange.header import UploadInfo
 from predbayes.learning.moments import Moments, RandomFeatures
-from predbayes.predictive.conformal import ScoreBins, promised_sets, score_rows
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
-from predbayes.study.plan.schema import Plan
-from predbayes.study.result.evaluation import check_evaluation, evaluation_upload
-from predbayes.study.result.promises import LEVELS, pooled_scores
 from predbayes.summand import fold
+from predbayes_lab.data import registry
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result.conformal import ScoreBins, promised_sets, score_rows
+from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
+from predbayes_study.result.promises import LEVELS, pooled_scores
 
 NUM_SPLITS = 50
 NUM_SITES = 4

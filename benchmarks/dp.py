@@ -1,6 +1,7 @@
 """Differential privacy of people: which epsilon is affordable at which number of rows.
 
-All sites fit `dp-logistic` (`predbayes.learning.private`). They are in a logarithmic pool, weighed
+All sites fit `dp-logistic` (`predbayes_study.extras.privacy.private`). They are in a logarithmic
+pool, weighed
 by noisy counts, and nothing is tuned: the coordinator's labels have no part. Adjacency is
 replace-one, delta 1e-5, a row is a person. NLL on test rows, means over splits with fresh noise.
 
@@ -21,13 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbayes.experiments.config import Settings
-from predbayes.experiments.world import make_world
 from predbayes.learning.guarantee import Guarantee
-from predbayes.learning.private import PrivateLogistic
 from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
 from predbayes.seeding import generator
 from predbayes.summand import fold
+from predbayes_lab.config import Settings
+from predbayes_lab.world import make_world
+from predbayes_study.extras.privacy.private import PrivateLogistic
 
 EPSILONS = (1.0, 2.0, 4.0, 8.0, None)
 DELTA = 1e-5

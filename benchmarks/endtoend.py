@@ -22,10 +22,6 @@ import torch
 from predbayes.exchange.federation import InProcess, Task
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.experiments.baselines.ep_mcmc import EPMCMC
-from predbayes.experiments.config import Settings
-from predbayes.experiments.scores import score
-from predbayes.experiments.world import make_world
 from predbayes.learning.distill import PAPER_DISTILLATION, distill
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner
@@ -37,6 +33,10 @@ from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
 from predbayes.summand import fold
+from predbayes_lab.baselines.ep_mcmc import EPMCMC
+from predbayes_lab.config import Settings
+from predbayes_lab.scores import score
+from predbayes_lab.world import make_world
 
 SEED = 0
 SETTINGS = Settings.decode({"data": {"name": "mnist"}})  # five sites alike, a fifth as reference

@@ -30,12 +30,12 @@ import pandas as pd
 import torch
 
 from benchmarks.processes import descendants
-from predbayes.flower.node import Node
-from predbayes.flower.simulation import lay_out, node_config
 from predbayes.seeding import generator
-from predbayes.study.coordinator.study import Study
-from predbayes.study.kit.kit import freeze
-from predbayes.study.trust.signing import PublicKey
+from predbayes_flower.node import Node
+from predbayes_flower.simulation import lay_out, node_config
+from predbayes_study.coordinator.study import Study
+from predbayes_study.kit.kit import freeze
+from predbayes_study.trust.signing import PublicKey
 
 NUM_ROWS, NUM_CLASSES, FEW = 2_000, 10, 10
 APP = Path(__file__).parents[1] / "deploy" / "flower-app"

@@ -33,12 +33,6 @@ from torch import Tensor
 
 from benchmarks.hospital_commands import run_commands
 from predbayes.api.run import run as run_method
-from predbayes.data.dataset import Dataset
-from predbayes.data.heart import HOSPITALS
-from predbayes.experiments.config import Settings
-from predbayes.experiments.shared import Shared
-from predbayes.experiments.statistics import summarise
-from predbayes.experiments.world import World, make_world
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
@@ -50,6 +44,12 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
 from predbayes.seeding import generator
 from predbayes.summand import fold
+from predbayes_lab.config import Settings
+from predbayes_lab.data.dataset import Dataset
+from predbayes_lab.data.heart import HOSPITALS
+from predbayes_lab.shared import Shared
+from predbayes_lab.statistics import summarise
+from predbayes_lab.world import World, make_world
 
 NUM_SPLITS = 20
 SETTINGS = Settings.decode({"data": {"name": "heart"}, "partition": {"kind": "groups"}})

@@ -40,7 +40,7 @@ def run(rows: int = 500_000, columns: int = 300) -> dict[str, Any]:
         folder = Path(scratch)
         write_tables(folder, rows, columns)
         begin(folder)
-        site = [*python, "-m", "predbayes", "site"]
+        site = [*python, "-m", "predbayes_study", "site"]
         commands = {
             "bare": [*python, "-c", _READ, "site.parquet"],
             "check": [*site, "check", "kit", "site.parquet"],
@@ -82,7 +82,7 @@ def begin(folder: Path) -> None:
     """Freeze a plan; make the site's key, and let it approve."""
 
     def predbayes(*line: str) -> None:
-        command = [sys.executable, "-m", "predbayes", *line]
+        command = [sys.executable, "-m", "predbayes_study", *line]
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
     predbayes("plan", "new", "reference.csv", "--target", "outcome")

@@ -27,8 +27,8 @@ from torch import Tensor
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
-from predbayes.study.result.influence import PoolLosses
-from predbayes.study.result.screening import screen
+from predbayes_study.result.influence import PoolLosses
+from predbayes_study.result.screening import screen
 
 NUM_LABELS, NUM_TEST, NUM_CLASSES, NUM_REFERENCE = 300, 1000, 10, 2000
 FLOOR = -12.0  # as in a plan

@@ -1,6 +1,7 @@
 """What an upload tells about who was trained on: by learner, leaf size, blind spot and defence.
 
-The attack is that of `predbayes site audit` (`predbayes.learning.membership`): sixteen fits to
+The attack is that of `predbayes site audit` (`predbayes_study.extras.audit.membership`): sixteen
+fits to
 complementary random halves, and a likelihood ratio by the other pairs. AUC .5 is guessing.
 
     --rows N       every learner on N rows of a drawn table of twelve columns (half of them in each
@@ -33,27 +34,27 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from predbayes.experiments.config import Settings
-from predbayes.experiments.world import World, make_world
-from predbayes.learning.choice import held_out, row_losses
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import GateBounds, log_density_ratio
 from predbayes.learning.guarantee import Guarantee
 from predbayes.learning.likelihood import Softmax
 from predbayes.learning.local import Network, SGHMCLearner, teller_of
-from predbayes.learning.membership import Array, Members, attack, shadow_halves
 from predbayes.learning.named import CALIBRATED, CLASSIFIERS, PRIVATE
-from predbayes.learning.private import PrivateLogistic
-from predbayes.learning.shadows import GateOf, fit_shadows, statistic
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.seeding import generator
-from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.site.audit import audit as audit_site
-from predbayes.study.site.audit import fewer_people, in_short
-from predbayes.study.site.blindspot import near_groups, with_blind_spot
-from predbayes.study.site.holdout import hold_out
-from predbayes.study.site.policy import NO_POLICY
-from predbayes.study.site.rows import SiteRows
+from predbayes_lab.config import Settings
+from predbayes_lab.world import World, make_world
+from predbayes_study.extras.audit.membership import Array, Members, attack, shadow_halves
+from predbayes_study.extras.audit.shadows import GateOf, fit_shadows, statistic
+from predbayes_study.extras.privacy.private import PrivateLogistic
+from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.site.audit import audit as audit_site
+from predbayes_study.site.audit import fewer_people, in_short
+from predbayes_study.site.blindspot import near_groups, with_blind_spot
+from predbayes_study.site.holdout import hold_out
+from predbayes_study.site.policy import NO_POLICY
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.tasks.choice import held_out, row_losses
 
 NUM_PATIENTS = 240
 NUM_COLUMNS = 12

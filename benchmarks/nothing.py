@@ -40,15 +40,15 @@ from benchmarks.by_commands import (
     scores,
     uci,
 )
-from predbayes.experiments.records import RECORDS_FILE, Record
 from predbayes.seeding import generator
-from predbayes.study.kit.kit import Kit
-from predbayes.study.plan.models import make_learner
-from predbayes.study.result.scoring import row_values
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.sitefile import SITE_FILE, SiteFile
+from predbayes_lab.records import RECORDS_FILE, Record
+from predbayes_study.kit.kit import Kit
+from predbayes_study.plan.models import make_learner
+from predbayes_study.result.scoring import row_values
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.sitefile import SITE_FILE, SiteFile
 
 TABLE, LEARNER = "patients.csv", "logistic-regression"
 STUDENT, ADOPTED, ALL_ROWS = "student", "adopted", "all rows"

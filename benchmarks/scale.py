@@ -33,8 +33,8 @@ from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import TERMS
 from predbayes.seeding import generator
-from predbayes.study.trust.coordinator import CoordinatorKey
 from predbayes.summand import fold
+from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study.world import make_world
 
 ROWS, CLASSES = 2000, 10

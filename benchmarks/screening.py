@@ -29,9 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks import hospitals
-from predbayes.data import partition, registry
-from predbayes.experiments.config import Settings
-from predbayes.experiments.world import World, make_world
+from predbayes import partition
 from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.local import LocalLearner
@@ -41,8 +39,11 @@ from predbayes.pools.prior import prior_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.selection import candidates, select
 from predbayes.seeding import generator
-from predbayes.study.result.influence import PoolLosses
-from predbayes.study.result.screening import Screening, screen
+from predbayes_lab.config import Settings
+from predbayes_lab.data import registry
+from predbayes_lab.world import World, make_world
+from predbayes_study.result.influence import PoolLosses
+from predbayes_study.result.screening import Screening, screen
 
 SEEDS = range(3)
 NUM_LABELS = (200, 1000)

@@ -36,7 +36,13 @@ import torch
 from torch import Tensor
 
 from predbayes.exchange.header import Header, UploadInfo
-from predbayes.exchange.masking import (
+from predbayes.exchange.upload import Upload
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.tuning import tune_beta
+from predbayes.seeding import generator
+from predbayes_study.extras.sealed.fixed import FixedPoint
+from predbayes_study.extras.sealed.masking import (
     OPENING,
     WORDS,
     check_seals,
@@ -46,15 +52,9 @@ from predbayes.exchange.masking import (
     summed_masks,
     unmasked,
 )
-from predbayes.exchange.upload import Upload
-from predbayes.predictive.families import Categorical
-from predbayes.predictive.fixed import FixedPoint
-from predbayes.predictive.pooling import PredictiveSum
-from predbayes.predictive.tuning import tune_beta
-from predbayes.predictive.words import from_words, to_words
-from predbayes.seeding import generator
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.extras.sealed.words import from_words, to_words
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import SigningKey
 
 SHAPES = ((300, 2), (2000, 10), (12_000, 10))
 SITES = (5, 100)

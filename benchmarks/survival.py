@@ -31,16 +31,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from predbayes.data.files import data_root
 from predbayes.errors import DataError
 from predbayes.exchange.upload import Upload
 from predbayes.methods.pooled import contribution
 from predbayes.predictive.families import Survival
 from predbayes.predictive.selection import GATED, GATED_LOG, SURVIVAL_TERMS
 from predbayes.predictive.survival import concordance_rows, integrated_brier_rows
-from predbayes.study.kit.draft import interval_ends
-from predbayes.study.kit.kit import Kit, Labels, freeze
-from predbayes.study.plan.schema import (
+from predbayes.summand import fold
+from predbayes_lab.data.files import data_root
+from predbayes_study.kit.draft import interval_ends
+from predbayes_study.kit.kit import Kit, Labels, freeze
+from predbayes_study.plan.schema import (
     Category,
     Gate,
     Learner,
@@ -51,13 +52,12 @@ from predbayes.study.plan.schema import (
     Reference,
     Target,
 )
-from predbayes.study.plan.text import dump
-from predbayes.study.result.accepted import AcceptedUpload
-from predbayes.study.result.conclude import Heading, conclude
-from predbayes.study.result.schema import Scores
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.rows import SiteRows
-from predbayes.summand import fold
+from predbayes_study.plan.text import dump
+from predbayes_study.result.accepted import AcceptedUpload
+from predbayes_study.result.conclude import Heading, conclude
+from predbayes_study.result.schema import Scores
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.rows import SiteRows
 
 FIRST_SEED = 2  # 0 and 1 were looked at while pools were chosen
 NUM_SEEDS = 10

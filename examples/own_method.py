@@ -68,7 +68,7 @@ def main() -> None:
     network = pb.Network.mlp(2, pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
-    from predbayes.experiments.baselines.fedavg import FedAvg
+    from predbayes_lab.baselines.fedavg import FedAvg
 
     for method in (Median(learner), FedAvg(learner)):
         result = pb.run(method, sites, reference)

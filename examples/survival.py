@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from predbayes.study import Study
-from predbayes.study.kit.kit import freeze
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study import Study
+from predbayes_study.kit.kit import freeze
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.trust.signing import SigningKey
 
 PLAN = """
 format = 1

@@ -50,7 +50,7 @@ def rng(request: pytest.FixtureRequest) -> torch.Generator:
 def _software_is_unstated() -> Iterator[None]:
     """Plans of tests are the same from a wheel, which has a digest, and from the sources."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("predbayes.study.kit.kit.software_digest", lambda: "")
+        patch.setattr("predbayes_study.kit.kit.software_digest", lambda: "")
         yield
 
 

@@ -24,9 +24,9 @@ OFFLINE, REGENERATE, TESTS_OF = map(script, ("offline", "regenerate", "tests-of"
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        ("src/predbayes/exact.py", ["tests/test_exact.py"]),
-        ("src/predbayes/cli/doctor.py", ["tests/cli/test_doctor.py"]),
-        ("tests/test_exact.py", ["tests/test_exact.py"]),
+        ("packages/core/src/predbayes/exact.py", ["tests/core/test_exact.py"]),
+        ("packages/study/src/predbayes_study/cli/doctor.py", ["tests/study/cli/test_doctor.py"]),
+        ("tests/core/test_exact.py", ["tests/core/test_exact.py"]),
         ("docs/flower.md", ["tests/examples/test_links.py"]),
         ("scripts/offline", ["tests/test_scripts.py"]),
         ("constraints.txt", ["tests/supply/test_locks.py"]),
@@ -41,15 +41,15 @@ def test_the_tests_of_a_change_are_its_own(changed, found):
 def test_a_module_without_a_test_file_has_those_that_import_it(tmp_path):
     folder = tmp_path / "tests" / "pools"
     folder.mkdir(parents=True)
-    (tmp_path / "src/predbayes/pools").mkdir(parents=True)
+    (tmp_path / "packages/core/src/predbayes/pools").mkdir(parents=True)
     for name in ("alone", "used"):
-        (tmp_path / f"src/predbayes/pools/{name}.py").touch()
+        (tmp_path / f"packages/core/src/predbayes/pools/{name}.py").touch()
     (folder / "test_a.py").write_text("from predbayes.pools.used import f\n")
     (folder / "test_b.py").write_text("from predbayes.pools import used\n")
     (folder / "test_c.py").write_text("from predbayes.pools.useful import f\n")
 
     def found(name):
-        changed = Path(f"src/predbayes/pools/{name}.py")
+        changed = Path(f"packages/core/src/predbayes/pools/{name}.py")
         return [path.name for path in TESTS_OF.tests_of(changed, tmp_path)]
 
     assert found("used") == ["test_a.py", "test_b.py"]

@@ -223,7 +223,7 @@ def _split(patients: pd.DataFrame) -> pd.DataFrame:
 def as_process(folder: Path, arguments: Sequence[str]) -> None:
     """Run a command as a process of its own."""
     print(f"{folder.name}$ predbayes {' '.join(arguments)}", flush=True)
-    subprocess.run([sys.executable, "-m", "predbayes", *arguments], cwd=folder, check=True)
+    subprocess.run([sys.executable, "-m", "predbayes_study", *arguments], cwd=folder, check=True)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def table(inputs, targets):
 def as_process(folder, arguments):
     """Run a command as a process of its own."""
     print(f"{folder.name}$ predbayes {' '.join(arguments)}", flush=True)
-    subprocess.run([sys.executable, "-m", "predbayes", *arguments], cwd=folder, check=True)
+    subprocess.run([sys.executable, "-m", "predbayes_study", *arguments], cwd=folder, check=True)
 
 
 if __name__ == "__main__":

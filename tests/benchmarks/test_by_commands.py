@@ -22,10 +22,10 @@ from benchmarks.by_commands import (
     worse_beyond_interval,
 )
 from predbayes.errors import DataError
-from predbayes.study.coordinator.study import Study
-from predbayes.study.plan.schema import Plan
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.tables.cells import read_frame
+from predbayes_study.coordinator.study import Study
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.tables.cells import read_frame
 
 
 class TestScores:

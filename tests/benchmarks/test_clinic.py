@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import clinic
 from benchmarks.by_commands import run_quietly
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.sitefile import SiteFile
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.sitefile import SiteFile
 
 NUM_ROWS = 60
 

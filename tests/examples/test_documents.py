@@ -110,8 +110,8 @@ def test_examples_run(path, capsys, tmp_path, monkeypatch):
 @pytest.mark.data
 def test_the_config_in_the_docs_runs():
     """With the command in the docs, cut to what takes a second."""
-    from predbayes.experiments.config import load_experiment
-    from predbayes.experiments.run import plan, run_methods
+    from predbayes_lab.config import load_experiment
+    from predbayes_lab.run import plan, run_methods
 
     experiment = load_experiment(
         str(ROOT / "examples" / "small.toml"), assignments=["data.name=bike"], methods=["fedavg"]

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from predbayes.cli.app import app
+from predbayes_study.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "omop"

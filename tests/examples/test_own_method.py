@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.experiments.records import RECORDS_FILE, read_records
-from predbayes.experiments.rendering import to_markdown
-from predbayes.experiments.tables import build_table
+from predbayes_lab.records import RECORDS_FILE, read_records
+from predbayes_lab.rendering import to_markdown
+from predbayes_lab.tables import build_table
 
 pytestmark = [pytest.mark.data, pytest.mark.slow("sweeps in processes, one of them on Ray")]
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,15 @@ def project(tmp_path):
 
 
 def sweep(project, *options):
-    command = [sys.executable, "-m", "predbayes", "experiment", "sweep", "mine.toml", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "predbayes_study",
+        "experiment",
+        "sweep",
+        "mine.toml",
+        *options,
+    ]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
     return read_records(project / "results" / "mine" / RECORDS_FILE)

@@ -18,16 +18,16 @@ import typer
 from tests.study.coordinator.test_surveys import survey
 from typer.testing import CliRunner
 
-from predbayes.cli.app import app
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
-from predbayes.study.plan import schema as plan_module
-from predbayes.study.plan.schema import Plan, Section
-from predbayes.study.result.evaluation import evaluation_upload
-from predbayes.study.result.model import CalibratedModel, Intercept, ShiftScale
-from predbayes.study.result.scoring import measures_of
-from predbayes.study.tables import sitefile
-from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.trust.signing import PublicKey
+from predbayes_study.cli.app import app
+from predbayes_study.plan import schema as plan_module
+from predbayes_study.plan.schema import Plan, Section
+from predbayes_study.result.evaluation import evaluation_upload
+from predbayes_study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes_study.result.scoring import measures_of
+from predbayes_study.tables import sitefile
+from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.trust.signing import PublicKey
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world, own_table
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from predbayes.flower.round import RoundSettings
-from predbayes.study.site.release import Approvals
+from predbayes_flower.round import RoundSettings
+from predbayes_study.site.release import Approvals
 from tests.study.world import World
 
 QUICK = RoundSettings(

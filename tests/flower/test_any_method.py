@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import predbayes as pb
-from predbayes.flower.method_client import site_name
+from predbayes_flower.method_client import site_name
 from tests.flower.deployment import BIN, ROOT, deployed, until
 from tests.flower.simulated import run_config, simulated
 

@@ -24,11 +24,11 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from predbayes.errors import UploadError
-from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.bounds import ROOM_BYTES, SMALL_BYTES, Bounds, pull
-from predbayes.flower.events import Send
-from predbayes.flower.post import Post
-from predbayes.flower.round import RoundSettings
+from predbayes_flower import ACK, HELLO, UPLOAD
+from predbayes_flower.bounds import ROOM_BYTES, SMALL_BYTES, Bounds, pull
+from predbayes_flower.events import Send
+from predbayes_flower.post import Post
+from predbayes_flower.round import RoundSettings
 
 MEBI = 1 << 20
 

@@ -7,7 +7,7 @@ import pytest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 
-from predbayes.flower.database import clear, main
+from predbayes_flower.database import clear, main
 from tests.flower.test_bounds import noise, reply_with
 
 # Of the package with which Flower makes its tables.

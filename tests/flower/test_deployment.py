@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.flower.node import Node
-from predbayes.study.coordinator.study import Study
-from predbayes.study.site.training import HELD_BACK
+from predbayes_flower.node import Node
+from predbayes_study.coordinator.study import Study
+from predbayes_study.site.training import HELD_BACK
 from tests.flower.deployment import deployed, until
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world

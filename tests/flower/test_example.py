@@ -6,12 +6,12 @@ import zipfile
 
 import pytest
 
-from predbayes.flower.simulation import study_folder
-from predbayes.study.coordinator.study import Study
-from tests.data.publishers import write_hospitals
+from predbayes_flower.simulation import study_folder
+from predbayes_study.coordinator.study import Study
 from tests.flower.deployment import ROOT
 from tests.flower.installed import install
 from tests.flower.simulated import simulated
+from tests.lab.data.publishers import write_hospitals
 
 EXAMPLE = ROOT / "examples" / "flower-four-hospitals"
 SITES = ["Budapest", "Cleveland", "Long Beach", "Zürich"]

@@ -27,13 +27,13 @@ from predbayes import (
 )
 from predbayes.errors import DataError, TrainingError, UploadError
 from predbayes.exchange.federation import LeftOut
-from predbayes.flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
-from predbayes.flower.method_client import site_name
-from predbayes.flower.task import Question
 from predbayes.methods.pooled import Pooled
 from predbayes.predictive.families import Categorical
-from tests.contracts.averaged import Averaged
-from tests.contracts.test_methods import (
+from predbayes_flower import HELLO, UPLOAD, FlowerFederation, client_app, server_app
+from predbayes_flower.method_client import site_name
+from predbayes_flower.task import Question
+from tests.core.contracts.averaged import Averaged
+from tests.core.contracts.test_methods import (
     CASES,
     METHODS,
     SHORT,
@@ -351,7 +351,7 @@ class TestAnswers:
         sites = dict(rows[0], site1=("Qanary", "Qanary"))
         found = digests(method, over(grid_of(method, sites, tmp_path), quorum=2), rows[1])
         assert [site for _, site, _ in found] == ["site0", "site2"]
-        told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.driver"]
+        told = [r.getMessage() for r in caplog.records if r.name == "predbayes_flower.driver"]
         assert "site1: failed DataError" in told
         assert not any("Qanary" in line for line in told)
 
@@ -386,7 +386,7 @@ class TestAnswers:
         with pytest.raises(TrainingError, match="ended with 0 of 2"):
             run(method, over(grid, quorum=2), rows[1])
         assert f"site1: failed {kind}" in caplog.text
-        told = [r for r in caplog.records if r.name == "predbayes.flower.wire"]
+        told = [r for r in caplog.records if r.name == "predbayes_flower.wire"]
         assert [(r.getMessage(), bool(r.exc_info)) for r in told] == [(line, False)] * 2
 
 

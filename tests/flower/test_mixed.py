@@ -13,7 +13,7 @@ import torch
 import predbayes as pb
 from benchmarks.by_commands import as_module, run_quietly
 from predbayes.exchange.header import Header
-from predbayes.study.coordinator.study import Study
+from predbayes_study.coordinator.study import Study
 from tests.flower.deployment import ROOT
 from tests.flower.simulated import simulated
 

@@ -13,18 +13,18 @@ import pytest
 from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.files import file_digest
-from predbayes.flower import ACK, HELLO, UPLOAD, outbox
-from predbayes.flower.bounds import SMALL_BYTES
-from predbayes.flower.node import Node
-from predbayes.flower.outbox import Outbox, greeting
-from predbayes.flower.post import MOST_READY
-from predbayes.flower.server import Round, unpack_upload
-from predbayes.flower.study_client import app
-from predbayes.flower.wire import read_words, upload_record
-from predbayes.study.site.release import Approvals
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.signing import SigningKey
+from predbayes_flower import ACK, HELLO, UPLOAD, outbox
+from predbayes_flower.bounds import SMALL_BYTES
+from predbayes_flower.node import Node
+from predbayes_flower.outbox import Outbox, greeting
+from predbayes_flower.post import MOST_READY
+from predbayes_flower.server import Round, unpack_upload
+from predbayes_flower.study_client import app
+from predbayes_flower.wire import read_words, upload_record
+from predbayes_study.site.release import Approvals
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import SigningKey
 from tests.flower.double import DoubleGrid
 from tests.flower.malformed import MALFORMED
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predbayes.flower import ACK, HELLO, UPLOAD
-from predbayes.flower.events import (
+from predbayes_flower import ACK, HELLO, UPLOAD
+from predbayes_flower.events import (
     Answered,
     Closed,
     Decided,
@@ -23,7 +23,7 @@ from predbayes.flower.events import (
     Time,
     Warn,
 )
-from predbayes.flower.round import RoundSettings, RoundState
+from predbayes_flower.round import RoundSettings, RoundState
 
 SITES = frozenset({"Alpha", "Beta"})
 SETTINGS = RoundSettings(

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from predbayes.exchange.upload import Upload
-from predbayes.flower.trusted import SIGNATURE, TRUSTED
+from predbayes_flower.trusted import SIGNATURE, TRUSTED
 from tests.flower.deployment import APP, BIN, CERTIFICATES, deployed, free_port, run, until
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import make_world
@@ -89,7 +89,7 @@ def serve_app(deployment, sites):
     """Build the app, let sites sign it, and serve it to the SuperLink, with the commands."""
     run(BIN / "flwr", "build", "--app", APP, env=deployment.environment, cwd=deployment.root)
     (app,) = deployment.root.glob("*.fab")
-    ours = (BIN / "python", "-m", "predbayes.flower.trusted")
+    ours = (BIN / "python", "-m", "predbayes_flower.trusted")
     for site in sites:
         run(*ours, "sign", app, deployment.root / "signed" / site)
     signatures = [deployment.root / "signed" / site / SIGNATURE for site in sites]
@@ -123,7 +123,7 @@ def test_foreign_code_runs_at_no_node_that_trusts_one_app(world, secured, nodes,
     foreign = tmp_path / "foreign"
     (foreign / "foreign").mkdir(parents=True)
     text = (APP / "pyproject.toml").read_text().replace("predbayes-study", "foreign")
-    (foreign / "pyproject.toml").write_text(text.replace("predbayes.flower", "foreign"))
+    (foreign / "pyproject.toml").write_text(text.replace("predbayes_flower", "foreign"))
     (foreign / "foreign" / "__init__.py").touch()
     (foreign / "foreign" / "client_app.py").write_text(FOREIGN_CLIENT)
     (foreign / "foreign" / "server_app.py").write_text(FOREIGN_SERVER)
@@ -259,7 +259,7 @@ def test_a_withdrawn_upload_is_in_no_file_of_the_database(world, nodes, secured)
     assert not path.exists()
     assert num_found() > 0  # the SuperLink knows nothing of it
     secured.flwr("list", "study")
-    cleared = run(BIN / "python", "-m", "predbayes.flower.database", secured.root / "state.db")
+    cleared = run(BIN / "python", "-m", "predbayes_flower.database", secured.root / "state.db")
     assert "no object of a run is left" in cleared.stdout
     assert num_found() == 0
     assert num_online(secured) == 3  # and it goes on

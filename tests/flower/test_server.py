@@ -10,16 +10,16 @@ import pytest
 
 from predbayes import Pooled, mixture, run
 from predbayes.errors import StudyError, TrainingError
-from predbayes.flower import UPLOAD
-from predbayes.flower.node import Node
-from predbayes.flower.server import Round, run_study
-from predbayes.flower.study_client import app
-from predbayes.flower.study_server import make_server_app
-from predbayes.study.coordinator.run_status import RunStatus
-from predbayes.study.coordinator.study import Study
-from predbayes.study.plan.models import make_learner
-from predbayes.study.site.release import Approvals
-from tests.contracts.averaged import Averaged
+from predbayes_flower import UPLOAD
+from predbayes_flower.node import Node
+from predbayes_flower.server import Round, run_study
+from predbayes_flower.study_client import app
+from predbayes_flower.study_server import make_server_app
+from predbayes_study.coordinator.run_status import RunStatus
+from predbayes_study.coordinator.study import Study
+from predbayes_study.plan.models import make_learner
+from predbayes_study.site.release import Approvals
+from tests.core.contracts.averaged import Averaged
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, QUICK, SHORT, make_node
 from tests.study.world import SITES, make_world
@@ -87,7 +87,7 @@ def test_a_site_with_manual_release_is_asked_until_it_approves(tmp_path):
 
 
 def test_a_foreign_key_is_refused_and_stops_nobody(world, nodes, tmp_path):
-    from predbayes.study.trust.signing import SigningKey
+    from predbayes_study.trust.signing import SigningKey
 
     path = Path(nodes[12]["site"]).parent / "Beta.key"
     path.unlink()
@@ -103,7 +103,7 @@ def test_what_goes_wrong_at_a_site_stays_there(world, nodes, caplog):
     study = world.begin(sites=SITES[:3])
     found = Round(DoubleGrid(app, nodes), study, SHORT).run()
     assert found["Beta"] == "failed"
-    told = [r.getMessage() for r in caplog.records if r.name == "predbayes.flower.driver"]
+    told = [r.getMessage() for r in caplog.records if r.name == "predbayes_flower.driver"]
     assert any("Beta" in line for line in told)
     assert not any("Qanary" in line or "41.4142" in line for line in told)
 
@@ -144,7 +144,7 @@ def test_the_result_is_made_on_the_device_that_is_asked_for(world, nodes):
 
 
 def test_one_run_at_a_time(world, nodes):
-    from predbayes.study.store.files import RUN_LOCK, locked
+    from predbayes_study.store.files import RUN_LOCK, locked
 
     study = world.begin(sites=SITES[:3])
     with locked(study.folder, RUN_LOCK), pytest.raises(StudyError, match="another command"):

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.flower import study_server
-from predbayes.flower.node import Node
-from predbayes.flower.simulation import lay_out, node_config, study_folder
-from predbayes.study.coordinator.study import Study
-from predbayes.study.site.fitting import make_upload
+from predbayes_flower import study_server
+from predbayes_flower.node import Node
+from predbayes_flower.simulation import lay_out, node_config, study_folder
+from predbayes_study.coordinator.study import Study
+from predbayes_study.site.fitting import make_upload
 from tests.flower.nodes import LEARNER, write_rows
 from tests.flower.simulated import simulated
 from tests.study.world import make_world

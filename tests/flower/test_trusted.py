@@ -21,7 +21,7 @@ from flwr.supernode.cli.flower_supernode import (
 from flwr.supernode.start_client_internal import _verify_fab
 
 from predbayes.errors import StudyError
-from predbayes.flower.trusted import SIGNATURE, TRUSTED, hub, main, sign
+from predbayes_flower.trusted import SIGNATURE, TRUSTED, hub, main, sign
 from tests.flower.deployment import APP
 
 # Of a package that Flower builds apps with.
@@ -97,7 +97,7 @@ def test_an_app_with_code_is_signed_only_if_somebody_says_so(app, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("predbayes.flower.study_client:app", "antigravity:app"),
+        ("predbayes_flower.study_client:app", "antigravity:app"),
         ("serverapp =", "agentapp ="),
     ],
 )

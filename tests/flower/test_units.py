@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.flower.node import Node
-from predbayes.flower.outbox import Outbox, greeting
+from predbayes_flower.node import Node
+from predbayes_flower.outbox import Outbox, greeting
 from tests.flower.deployment import BIN, ROOT, run
 from tests.flower.nodes import make_node
 

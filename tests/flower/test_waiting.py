@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from predbayes.flower import HELLO, UPLOAD
-from predbayes.flower.node import Node
-from predbayes.flower.round import RoundSettings
-from predbayes.flower.server import Round
-from predbayes.flower.study_client import app
-from predbayes.study.site.release import Approvals
-from predbayes.study.store.files import LOCK, RUN_LOCK, locked
+from predbayes_flower import HELLO, UPLOAD
+from predbayes_flower.node import Node
+from predbayes_flower.round import RoundSettings
+from predbayes_flower.server import Round
+from predbayes_flower.study_client import app
+from predbayes_study.site.release import Approvals
+from predbayes_study.store.files import LOCK, RUN_LOCK, locked
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import LEARNER, make_node
 from tests.study.world import SITES, make_world

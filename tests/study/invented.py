@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from predbayes.study.extras.survey.surveyfile import Survey
-from predbayes.study.extras.survey.take import take_survey
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.extras.survey.surveyfile import Survey
+from predbayes_study.extras.survey.take import take_survey
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.trust.signing import SigningKey
 
 STEP = 5
 SIZES = {"Graz": 2400, "Trieste": 1200, "Brno": 700, "Split": 350}

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from predbayes.study.kit.kit import Kit, freeze
+from predbayes_study.kit.kit import Kit, freeze
 
 NUM_ROWS = 240
 FILE = "herz.csv"

@@ -11,8 +11,8 @@ import torch
 
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
-from predbayes.study.plan.schema import Plan
-from predbayes.study.result.schema import (
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result.schema import (
     Bin,
     CandidateResult,
     Coverage,
@@ -25,7 +25,7 @@ from predbayes.study.result.schema import (
     SiteResult,
     StudentResult,
 )
-from predbayes.study.result.scoring import calibration, class_shares, risks, score
+from predbayes_study.result.scoring import calibration, class_shares, risks, score
 
 HOSPITALS = ("Amsterdam", "Bergen", "Coimbra", "Dresden", "Espoo")
 JUDGED = "Calibrated: its ECE of 0.021 is what a calibrated model of so many rows would show."

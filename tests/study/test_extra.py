@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import predbayes.study.extra as finder
-from predbayes.study.extra import Extra
+import predbayes_study.extra as finder
+from predbayes_study.extra import Extra
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def installed(monkeypatch, tmp_path):
     def install(name: str, fields: str, **modules: str) -> None:
         package = tmp_path / f"extra_{name}" / name
         package.mkdir(parents=True)
-        source = f"from predbayes.study.extra import Extra\nextra = Extra(__name__, {fields})\n"
+        source = f"from predbayes_study.extra import Extra\nextra = Extra(__name__, {fields})\n"
         (package / "__init__.py").write_text(source)
         for module, text in modules.items():
             (package / f"{module}.py").write_text(text)

@@ -1,4 +1,4 @@
-"""The face of `predbayes.study`: five names, imported on first use, that take paths as text."""
+"""The face of `predbayes_study`: five names, imported on first use, that take paths as text."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-import predbayes.study
-from predbayes.study import CalibratedModel, Kit, Plan, Study
-from predbayes.study.coordinator.status import status_of
+import predbayes_study
+from predbayes_study import CalibratedModel, Kit, Plan, Study
+from predbayes_study.coordinator.status import status_of
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
 
 
 def test_every_name_of_the_stub_is_there():
-    assert sorted(predbayes.study.__all__) == [
+    assert sorted(predbayes_study.__all__) == [
         "CalibratedModel", "Kit", "Plan", "Study", "Training",
     ]  # fmt: skip
-    for name in predbayes.study.__all__:
-        assert getattr(predbayes.study, name).__name__ == name
+    for name in predbayes_study.__all__:
+        assert getattr(predbayes_study, name).__name__ == name
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,16 @@ from predbayes.errors import PlanError, TrainingError, UploadError
 from predbayes.exchange.upload import GATE, Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
-from predbayes.study.coordinator.intake import Intake
-from predbayes.study.plan.schema import Gate, Plan
-from predbayes.study.plan.sizes import upload_bytes
-from predbayes.study.plan.text import dump
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import Asked, SitePolicy
-from predbayes.study.site.release import Approvals
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.training import Training
-from predbayes.study.tables.sitefile import Policy
+from predbayes_study.coordinator.intake import Intake
+from predbayes_study.plan.schema import Gate, Plan
+from predbayes_study.plan.sizes import upload_bytes
+from predbayes_study.plan.text import dump
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.policy import Asked, SitePolicy
+from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.training import Training
+from predbayes_study.tables.sitefile import Policy
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

@@ -12,23 +12,23 @@ import torch
 from predbayes.errors import DataError, PlanError, StudyError, UploadError
 from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments, RandomFeatures
-from predbayes.learning.moments_network import as_predictor
-from predbayes.study.coordinator.study import Study
-from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.kit.review import check
-from predbayes.study.plan.models import summed_features
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.sizes import upload_bytes
-from predbayes.study.plan.text import dump
-from predbayes.study.report.egress import DataSummary, render_egress
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.sums import require_many
-from predbayes.study.tables.sitefile import Policy
-from predbayes.study.trust.signing import SigningKey
-from tests.learning.test_moments import rows as rows_of_classes
+from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.moments.network import as_predictor
+from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.kit.review import check
+from predbayes_study.plan.models import summed_features
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.sizes import upload_bytes
+from predbayes_study.plan.text import dump
+from predbayes_study.report.egress import DataSummary, render_egress
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.sums import require_many
+from predbayes_study.tables.sitefile import Policy
+from predbayes_study.trust.signing import SigningKey
+from tests.core.learning.test_moments import rows as rows_of_classes
 from tests.study.report.test_report import Page
 from tests.study.world import make_world
 
@@ -410,7 +410,7 @@ def test_onnx_says_what_the_model_says(tmp_path):
     folder = study.result_folder(1) / "model"
     model = CalibratedModel.load(folder)
     table = patients(50, seed=1)
-    from predbayes.study.tables.coding import code_table
+    from predbayes_study.tables.coding import code_table
 
     codes = code_table(kit.plan, table).double().numpy()
     told = runtime.InferenceSession(folder / "model.onnx").run(None, {"codes": codes})[0]

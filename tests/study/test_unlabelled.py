@@ -8,16 +8,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from predbayes.cli.study import app
 from predbayes.errors import PlanError, UploadError
 from predbayes.predictive.families import Categorical
-from predbayes.study.coordinator.state import MODEL_FOLDER
-from predbayes.study.kit.draft import Unlabelled, draft
-from predbayes.study.plan.schema import Gate
-from predbayes.study.report.report import render_card, render_report
-from predbayes.study.report.unlabelled import in_short
-from predbayes.study.result.evaluation import evaluation_upload
-from predbayes.study.result.model import CalibratedModel
+from predbayes_study.cli.study import app
+from predbayes_study.coordinator.state import MODEL_FOLDER
+from predbayes_study.kit.draft import Unlabelled, draft
+from predbayes_study.plan.schema import Gate
+from predbayes_study.report.report import render_card, render_report
+from predbayes_study.report.unlabelled import in_short
+from predbayes_study.result.evaluation import evaluation_upload
+from predbayes_study.result.model import CalibratedModel
 from tests.study.report.test_report import Page
 from tests.study.world import SITES, make_world
 

@@ -19,14 +19,14 @@ from predbayes.learning.gate import GateBounds
 from predbayes.methods.distilled import taught_by
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
-from predbayes.study.coordinator.study import Study
-from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report import figures
-from predbayes.study.result import conclude
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.sealed import seal
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.coordinator.study import Study
+from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report import figures
+from predbayes_study.result import conclude
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.sealed import seal
+from predbayes_study.trust.signing import SigningKey
 
 SITES = ("Alpha", "Beta", "Gamma", "Delta", "Epsilon")
 NUM_CLASSES = 3

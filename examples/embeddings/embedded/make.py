@@ -1,6 +1,7 @@
 """CIFAR-10 in 512 frozen features at twenty sites: python -m embedded.make OUT
 
-In place of a foundation model stand responses to random patches (`predbayes.data.features`), which
+In place of a foundation model stand responses to random patches (`predbayes_lab.data.features`),
+which
 need no download. Yours writes `embedding.npy`, one row for each row of the table.
 """
 
@@ -11,12 +12,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from predbayes.data.features import patch_features
-from predbayes.data.registry import load
-from predbayes.flower import simulation
 from predbayes.seeding import generator
-from predbayes.study.kit.kit import freeze
-from predbayes.study.plan.schema import Plan
+from predbayes_flower import simulation
+from predbayes_lab.data.features import patch_features
+from predbayes_lab.data.registry import load
+from predbayes_study.kit.kit import freeze
+from predbayes_study.plan.schema import Plan
 
 SITES = tuple(f"site {number:02d}" for number in range(20))
 PLAN = Path(__file__).with_name("plan.toml")

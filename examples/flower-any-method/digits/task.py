@@ -13,7 +13,7 @@ def method(context):
     epochs = int(context.run_config["num-epochs"])
     learner = pb.SGDLearner(NETWORK, pb.OptimizerSettings(lr=0.05, num_epochs=epochs))
     if context.run_config["method"] == "fedavg":
-        from predbayes.experiments.baselines.fedavg import FedAvg
+        from predbayes_lab.baselines.fedavg import FedAvg
 
         return FedAvg(learner)
     return pb.Distilled(pb.Pooled(learner, pb.BetaPool(), send="predictions"), NETWORK)

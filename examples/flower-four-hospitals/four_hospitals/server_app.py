@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from four_hospitals.task import begin
-from predbayes.flower.study_server import make_server_app, study_of
+from predbayes_flower.study_server import make_server_app, study_of
 
 
 def prepare(config: Mapping[str, Any]) -> None:

@@ -19,12 +19,12 @@ import pandas as pd
 import torch
 from torch import nn
 
-from predbayes.data.heart import HOSPITALS, KEPT, parse_hospital
 from predbayes.errors import DataError
-from predbayes.flower.simulation import lay_out
-from predbayes.study.kit.kit import freeze
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.sitefile import SiteFile
+from predbayes_flower.simulation import lay_out
+from predbayes_lab.data.heart import HOSPITALS, KEPT, parse_hospital
+from predbayes_study.kit.kit import freeze
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables.sitefile import SiteFile
 
 SITES = ("Cleveland", "Budapest", "Zürich", "Long Beach")  # in the order of the data's files
 NUM_REFERENCE = 200  # rows; as many as the plan asks for

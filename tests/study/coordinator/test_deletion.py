@@ -8,9 +8,9 @@ import json
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.coordinator.status import status_of
-from predbayes.study.site.witness import verify_files
-from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes_study.coordinator.status import status_of
+from predbayes_study.site.witness import verify_files
+from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -85,7 +85,7 @@ def test_status_tells_what_is_due(tmp_path, monkeypatch):
     assert status_of(study).due == ()
 
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=31)
-    monkeypatch.setattr("predbayes.study.coordinator.status.now", later.isoformat)
+    monkeypatch.setattr("predbayes_study.coordinator.status.now", later.isoformat)
     assert status_of(study).due == ("Alpha",)
     study.delete("Alpha")  # unsigned: the plan names no key
     assert status_of(study).due == ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from predbayes.cli.app import app
 from predbayes.errors import StudyError
-from predbayes.study.coordinator.differencing import told_apart
+from predbayes_study.cli.app import app
+from predbayes_study.coordinator.differencing import told_apart
 from tests.study.coordinator.test_poisoning import BAD, overconfident_and_wrong
 from tests.study.world import SITES, make_world
 

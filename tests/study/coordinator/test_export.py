@@ -11,13 +11,13 @@ import sys
 import pytest
 from rocrate.rocrate import ROCrate
 
-from predbayes.cli.app import main
 from predbayes.errors import StudyError
-from predbayes.study.coordinator.crate import CRATE_FILE
-from predbayes.study.coordinator.study import Study
-from predbayes.study.site.release import Approvals
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.cli.app import main
+from predbayes_study.coordinator.crate import CRATE_FILE
+from predbayes_study.coordinator.study import Study
+from predbayes_study.site.release import Approvals
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import SigningKey
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

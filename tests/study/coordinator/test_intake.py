@@ -7,9 +7,9 @@ import torch
 
 from predbayes.errors import UploadError
 from predbayes.predictive.families import Gaussian
-from predbayes.study.coordinator.intake import HEADER_ROOM, Intake
-from predbayes.study.coordinator.state import MAX_ROWS
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.coordinator.intake import HEADER_ROOM, Intake
+from predbayes_study.coordinator.state import MAX_ROWS
+from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 SITE = "Alpha"

@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 import pytest
 
-from predbayes.study.coordinator.run_status import RUN_FILE, RunStatus, one_run
-from predbayes.study.coordinator.status import status_of
+from predbayes_study.coordinator.run_status import RUN_FILE, RunStatus, one_run
+from predbayes_study.coordinator.status import status_of
 from tests.flower.deployment import predbayes
 from tests.study.world import make_world
 
@@ -47,7 +47,7 @@ def test_while_a_run_makes_its_result_nobody_is_sent_to_make_one(study):
 def test_a_run_that_was_killed_is_not_seen(study):
     script = (
         "import os, signal, sys; from pathlib import Path; "
-        "from predbayes.study.coordinator.run_status import RunStatus, one_run\n"
+        "from predbayes_study.coordinator.run_status import RunStatus, one_run\n"
         "with one_run(Path(sys.argv[1])):\n"
         "    RunStatus({}, 1.0).save(Path(sys.argv[1]))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

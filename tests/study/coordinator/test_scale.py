@@ -7,14 +7,14 @@ import shutil
 
 import pytest
 
-import predbayes.study.coordinator.step as step_module
+import predbayes_study.coordinator.step as step_module
 from predbayes.errors import StudyError
-from predbayes.study.coordinator.state import State
-from predbayes.study.coordinator.study import Study
-from predbayes.study.site.witness import verify_files
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.signing import PublicKey
-from predbayes.study.trust.statement import Receipt, read_signed, signed
+from predbayes_study.coordinator.state import State
+from predbayes_study.coordinator.study import Study
+from predbayes_study.site.witness import verify_files
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import PublicKey
+from predbayes_study.trust.statement import Receipt, read_signed, signed
 from tests.study.world import SITES, make_world
 
 KEY = CoordinatorKey.generate()
@@ -190,7 +190,7 @@ def test_admitting_a_site_looks_at_no_other(study):
 
 
 def test_status_tells_of_many_sites_in_few_lines(study, capsys):
-    from predbayes.cli.study import status
+    from predbayes_study.cli.study import status
 
     study.admit_all({f"site {n:04}": public(n) for n in range(1500)})
     status(study.folder)
@@ -205,7 +205,7 @@ def test_status_tells_of_many_sites_in_few_lines(study, capsys):
 
 
 def test_folders_of_keys_and_uploads_are_one_command_each(world, study, tmp_path, capsys):
-    from predbayes.cli.study import add, admit_all
+    from predbayes_study.cli.study import add, admit_all
 
     for site in SITES:
         world.key(site).public.save(tmp_path / f"{site}.pub", site)

@@ -3,8 +3,8 @@
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.coordinator.state import State
-from predbayes.study.store.ledger import FIRST, Entry
+from predbayes_study.coordinator.state import State
+from predbayes_study.store.ledger import FIRST, Entry
 
 DIGEST = "0" * 64
 INIT = {"plan": DIGEST, "files": {}}

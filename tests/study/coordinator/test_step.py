@@ -6,8 +6,8 @@ import pytest
 
 from predbayes.errors import KeyFileError, PlanError, UploadError
 from predbayes.exchange.upload import Upload
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.sealed import seal
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.sealed import seal
 from tests.study.world import make_world
 
 KEY = CoordinatorKey.generate()

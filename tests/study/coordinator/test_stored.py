@@ -6,9 +6,9 @@ import fsspec
 import pytest
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.study.coordinator import stored
-from predbayes.study.coordinator.stored import add_stored
-from predbayes.study.extras.survey.surveyed import MAX_SURVEY_BYTES
+from predbayes_study.coordinator import stored
+from predbayes_study.coordinator.stored import add_stored
+from predbayes_study.extras.survey.surveyed import MAX_SURVEY_BYTES
 from tests.study.world import make_world
 
 ENDINGS = (".safetensors", ".sealed", ".survey")

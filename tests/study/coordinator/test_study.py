@@ -6,10 +6,10 @@ from dataclasses import asdict
 import pytest
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.study.coordinator.status import status_of
-from predbayes.study.coordinator.study import Study
-from predbayes.study.store.files import locked
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.coordinator.status import status_of
+from predbayes_study.coordinator.study import Study
+from predbayes_study.store.files import locked
+from predbayes_study.trust.signing import SigningKey
 from tests.study.world import SITES, make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

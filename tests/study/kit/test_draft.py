@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError
-from predbayes.study.kit.draft import draft, round_outward
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.text import dump
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.coding import examine, target_problems
+from predbayes_study.kit.draft import draft, round_outward
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.text import dump
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.coding import examine, target_problems
 
 NUM_ROWS = 400
 

@@ -9,10 +9,10 @@ import torch
 
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.study.kit.review import ReferenceTable, UnsoundPlanError, check, require_sound
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.sizes import upload_bytes
-from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes_study.kit.review import ReferenceTable, UnsoundPlanError, check, require_sound
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.sizes import upload_bytes
+from predbayes_study.trust.coordinator import CoordinatorKey
 
 NUM_ROWS = 600
 TODAY = datetime.date(2030, 6, 15)

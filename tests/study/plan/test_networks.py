@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from predbayes.errors import PlanError
-from predbayes.study.coordinator.intake import Expected
-from predbayes.study.plan.models import make_learner, site_network
-from predbayes.study.plan.networks import Installed, require_agreed
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.sizes import num_parameters
-from predbayes.study.plan.text import dump
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.site.fitting import make_upload
+from predbayes_study.coordinator.intake import Expected
+from predbayes_study.plan.models import make_learner, site_network
+from predbayes_study.plan.networks import Installed, require_agreed
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.sizes import num_parameters
+from predbayes_study.plan.text import dump
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.site.fitting import make_upload
 from tests.study.plan.distribution import FILES, NAME, SOURCE, forget, install
 from tests.study.world import make_world
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import PlanError, TextError
-from predbayes.study.plan.schema import (
+from predbayes.text import require_printable
+from predbayes_study.plan.schema import (
     Frozen,
     Plan,
 )
-from predbayes.study.plan.text import dump
-from predbayes.text import require_printable
+from predbayes_study.plan.text import dump
 
 TEXT = """
 format = 1

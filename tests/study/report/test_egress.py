@@ -15,15 +15,15 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.plan.models import upload_dtype
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report.egress import (
+from predbayes_study.plan.models import upload_dtype
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.egress import (
     SURE,
     DataSummary,
     render_egress,
 )
-from predbayes.study.report.leakage import Outcome
-from predbayes.study.trust.signing import SigningKey, fingerprint
+from predbayes_study.report.leakage import Outcome
+from predbayes_study.trust.signing import SigningKey, fingerprint
 from tests.study.report.test_report import NASTY, POLICY, Page
 from tests.study.samples import classification_plan, regression_plan
 

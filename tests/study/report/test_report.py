@@ -18,10 +18,10 @@ from predbayes.errors import MissingPackageError, StudyError
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.measures import MEASURES
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report.clinical import risk_words, useful_range
-from predbayes.study.report.outstanding import MOST_LISTED, outstanding, site_files
-from predbayes.study.report.report import (
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.clinical import risk_words, useful_range
+from predbayes_study.report.outstanding import MOST_LISTED, outstanding, site_files
+from predbayes_study.report.report import (
     MOST_SITES,
     column_groups,
     compared,
@@ -31,10 +31,10 @@ from predbayes.study.report.report import (
     with_interval,
     without_sites,
 )
-from predbayes.study.report.unlabelled import trusted
-from predbayes.study.result.schema import Finding, Result, Scores
-from predbayes.study.result.scoring import risks
-from predbayes.study.wording import bytes_readable, plain
+from predbayes_study.report.unlabelled import trusted
+from predbayes_study.result.schema import Finding, Result, Scores
+from predbayes_study.result.scoring import risks
+from predbayes_study.wording import bytes_readable, plain
 from tests.study.samples import (
     HARMFUL,
     HOSPITALS,

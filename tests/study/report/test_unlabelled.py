@@ -3,9 +3,9 @@
 import pytest
 
 from predbayes.predictive.estimate import Estimate
-from predbayes.study.report.report import without_sites
-from predbayes.study.report.unlabelled import trusted
-from predbayes.study.result.schema import (
+from predbayes_study.report.report import without_sites
+from predbayes_study.report.unlabelled import trusted
+from predbayes_study.result.schema import (
     AtSites,
     Bin,
     ClassRisk,

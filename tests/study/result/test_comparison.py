@@ -10,7 +10,7 @@ import torch
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.result.comparison import ALPHA, ComparedRows, compare, opposed
+from predbayes_study.result.comparison import ALPHA, ComparedRows, compare, opposed
 
 NUM_LABELLED, NUM_OTHERS, NUM_INPUTS = 80, 160, 4
 NUM_SEEDS = 25

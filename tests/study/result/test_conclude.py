@@ -9,11 +9,11 @@ import torch
 
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
-from predbayes.study.kit import kit as kit_module
-from predbayes.study.result import conclude as module
-from predbayes.study.result.lifting import contributed, lifting
-from predbayes.study.result.weighing import Limits, Screened
 from predbayes.summand import fold
+from predbayes_study.kit import kit as kit_module
+from predbayes_study.result import conclude as module
+from predbayes_study.result.lifting import contributed, lifting
+from predbayes_study.result.weighing import Limits, Screened
 from tests.study import world as of_world
 from tests.study.world import SITES, make_world
 

@@ -6,13 +6,13 @@ import torch
 
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Survival
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report.unlabelled import _of_times
-from predbayes.study.result.curves import survival_curves
-from predbayes.study.result.evaluation import at_sites, check_evaluation, evaluation_upload
-from predbayes.study.result.groups import group_scores
-from predbayes.study.result.scoring import verdict
-from predbayes.study.site.adopt import advise, losses
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.unlabelled import _of_times
+from predbayes_study.result.curves import survival_curves
+from predbayes_study.result.evaluation import at_sites, check_evaluation, evaluation_upload
+from predbayes_study.result.groups import group_scores
+from predbayes_study.result.scoring import verdict
+from predbayes_study.site.adopt import advise, losses
 
 PLAN = Plan.loads("""
 format = 1

@@ -15,12 +15,12 @@ from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.seeding import generator
-from predbayes.study.coordinator.status import status_of
-from predbayes.study.coordinator.study import Study
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report.report import render_report
-from predbayes.study.result.accepted import AcceptedEvaluation
-from predbayes.study.result.evaluation import (
+from predbayes_study.coordinator.status import status_of
+from predbayes_study.coordinator.study import Study
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.report import render_report
+from predbayes_study.result.accepted import AcceptedEvaluation
+from predbayes_study.result.evaluation import (
     alike,
     at_sites,
     check_evaluation,
@@ -28,8 +28,8 @@ from predbayes.study.result.evaluation import (
     scores_of,
     sum_up,
 )
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.scoring import measures_of, score
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.result.scoring import measures_of, score
 from tests.study.samples import (
     classification_plan,
     classification_result,

@@ -9,16 +9,16 @@ from predbayes.errors import PlanError, UploadError
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.risk import Risks
 from predbayes.seeding import generator
-from predbayes.study.plan.grouping import ELSEWHERE
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report.report import render_card, render_report
-from predbayes.study.result.evaluation import (
+from predbayes_study.plan.grouping import ELSEWHERE
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.report import render_card, render_report
+from predbayes_study.result.evaluation import (
     alike,
     at_sites,
     check_evaluation,
     evaluation_upload,
 )
-from predbayes.study.result.groups import Look, group_scores, membership, words_of
+from predbayes_study.result.groups import Look, group_scores, membership, words_of
 from tests.study.report.test_report import Page
 from tests.study.samples import event_plan, event_result
 

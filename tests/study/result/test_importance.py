@@ -7,8 +7,8 @@ import torch
 
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.plan.schema import Plan
-from predbayes.study.result.importance import MOST_ROWS, importances
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result.importance import MOST_ROWS, importances
 
 TEXT = """
 format = 1

@@ -8,7 +8,7 @@ from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.gate import log_density_ratio
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
-from predbayes.study.result.comparison import ComparedRows, agreements, isolated
+from predbayes_study.result.comparison import ComparedRows, agreements, isolated
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 NUM_SITES, NUM_ROWS, NUM_REFERENCE, NUM_INPUTS = 5, 150, 300, 8

@@ -8,11 +8,11 @@ import torch
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.result import copies, screening
-from predbayes.study.result.conclude import compact
-from predbayes.study.result.copies import copies_among
-from predbayes.study.result.influence import PoolLosses
-from predbayes.study.result.screening import screen
+from predbayes_study.result import copies, screening
+from predbayes_study.result.conclude import compact
+from predbayes_study.result.copies import copies_among
+from predbayes_study.result.influence import PoolLosses
+from predbayes_study.result.screening import screen
 from tests.study.result.test_screening import (
     FAMILIES,
     PRIOR,

@@ -16,10 +16,10 @@ from predbayes.errors import DataError, MissingPackageError, StudyError
 from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
-from predbayes.study.plan.models import student_network
-from predbayes.study.result import model as model_module
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.tables.coding import code_table, encode
+from predbayes_study.plan.models import student_network
+from predbayes_study.result import model as model_module
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.tables.coding import code_table, encode
 from tests.study.world import frozen
 
 CLASSES = 'task = "classification"\nclasses = ["no", "yes", "perhaps"]'

@@ -12,19 +12,19 @@ import pandas as pd
 import pytest
 import torch
 
-from predbayes.cli.app import main
 from predbayes.errors import DataError, UploadError
 from predbayes.exchange.header import ScoreCounts, UploadInfo
-from predbayes.predictive.conformal import ScoreBins
 from predbayes.predictive.families import Categorical, Gaussian, Survival
 from predbayes.seeding import generator
-from predbayes.study.plan.schema import Plan, Target
-from predbayes.study.report.report import render_report
-from predbayes.study.result.evaluation import check_evaluation, evaluation_upload
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.result.promises import check_scores, pooled_scores, promised, promises
-from predbayes.study.tables.coding import target_units
-from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes_study.cli.app import main
+from predbayes_study.plan.schema import Plan, Target
+from predbayes_study.report.report import render_report
+from predbayes_study.result.conformal import ScoreBins
+from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.result.promises import check_scores, pooled_scores, promised, promises
+from predbayes_study.tables.coding import target_units
+from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study import world as worlds
 
 MODEL = "a" * 64

@@ -10,17 +10,17 @@ from predbayes.exchange.header import Weighted
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import Risks
 from predbayes.seeding import generator
-from predbayes.study.plan.schema import Plan
-from predbayes.study.report.report import without_sites
-from predbayes.study.result.evaluation import (
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.report import without_sites
+from predbayes_study.result.evaluation import (
     alike,
     at_sites,
     check_evaluation,
     evaluation_upload,
     sum_up,
 )
-from predbayes.study.result.risksums import risk_sums, site_risks
-from predbayes.study.result.scoring import OF_RISK, risks
+from predbayes_study.result.risksums import risk_sums, site_risks
+from predbayes_study.result.scoring import OF_RISK, risks
 from tests.study.samples import classification_plan, classification_result
 
 MODEL = "a" * 64

@@ -8,8 +8,8 @@ import torch
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.seeding import generator
-from predbayes.study.result.schema import Coverage, Reliability
-from predbayes.study.result.scoring import calibration, wilson
+from predbayes_study.result.schema import Coverage, Reliability
+from predbayes_study.result.scoring import calibration, wilson
 
 CLASSES = Categorical(torch.randn(60, 3, generator=generator(0, "scores")).log_softmax(-1))
 NUMBERS = Gaussian(torch.zeros(60), torch.ones(60))

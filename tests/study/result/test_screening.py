@@ -14,12 +14,12 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN, PoolSpec, candidates, select
 from predbayes.seeding import generator
-from predbayes.study.plan.schema import Plan
-from predbayes.study.result import copies, screening
-from predbayes.study.result.copies import copies_among, hellinger
-from predbayes.study.result.influence import PoolLosses
-from predbayes.study.result.screening import agreement, screen, screen_sites
-from tests.oracles import assert_variance
+from predbayes_study.plan.schema import Plan
+from predbayes_study.result import copies, screening
+from predbayes_study.result.copies import copies_among, hellinger
+from predbayes_study.result.influence import PoolLosses
+from predbayes_study.result.screening import agreement, screen, screen_sites
+from tests.core.oracles import assert_variance
 
 NUM_ROWS, NUM_CLASSES, NUM_SITES = 200, 4, 5
 QUICK = (PoolSpec("mixture, tempered", free=("mixture",)),)

@@ -7,10 +7,10 @@ import torch
 
 from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical
-from predbayes.study.result.comparison import Comparison
-from predbayes.study.result.schema import Finding
-from predbayes.study.result.screening import Screening
-from predbayes.study.result.weighing import Limits, Screened
+from predbayes_study.result.comparison import Comparison
+from predbayes_study.result.schema import Finding
+from predbayes_study.result.screening import Screening
+from predbayes_study.result.weighing import Limits, Screened
 from tests.study.world import make_world
 
 

@@ -19,16 +19,16 @@ from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
-from predbayes.study.plan.models import student_network
-from predbayes.study.result.model import (
+from predbayes_study.plan.models import student_network
+from predbayes_study.result.model import (
     OWN_FILE,
     CalibratedModel,
     Intercept,
     ShiftScale,
     halved,
 )
-from predbayes.study.site import simple
-from predbayes.study.site.adopt import (
+from predbayes_study.site import simple
+from predbayes_study.site.adopt import (
     MIN_TO_COMPARE,
     PRIOR_ROWS,
     PRIOR_STD,
@@ -42,9 +42,9 @@ from predbayes.study.site.adopt import (
     losses,
     own_network,
 )
-from predbayes.study.site.rows import SiteRows, split_rows
-from predbayes.study.site.training import Holdout
-from predbayes.study.tables.coding import code_table
+from predbayes_study.site.rows import SiteRows, split_rows
+from predbayes_study.site.training import Holdout
+from predbayes_study.tables.coding import code_table
 from tests.study.world import frozen
 
 PLAN = """

@@ -12,14 +12,14 @@ from predbayes.errors import DataError, PlanError
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
-from predbayes.study.plan.models import make_learner
-from predbayes.study.report.leakage import FILE, Outcome
-from predbayes.study.site.audit import audit, fewer_people, in_short
-from predbayes.study.site.policy import NO_POLICY, Asked, SitePolicy
-from predbayes.study.site.release import Approvals
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.training import HOME, Training
-from predbayes.study.tables.sitefile import Policy
+from predbayes_study.plan.models import make_learner
+from predbayes_study.report.leakage import FILE, Outcome
+from predbayes_study.site.audit import audit, fewer_people, in_short
+from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
+from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.training import HOME, Training
+from predbayes_study.tables.sitefile import Policy
 from tests.study.report.test_report import Page
 from tests.study.world import make_world
 

@@ -8,9 +8,9 @@ import torch
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
-from predbayes.study.site.blindspot import MOST_SHARE, near_groups, with_blind_spot
-from predbayes.study.site.fitting import fit_site
-from predbayes.study.site.rows import SiteRows
+from predbayes_study.site.blindspot import MOST_SHARE, near_groups, with_blind_spot
+from predbayes_study.site.fitting import fit_site
+from predbayes_study.site.rows import SiteRows
 from tests.study.world import make_world
 
 NUM, WIDE = 200, 10

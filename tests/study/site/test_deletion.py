@@ -8,9 +8,9 @@ import pytest
 
 from predbayes.errors import StudyError
 from predbayes.files import digests
-from predbayes.study.site import deletion
-from predbayes.study.site.deletion import SiteDeletion, delete_outputs
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.site import deletion
+from predbayes_study.site.deletion import SiteDeletion, delete_outputs
+from predbayes_study.trust.signing import SigningKey
 
 KEY = SigningKey.generate()
 FILES = ("Basel.sealed", "held-back.safetensors", "home/holdout.safetensors", "home/trained.json")

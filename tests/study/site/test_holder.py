@@ -7,12 +7,12 @@ import torch
 
 from predbayes.errors import StudyError
 from predbayes.exchange.header import UploadInfo
-from predbayes.exchange.masking import masked, requests_of
 from predbayes.exchange.upload import Upload
-from predbayes.study import Plan
-from predbayes.study.site.holder import Holder, require_apart
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study import Plan
+from predbayes_study.extras.sealed.masking import masked, requests_of
+from predbayes_study.site.holder import Holder, require_apart
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import SigningKey
 
 KEY = CoordinatorKey.generate()
 PLAN = Plan.loads(

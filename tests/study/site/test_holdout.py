@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 import torch
 
-from predbayes.learning.choice import Choice
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.named import CLASSIFIERS, REGRESSORS
 from predbayes.seeding import generator
-from predbayes.study.site import fitting
-from predbayes.study.site.fitting import choose_at_site
-from predbayes.study.site.holdout import connected, hold_out
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.sitefile import SiteFile
+from predbayes_study.site import fitting
+from predbayes_study.site.fitting import choose_at_site
+from predbayes_study.site.holdout import connected, hold_out
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.tasks.choice import Choice
 from tests.study.world import make_world
 
 SHARE = "[learner]\nholdout = 0.2\nmin_steps = 200\n"

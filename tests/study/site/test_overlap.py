@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from predbayes.seeding import generator
-from predbayes.study.site import overlap as module
-from predbayes.study.site.overlap import LEAST_ROWS, overlap
+from predbayes_study.site import overlap as module
+from predbayes_study.site.overlap import LEAST_ROWS, overlap
 
 
 def normal(num_rows, name, width=6):

@@ -8,13 +8,13 @@ from pydantic import ValidationError
 
 from predbayes.errors import PlanError, StudyError, TrainingError
 from predbayes.seeding import generator
-from predbayes.study.plan import software
-from predbayes.study.site.policy import RULES, VARIABLE, Asked, SitePolicy
-from predbayes.study.site.release import Approvals
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.training import Training
-from predbayes.study.tables.sitefile import Leaving, Policy, SiteFile
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.plan import software
+from predbayes_study.site.policy import RULES, VARIABLE, Asked, SitePolicy
+from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.training import Training
+from predbayes_study.tables.sitefile import Leaving, Policy, SiteFile
+from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 

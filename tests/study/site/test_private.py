@@ -19,18 +19,18 @@ from predbayes.errors import (
 )
 from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
-from predbayes.study.extras.survey.leaving import write_survey
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.text import dump
-from predbayes.study.site.budget import FILE, Book
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import Asked, SitePolicy
-from predbayes.study.site.release import Approvals
-from predbayes.study.site.rows import SiteRows
-from predbayes.study.site.secret import SUFFIX, read_secret, secret_for
-from predbayes.study.site.training import EGRESS_FILE, Training
-from predbayes.study.tables.mapping import PATIENT
-from predbayes.study.tables.sitefile import Policy, SiteFile
+from predbayes_study.extras.survey.leaving import write_survey
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.text import dump
+from predbayes_study.site.budget import FILE, Book
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.policy import Asked, SitePolicy
+from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.secret import SUFFIX, read_secret, secret_for
+from predbayes_study.site.training import EGRESS_FILE, Training
+from predbayes_study.tables.mapping import PATIENT
+from predbayes_study.tables.sitefile import Policy, SiteFile
 from tests.study.world import SITES, make_world
 
 PRIVATE = """

@@ -8,11 +8,11 @@ import pytest
 
 from predbayes.errors import StudyError
 from predbayes.exchange.header import Header
-from predbayes.study.site.policy import SitePolicy
-from predbayes.study.site.release import Approvals, write_upload
-from predbayes.study.store.ledger import Ledger
-from predbayes.study.tables.sitefile import Policy
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.site.policy import SitePolicy
+from predbayes_study.site.release import Approvals, write_upload
+from predbayes_study.store.ledger import Ledger
+from predbayes_study.tables.sitefile import Policy
+from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
 
 

@@ -8,21 +8,21 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression  # noqa: TID253
 
-from predbayes.learning.choice import row_losses
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
-from predbayes.study.result.model import CalibratedModel
-from predbayes.study.site import simple as module
-from predbayes.study.site.adopt import adopt, cross_adjusted
-from predbayes.study.site.rows import SiteRows, split_rows
-from predbayes.study.site.simple import (
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.site import simple as module
+from predbayes_study.site.adopt import adopt, cross_adjusted
+from predbayes_study.site.rows import SiteRows, split_rows
+from predbayes_study.site.simple import (
     BASE_RATE,
     BaseRate,
     SimpleModels,
     beats,
     simple_learners,
 )
-from predbayes.study.site.training import Holdout
+from predbayes_study.site.training import Holdout
+from predbayes_study.tasks.choice import row_losses
 from tests.study.world import frozen
 
 PLAN = """

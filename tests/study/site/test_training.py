@@ -13,14 +13,14 @@ from predbayes.exchange.header import Header
 from predbayes.exchange.upload import Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.policy import Asked, SitePolicy
-from predbayes.study.site.release import Approvals
-from predbayes.study.site.rows import SiteRows, split_rows
-from predbayes.study.site.training import EGRESS_FILE, HELD_BACK, Holdout, Training
-from predbayes.study.tables.coding import encode
-from predbayes.study.tables.sitefile import Policy
-from predbayes.study.trust.coordinator import CoordinatorKey
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.policy import Asked, SitePolicy
+from predbayes_study.site.release import Approvals
+from predbayes_study.site.rows import SiteRows, split_rows
+from predbayes_study.site.training import EGRESS_FILE, HELD_BACK, Holdout, Training
+from predbayes_study.tables.coding import encode
+from predbayes_study.tables.sitefile import Policy
+from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study.world import make_world
 
 HOLDOUT = "[learner]\nmin_steps = 200\nnum_epochs = 1\nholdout = 0.25\nname = 'any'\n"
@@ -108,7 +108,7 @@ class TestChosenLearner:
         assert torch.equal(*sent)
         trained.path.unlink()
         (tmp_path / "out" / HELD_BACK).unlink(missing_ok=True)
-        monkeypatch.setattr("predbayes.study.site.training.choose_at_site", None)
+        monkeypatch.setattr("predbayes_study.site.training.choose_at_site", None)
         again = training(auto, tmp_path / "out", learner="auto").run(rows)
         assert not again.again
         assert again.choice == trained.choice

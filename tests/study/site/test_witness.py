@@ -6,12 +6,12 @@ import shutil
 import pytest
 
 from predbayes.errors import PlanError, StudyError
-from predbayes.study.kit.kit import Kit
-from predbayes.study.site.fitting import make_upload
-from predbayes.study.site.witness import Heads, verify_files
-from predbayes.study.store.ledger import Ledger
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.statement import FilesStatement, signed
+from predbayes_study.kit.kit import Kit
+from predbayes_study.site.fitting import make_upload
+from predbayes_study.site.witness import Heads, verify_files
+from predbayes_study.store.ledger import Ledger
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.statement import FilesStatement, signed
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import DataError, StudyError
-from predbayes.study.store.audit import AuditLog
+from predbayes_study.store.audit import AuditLog
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.store.files import LOCK, RUN_LOCK, copy_bounded, locked
+from predbayes_study.store.files import LOCK, RUN_LOCK, copy_bounded, locked
 
 HOLD = (
     "import sys, time; from pathlib import Path; "
-    "from predbayes.study.store.files import locked\n"
+    "from predbayes_study.store.files import locked\n"
     "with locked(Path(sys.argv[1])):\n"
     "    print('held', flush=True)\n"
     "    time.sleep(60)\n"

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbayes.errors import StudyError
-from predbayes.study.store.ledger import FIRST, Ledger
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.store.ledger import FIRST, Ledger
+from predbayes_study.trust.signing import SigningKey
 
 STEPS = [
     ("init", {"plan": "ab" * 32}),

@@ -10,12 +10,12 @@ import pyreadstat
 import pytest
 
 from predbayes.errors import DataError
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.binary import read_binary
-from predbayes.study.tables.form import read_reference
-from predbayes.study.tables.mapping import read_raw, read_site_table
-from predbayes.study.tables.sitefile import FileForm, SiteFile
-from predbayes.study.tables.suggest import suggest
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables.binary import read_binary
+from predbayes_study.tables.form import read_reference
+from predbayes_study.tables.mapping import read_raw, read_site_table
+from predbayes_study.tables.sitefile import FileForm, SiteFile
+from predbayes_study.tables.suggest import suggest
 
 PLAN = """
 format = 1

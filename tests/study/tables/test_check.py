@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.sitefile import SiteFile
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables.check import site_problems
+from predbayes_study.tables.sitefile import SiteFile
 
 CANARY = "Kanarienvogel"
 NUM_ROWS = 300

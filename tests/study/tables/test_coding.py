@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, PlanError
-from predbayes.study.plan.schema import Category, Number, Plan
-from predbayes.study.tables.cells import code_column, read_frame
-from predbayes.study.tables.coding import (
+from predbayes_study.plan.schema import Category, Number, Plan
+from predbayes_study.tables.cells import code_column, read_frame
+from predbayes_study.tables.coding import (
     Encoder,
     Examined,
     code_table,
@@ -20,7 +20,7 @@ from predbayes.study.tables.coding import (
     target_problems,
     untransform,
 )
-from predbayes.study.tables.problem import Kind, Problem
+from predbayes_study.tables.problem import Kind, Problem
 
 PLAN = """
 format = 1

@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import DataError
-from predbayes.study.kit.draft import draft
-from predbayes.study.kit.kit import Kit, freeze
-from predbayes.study.plan.text import dump
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.form import read_reference
+from predbayes_study.kit.draft import draft
+from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.plan.text import dump
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.form import read_reference
 
 ROWS = pd.DataFrame(
     {

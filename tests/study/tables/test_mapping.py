@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import DataError, PlanError
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables.coding import code_table, code_targets
-from predbayes.study.tables.mapping import read_site_table, to_number, to_point
-from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.suggest import suggest
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables.coding import code_table, code_targets
+from predbayes_study.tables.mapping import read_site_table, to_number, to_point
+from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.tables.suggest import suggest
 
 PLAN = """
 format = 1

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.study.kit.draft import draft
-from predbayes.study.kit.kit import freeze
-from predbayes.study.plan.schema import Number, Plan
-from predbayes.study.plan.text import dump
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.plausible import target_doubts, unit_doubt
-from predbayes.study.tables.sitefile import SiteFile
+from predbayes_study.kit.draft import draft
+from predbayes_study.kit.kit import freeze
+from predbayes_study.plan.schema import Number, Plan
+from predbayes_study.plan.text import dump
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.check import site_problems
+from predbayes_study.tables.plausible import target_doubts, unit_doubt
+from predbayes_study.tables.sitefile import SiteFile
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "four-hospitals"
 DOUBTS = ("another unit", "swapped", "wrong way round", "far from that of the reference rows")

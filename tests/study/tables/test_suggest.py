@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbayes.study.plan.schema import Plan
-from predbayes.study.tables import suggest as module
-from predbayes.study.tables.coding import examine, target_problems
-from predbayes.study.tables.mapping import read_raw, read_site_table
-from predbayes.study.tables.sitefile import FileForm, SiteFile
-from predbayes.study.tables.suggest import sniff, suggest
-from predbayes.study.tables.vocabulary import (
+from predbayes_study.plan.schema import Plan
+from predbayes_study.tables import suggest as module
+from predbayes_study.tables.coding import examine, target_problems
+from predbayes_study.tables.mapping import read_raw, read_site_table
+from predbayes_study.tables.sitefile import FileForm, SiteFile
+from predbayes_study.tables.suggest import sniff, suggest
+from predbayes_study.tables.vocabulary import (
     CONCEPTS,
     CONVERSIONS,
     UNITS,

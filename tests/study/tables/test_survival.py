@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import DataError, PlanError
-from predbayes.study.kit.draft import draft
-from predbayes.study.kit.review import check
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.text import dump
-from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.coding import code_targets
-from predbayes.study.tables.sitefile import SiteFile
+from predbayes_study.kit.draft import draft
+from predbayes_study.kit.review import check
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.text import dump
+from predbayes_study.tables.check import site_problems
+from predbayes_study.tables.coding import code_targets
+from predbayes_study.tables.sitefile import SiteFile
 
 PLAN = """
 format = 1

@@ -12,17 +12,17 @@ from safetensors.numpy import save_file
 
 from predbayes import spill
 from predbayes.errors import DataError, PlanError
-from predbayes.study.extras.survey.take import take_survey
-from predbayes.study.kit.review import check
-from predbayes.study.plan.schema import Plan
-from predbayes.study.rules import errors_of
-from predbayes.study.tables.cells import read_frame
-from predbayes.study.tables.check import site_problems
-from predbayes.study.tables.coding import encode, examine
-from predbayes.study.tables.mapping import read_site_table
-from predbayes.study.tables.problem import Kind
-from predbayes.study.tables.sitefile import SiteFile
-from predbayes.study.tables.vectorcells import guess_vectors, with_vectors
+from predbayes_study.extras.survey.take import take_survey
+from predbayes_study.kit.review import check
+from predbayes_study.plan.schema import Plan
+from predbayes_study.rules import errors_of
+from predbayes_study.tables.cells import read_frame
+from predbayes_study.tables.check import site_problems
+from predbayes_study.tables.coding import encode, examine
+from predbayes_study.tables.mapping import read_site_table
+from predbayes_study.tables.problem import Kind
+from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.tables.vectorcells import guess_vectors, with_vectors
 
 PLAN = """
 format = 1

@@ -4,8 +4,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from predbayes.errors import KeyFileError
-from predbayes.study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
-from predbayes.study.trust.signing import PublicKey, SigningKey
+from predbayes_study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
+from predbayes_study.trust.signing import PublicKey, SigningKey
 
 KEY = CoordinatorKey.generate()
 CONTENT = b"head"

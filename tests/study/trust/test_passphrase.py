@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from predbayes.errors import KeyFileError
-from predbayes.study.trust import passphrase
-from predbayes.study.trust.passphrase import require_long
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.trust import passphrase
+from predbayes_study.trust.passphrase import require_long
+from predbayes_study.trust.signing import SigningKey
 
 SECRET = "correct horse, größer"
 

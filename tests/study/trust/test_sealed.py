@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from predbayes.errors import UploadError
 from predbayes.exchange.upload import Upload
-from predbayes.study.trust import sealed
-from predbayes.study.trust.sealed import is_sealed, seal, sealed_room, unseal
+from predbayes_study.trust import sealed
+from predbayes_study.trust.sealed import is_sealed, seal, sealed_room, unseal
 
 KEY = X25519PrivateKey.generate()
 PUBLIC = KEY.public_key().public_bytes_raw().hex()

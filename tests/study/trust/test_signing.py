@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbayes.errors import KeyFileError
-from predbayes.study.trust.coordinator import CoordinatorKey
-from predbayes.study.trust.keyfiles import owner_of
-from predbayes.study.trust.signing import _SMALL_ORDER, PublicKey, Signed, SigningKey, fingerprint
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.keyfiles import owner_of
+from predbayes_study.trust.signing import _SMALL_ORDER, PublicKey, Signed, SigningKey, fingerprint
 
 DIGEST = "ab" * 32
 THING = ("upload", DIGEST.encode())

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from predbayes.errors import StudyError
 from predbayes.files import digests
-from predbayes.study.trust.signing import SigningKey
-from predbayes.study.trust.statement import FilesStatement, Receipt, read_signed, signed
+from predbayes_study.trust.signing import SigningKey
+from predbayes_study.trust.statement import FilesStatement, Receipt, read_signed, signed
 
 KEY = SigningKey.generate()
 PLACE = {"plan": "aa" * 32, "study": "bb" * 32, "head": "cc" * 32, "number": 7}

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from predbayes.errors import PlanError, PredbayesError, StudyError
-from predbayes.study.extras.survey.surveyfile import read_survey
-from predbayes.study.trust.signing import SigningKey
-from tests.cli.test_site_train import done, run, told
+from predbayes_study.extras.survey.surveyfile import read_survey
+from predbayes_study.trust.signing import SigningKey
+from tests.study.cli.test_site_train import done, run, told
 from tests.study.invented import DRAFT, table
 
 SURVEY = "site survey draft.toml rows.csv --out Split.survey"

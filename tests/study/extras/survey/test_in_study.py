@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from predbayes.errors import UploadError
-from predbayes.study.coordinator.study import Study
-from predbayes.study.extras.survey.surveyfile import NumberTold, read_survey
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.survey.surveyfile import NumberTold, read_survey
+from predbayes_study.trust.signing import SigningKey
 from tests.study.invented import survey_of
 from tests.study.world import SITES, World, _frame, make_world
 

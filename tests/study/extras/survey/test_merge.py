@@ -4,14 +4,14 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.extras.survey.disagree import unit_groups
-from predbayes.study.extras.survey.marginal import Marginal
-from predbayes.study.extras.survey.merge import merge
-from predbayes.study.extras.survey.surveyfile import NumberTold
-from predbayes.study.kit.draft import GATE, LEARNER
-from predbayes.study.plan.schema import Plan
-from predbayes.study.plan.text import dump
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.extras.survey.disagree import unit_groups
+from predbayes_study.extras.survey.marginal import Marginal
+from predbayes_study.extras.survey.merge import merge
+from predbayes_study.extras.survey.surveyfile import NumberTold
+from predbayes_study.kit.draft import GATE, LEARNER
+from predbayes_study.plan.schema import Plan
+from predbayes_study.plan.text import dump
+from predbayes_study.trust.signing import SigningKey
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
 TAKEN = {}  # surveys by the table, which is kept: most tests change that of one site

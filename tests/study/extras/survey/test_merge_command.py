@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from predbayes.errors import PredbayesError, StudyError
-from predbayes.study.plan.schema import Plan
-from predbayes.study.trust.signing import SigningKey
-from tests.cli.test_site_train import done, run
+from predbayes_study.plan.schema import Plan
+from predbayes_study.trust.signing import SigningKey
+from tests.study.cli.test_site_train import done, run
 from tests.study.invented import DRAFT, survey_of, table
 
 MERGE = "plan merge draft.toml Brno.survey Split.survey --out plan.toml"
@@ -53,7 +53,7 @@ def test_a_survey_and_its_merge_load_no_torch(folder):
     lines = ["site survey draft.toml rows.csv --out Graz.survey"]
     lines += ["plan merge draft.toml Graz.survey Brno.survey Split.survey --out plan.toml"]
     code = (
-        "import sys; from predbayes.cli.app import app\n"
+        "import sys; from predbayes_study.cli.app import app\n"
         f"for line in {lines}:\n"
         "    try: app(line.split())\n"
         "    except SystemExit as done: assert not done.code, done.code\n"

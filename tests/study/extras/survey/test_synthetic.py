@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from predbayes.study.extras.survey.merge import merge
-from predbayes.study.extras.survey.synthetic import draw_rows, record, with_rows
-from predbayes.study.plan.schema import Number
+from predbayes_study.extras.survey.merge import merge
+from predbayes_study.extras.survey.synthetic import draw_rows, record, with_rows
+from predbayes_study.plan.schema import Number
 from tests.study.invented import plan, survey_of, table, tables
 
 NUM = 4000

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import StudyError
-from predbayes.study.extras.survey.merge import merge
-from predbayes.study.extras.survey.surveyed import _sum, require_fitting, table_one
-from predbayes.study.extras.survey.tableone import (
+from predbayes_study.extras.survey.merge import merge
+from predbayes_study.extras.survey.surveyed import _sum, require_fitting, table_one
+from predbayes_study.extras.survey.tableone import (
     Cell,
     Count,
     Group,
@@ -16,7 +16,7 @@ from predbayes.study.extras.survey.tableone import (
     TableOne,
     in_public,
 )
-from predbayes.study.extras.survey.tableone_page import table_blocks
+from predbayes_study.extras.survey.tableone_page import table_blocks
 from tests.study.invented import DRAFT, plan, survey_of, table, tables
 
 

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from predbayes.errors import DataError, PlanError, StudyError
-from predbayes.study.extras.survey.surveyfile import Survey, read_survey
-from predbayes.study.extras.survey.take import (
+from predbayes_study.extras.survey.surveyfile import Survey, read_survey
+from predbayes_study.extras.survey.take import (
     BOUND,
     ROWS_PER_SUM,
     num_sums,
     told_counts,
     told_quantiles,
 )
-from predbayes.study.trust.signing import SigningKey
+from predbayes_study.trust.signing import SigningKey
 from tests.study.invented import DRAFT, STEP, plan, survey_of, table
 
 NO_COUNTS = {"quantiles", "factor", "offset", "decimals", "moments", "format"}

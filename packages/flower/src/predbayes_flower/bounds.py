@@ -1,0 +1,162 @@
+"""How large a reply may be, and how no more of it is pulled.
+
+A reply lies at the SuperLink as objects: pieces of arrays, and what says how they belong together.
+Their sizes are not told before they are pulled. So they are counted one by one as they come, and
+the one that is too much ends it. What they will be in memory is counted as well before it is made:
+an array may name one piece many times.
+
+Flower's grid has no place for this. But over a network it pulls each object through one client of
+its own, and `pull` puts a counting one before it. In a simulation replies are in this process
+already, and `wire.read_upload` counts them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from predbayes.errors import UploadError
+from predbayes.optional import require
+from predbayes_flower import HELLO, UPLOAD
+
+SMALL_BYTES = 1 << 20
+"""A file of at most this size comes with a hello."""
+
+ROOM_BYTES = 1_000_000
+"""For all that is not a piece of an array: names, shapes, metadata, words."""
+
+_ID_BYTES = 64  # what an object costs beside its content
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of an array's bytes may come with each kind of reply.
+
+    Args:
+        upload: The largest upload that the plan allows.
+    """
+
+    upload: int
+
+    def most_bytes(self, kind: str) -> int:
+        """Return how many bytes the arrays of a reply may have."""
+        if kind == UPLOAD:
+            return self.upload
+        return min(self.upload, SMALL_BYTES + ROOM_BYTES) if kind == HELLO else 0
+
+
+def over_network(grid: Any) -> bool:
+    """Return whether a grid's messages travel; those of a simulation stay in its process."""
+    return hasattr(type(grid), "_runtime_client")
+
+
+def pull(
+    grid: Any, messages: list[str], most_bytes: int, waits: Callable[[], None] = lambda: None
+) -> list[Any]:
+    """Pull the replies to messages that are there; refuse one whose arrays have more bytes.
+
+    Args:
+        grid: Flower's.
+        messages: Those that may be answered.
+        most_bytes: How many bytes the arrays of a reply may have.
+        waits: Is called when a reply turns out not to be there as a whole, which may last.
+    """
+    if not over_network(grid):
+        return list(grid.pull_messages(messages))
+    own = copy.copy(grid)
+    counting = own._client = _Counting(grid._runtime_client, most_bytes, waits)
+    try:
+        return list(own.pull_messages(messages))
+    except UploadError:
+        counting.forget()
+        raise
+
+
+@dataclass(slots=True)
+class _Counting:
+    """Flower's client, which counts what it pulls; its threads pull a few objects at once."""
+
+    client: Any
+    most_bytes: int
+    waits: Callable[[], None]
+    _waits: bool = False
+    _room: int = ROOM_BYTES
+    _pulled: int = 0
+    _sizes: dict[str, int] = field(default_factory=dict)  # of pieces
+    _arrays: list[list[str]] = field(default_factory=list)  # the pieces of each array, in order
+    _messages: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    def PullMessages(self, request: Any) -> Any:
+        """Refuse a reply of too many objects before one of them is pulled."""
+        answer = self.client.PullMessages(request)
+        self._messages.extend(reply.metadata.message_id for reply in answer.messages_list)
+        self._charge(sum(_ID_BYTES for tree in answer.message_object_trees for _ in _nodes(tree)))
+        return answer
+
+    def PullObject(self, request: Any) -> Any:
+        """Refuse the object with which a reply is too large."""
+        answer = self.client.PullObject(request)
+        with self._lock:
+            self._count(request.object_id, answer.object_content)
+            if answer.object_found and not answer.object_available and not self._waits:
+                self._waits = True
+                self.waits()
+        return answer
+
+    def ConfirmMessageReceived(self, request: Any) -> Any:
+        """Refuse a reply that would unfold to too much: nothing of it is put together yet."""
+        if sum(self._sizes.get(p, 0) for pieces in self._arrays for p in pieces) > self.most_bytes:
+            raise _too_large()
+        return self.client.ConfirmMessageReceived(request)
+
+    def forget(self) -> None:
+        """Let the SuperLink delete what it has of replies that were refused."""
+        confirm = require("flwr.proto.message_pb2", "flower").ConfirmMessageReceivedRequest
+        for message in self._messages:
+            with suppress(Exception):  # then it deletes them when the run ends
+                self.client.ConfirmMessageReceived(confirm(message_object_id=message))
+
+    def _count(self, object_id: str, content: bytes) -> None:
+        if content.startswith(b"ArrayChunk "):
+            self._sizes[object_id] = len(content)
+            self._pulled += len(content)
+            if self._pulled > self.most_bytes:
+                raise _too_large()
+            return
+        self._charge(len(content))
+        if content.startswith(b"Array "):
+            self._arrays.append(_pieces(content))
+
+    def _charge(self, num_bytes: int) -> None:
+        self._room -= num_bytes
+        if self._room < 0:
+            raise _too_large()
+
+
+def _nodes(tree: Any) -> Iterator[Any]:
+    yield tree
+    for child in tree.children:
+        yield from _nodes(child)
+
+
+def _pieces(content: bytes) -> list[str]:
+    """Return the objects that an array is put together of, from its own description."""
+    head, _, body = content.partition(b"\0")
+    try:
+        names = head.decode().split(" ")[1].split(",")
+        return [names[int(number)] for number in json.loads(body)["arraychunk_ids"]]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise UploadError("its answer is no upload") from error
+
+
+def _too_large() -> UploadError:
+    return UploadError("its answer is larger than any upload of this plan")

@@ -1,0 +1,5 @@
+"""`python -m predbayes_study`: the command line."""
+
+from predbayes_study.cli.app import main
+
+main()

@@ -1,0 +1,83 @@
+"""`predbayes holder`: the steps of a key holder, without whom no sealed sum is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import predbayes_study
+from predbayes_study.cli.show import KitArgument, PassphraseOption, save_key_pair, say
+from predbayes_study.wording import counted
+
+app = typer.Typer(
+    help="Hold a key of sealed sums: open those of many sites only.",
+    no_args_is_help=True,
+    suggest_commands=False,
+)
+
+Folder = Annotated[
+    Path,
+    typer.Option("--holder", metavar="DIR", help="Where the holder's own ledger is."),
+]
+_DEFAULT = Path("holder")
+KeyOption = Annotated[Path, typer.Option(metavar="FILE", help="Your private key.")]
+
+
+@app.command("keys")
+def keys(
+    out: Annotated[
+        Path, typer.Option(metavar="NAME", help="Where the two files go: NAME.key, NAME.pub.")
+    ] = Path("holder"),
+    passphrase: PassphraseOption = False,
+) -> None:
+    """Make your keys, which stay here, and their public half."""
+    from predbayes_study.trust.coordinator import CoordinatorKey
+
+    key = CoordinatorKey.generate()
+    private, _ = save_key_pair(key, out, passphrase=passphrase)
+    say(f"{private}: keep it here, and never where the coordinator is")
+    say("for the coordinator, who writes it into holders of [privacy] of the plan:")
+    say(f'  "{key.public.signing.hex}{key.public.encryption}"')
+    say(f"read out to the sites: {key.public.fingerprint}")
+
+
+@app.command("admit")
+def admit(
+    name: Annotated[str, typer.Argument(help="The site's name in the study.")],
+    key: Annotated[Path, typer.Argument(help="Its public key NAME.pub, from the site itself.")],
+    holder: Folder = _DEFAULT,
+) -> None:
+    """Record a site's key; no sum of another is opened."""
+    from predbayes_study.site.holder import Holder
+    from predbayes_study.trust.signing import PublicKey
+
+    public = PublicKey.load(key)
+    new = Holder(holder).admit(name, public)
+    say(f"{name} {'is admitted' if new else 'was admitted with this key before'}")
+    say(f"compare by telephone, with the site: {public.fingerprint}")
+
+
+@app.command("open")
+def open_sum(
+    kit: KitArgument,
+    request: Annotated[Path, typer.Argument(help="What `study request` wrote for you.")],
+    key: KeyOption = Path("holder.key"),
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Default: REQUEST with .opening.")
+    ] = None,
+    holder: Folder = _DEFAULT,
+) -> None:
+    """Sum up the masks of many admitted sites, for the coordinator."""
+    from predbayes.files import write_bytes
+    from predbayes_study.extras.sealed.masking import OPENING, read_request
+    from predbayes_study.site.holder import Holder
+    from predbayes_study.trust.coordinator import CoordinatorKey
+
+    plan, asked = predbayes_study.Kit.load(kit).plan, read_request(request)
+    content = Holder(holder).open(plan, asked, CoordinatorKey.load(key))
+    path = request.with_suffix(OPENING) if out is None else out
+    write_bytes(path, content)
+    say(f"{path}: the summed masks of {counted(len(asked.sites), 'site')}, for the coordinator")
+    say(f"opened: {', '.join(sorted(asked.sites))}")

@@ -1,0 +1,299 @@
+"""`predbayes site key`, `approve` and `train`: from a key to the one upload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+import predbayes_study
+from predbayes.errors import KeyFileError, StudyError
+from predbayes.system import quoted
+from predbayes_study.cli.show import (
+    DataArgument,
+    KitArgument,
+    PassphraseOption,
+    SiteOption,
+    new_passphrase,
+    say,
+    stoppable,
+)
+from predbayes_study.cli.site_check import DEFAULT_SITE, site_log, site_option
+
+if TYPE_CHECKING:
+    from predbayes_study.plan.schema import Plan
+    from predbayes_study.site.policy import Asked
+    from predbayes_study.site.release import What
+    from predbayes_study.site.training import Trained
+    from predbayes_study.tables.sitefile import SiteFile
+    from predbayes_study.trust.signing import SigningKey
+
+LearnerOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The learner, if the plan lets you choose; see `check`."),
+]
+DeviceOption = Annotated[
+    str, typer.Option(metavar="D", help="Where a network trains, such as cuda.")
+]
+
+
+def key_command(
+    name: Annotated[str, typer.Argument(help="The site's name in the study.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the two files.")] = Path(),
+    passphrase: PassphraseOption = False,
+) -> None:
+    """Make NAME.key, which stays here, and NAME.pub to send."""
+    from predbayes.exchange.strict import require_site_name
+    from predbayes_study.store.audit import AuditLog
+    from predbayes_study.trust.signing import SigningKey
+
+    require_site_name(name)
+    key = SigningKey.generate()
+    key.save(out / f"{name}.key", new_passphrase() if passphrase else None)
+    key.public.save(out / f"{name}.pub", name)
+    AuditLog.at(out).note("key", site=name, key=key.public.fingerprint)
+    say(f"{out / f'{name}.key'}: keep it here; whoever has it can sign for {name}")
+    say(f"{out / f'{name}.pub'}: for the coordinator")
+    say(f"read out when you telephone: {key.public.fingerprint}")
+
+
+WhatArgument = Annotated[
+    Path, typer.Argument(metavar="KIT|FILE", help="A kit, for its plan; or an upload, or a survey.")
+]
+ByOption = Annotated[str, typer.Option(metavar="NAME", help="Who says so: name and office.")]
+OfficerOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Sign it with the officer's own key.")
+]
+
+
+def approve_command(
+    what: WhatArgument,
+    by: ByOption,
+    key: OfficerOption = None,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Record that somebody approved a plan, one upload or one survey."""
+    new, thing = _record("approve", what, by, key, site)
+    say(f"{'approved' if new else 'was approved before'}: {thing.kind} {thing.digest}")
+    _say_words(thing.digest)
+    if thing.made_by:
+        say(f"next: the same predbayes site {thing.made_by} again; it signs what was approved")
+
+
+def revoke_command(
+    what: WhatArgument,
+    by: ByOption,
+    key: OfficerOption = None,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Take an approval back: nothing more is trained or released."""
+    new, thing = _record("revoke", what, by, key, site)
+    say(f"{'revoked' if new else 'was revoked before'}: {thing.kind} {thing.digest}")
+    _say_words(thing.digest)
+    say("what has left already stays with the coordinator: ask for its withdrawal")
+
+
+class _Thing(NamedTuple):
+    """What is approved or revoked."""
+
+    kind: What
+    digest: str
+    about: dict[str, str]
+    made_by: str  # the command that signs it; empty if nothing waits for that
+    asked: Asked  # of the site's policy
+
+
+def _thing(path: Path) -> _Thing:
+    """Read what is to be approved: a kit, an upload or a survey."""
+    from predbayes.exchange.header import Header
+    from predbayes.exchange.upload import Upload
+    from predbayes_study.extras.survey.surveyfile import is_survey, read_survey
+    from predbayes_study.site.policy import Asked
+
+    if path.is_dir():
+        kit = predbayes_study.Kit.load(path)
+        plan, digest = kit.plan, kit.digest
+        about = {"plan": digest, "kind": plan.sent, "network": plan.model.module}
+        return _Thing("plan", digest, about, "", Asked.of(plan))
+    if is_survey(path):
+        survey, is_signed = read_survey(path)
+        about = {"plan": survey.plan, "kind": survey.kind}
+        made_by = "" if is_signed else "survey"
+        return _Thing("survey", survey.digest(), about, made_by, Asked(leaving=("survey",)))
+    header = Header.read(path)
+    kind = header.info.kind
+    made_by = "evaluate" if kind == "evaluation" else "train"
+    return _Thing(
+        "upload",
+        Upload.load(path, header).digest(),
+        {"plan": header.info.plan, "kind": kind},
+        made_by if header.signature is None else "",
+        Asked.of_file(kind),
+    )
+
+
+def _record(
+    act: Literal["approve", "revoke"], what: Path, by: str, key: Path | None, site: Path
+) -> tuple[bool, _Thing]:
+    """Write down a yes or a no; whether it is new, and what it is of."""
+    from predbayes_study.site.policy import SitePolicy
+    from predbayes_study.site.release import Approvals
+    from predbayes_study.trust.signing import SigningKey
+
+    with site_log(site).during(act, by=by) as noted:
+        thing = _thing(what)
+        noted[thing.kind] = thing.digest
+        signer = None if key is None else SigningKey.load(key)
+        noted["key"] = None if signer is None else signer.public.fingerprint
+        approvals = (
+            Approvals.of(read_site(site))
+            if site.exists()
+            else Approvals(site.parent, policy=SitePolicy.of())
+        )
+        if act == "approve":
+            approvals.policy.require(thing.asked)
+        new = approvals.record(thing.kind, thing.digest, by, act=act, key=signer, about=thing.about)
+    return new, thing
+
+
+def _say_words(digest: str) -> None:
+    from predbayes_study.trust.signing import fingerprint
+
+    say(f"in words: {fingerprint(digest)}")
+
+
+def train_command(
+    kit: KitArgument,
+    data: DataArgument,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the upload and the egress page.")
+    ],
+    learner: LearnerOption = None,
+    device: DeviceOption = "cpu",
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Train once and write the upload; continue if it was stopped."""
+    from predbayes.progress import at, listening
+    from predbayes_study.plan.software import is_another_software, software_problem
+    from predbayes_study.site.release import Approvals
+    from predbayes_study.site.rows import SiteRows
+    from predbayes_study.site.training import Training
+    from predbayes_study.store.files import RUN_LOCK, locked
+    from predbayes_study.tables.mapping import read_site_table
+
+    with stoppable(), site_log(site).during("train", long=True, table=data.name) as what:
+        loaded = predbayes_study.Kit.load(kit)
+        plan, own = loaded.plan, read_site(site)
+        what |= {"plan": loaded.digest, "site": own.name}
+        approvals = Approvals.of(own)
+        approvals.require_plan(loaded, site_option(site))
+        with listening([], bar=None):
+            rows = SiteRows.to_train(plan, own, read_site_table(plan, own, data))
+        name = plan.learner_or(learner)
+        training = Training(
+            loaded,
+            own.name,
+            read_key(own),
+            approvals,
+            out,
+            name,
+            device,
+            own.allow_networks,
+            own.table,
+        )
+        trained_on, held_out = map(len, rows.split_for(loaded, own.name))
+        say(
+            f"{own.name}: {len(rows.targets):,} rows, {trained_on:,} of them to train on, "
+            f"learner {training.learner}",
+            f"rules: {held_out:,} rows held out ({rows.rule(plan)}); learner "
+            f"{_chosen(plan, learner)}",
+        )
+        if is_another_software(plan):
+            say(f"warning: {software_problem(plan)}")
+        out.mkdir(parents=True, exist_ok=True)
+        # A Flower node may be at work in the same folder, and holds the same lock.
+        with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
+            trained = training.run(rows)
+        what |= trained.facts()
+    _say(trained, site)
+
+
+def _chosen(plan: Plan, given: str | None) -> str:
+    """Say who chooses the learner."""
+    from predbayes.learning.named import AUTO
+
+    if plan.learner_or(given) == AUTO:
+        return "chosen by cross-validation on the rows to train on"
+    if given:
+        return "as you chose"
+    if plan.learner.name == "any":
+        return "the plan's network, as you chose no other with --learner"
+    return "as the plan says"
+
+
+def delete_command(
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `train` wrote.")],
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Delete what `train` left; sign a receipt of it."""
+    from predbayes_study.site.deletion import delete_outputs
+    from predbayes_study.store.files import RUN_LOCK, locked
+
+    with site_log(site).during("delete", folder=out.name) as what:
+        own = read_site(site)
+        key = read_key(own)
+        if not out.is_dir():
+            raise StudyError(f"there is no folder {out}")
+        with locked(out, RUN_LOCK):
+            path, receipt = delete_outputs(out, own.name, key)
+        what |= {"site": own.name, "files": len(receipt.removed), "key": key.public.fingerprint}
+    for name in receipt.removed:
+        say(f"deleted: {out / name}")
+    say(f"receipt: {path}", "not deleted, and for you to see to:")
+    for line in receipt.remains:
+        say(f"  - {line}")
+
+
+def read_site(path: Path) -> SiteFile:
+    """Read site.toml; if there is none, say how to get one."""
+    from predbayes_study.tables.sitefile import SiteFile
+
+    if not path.exists():
+        raise StudyError(
+            f"there is no {path}; to have one drafted: predbayes site check KIT DATA --suggest "
+            "--name NAME"
+        )
+    return SiteFile.load(path)
+
+
+def read_key(own: SiteFile) -> SigningKey:
+    """Read the site's private key; if there is none, say how to make one."""
+    from predbayes_study.trust.signing import SigningKey
+
+    if not own.key_path.exists():
+        raise KeyFileError(
+            f"there is no {own.key_path}, which signs; make it with predbayes site key "
+            f"{quoted(own.name)}, and send the new .pub to the coordinator"
+        )
+    return SigningKey.load(own.key_path)
+
+
+def held_back(path: Path, site: Path) -> str:
+    """Return the line about a file that waits for an approval."""
+    return (
+        f"held back until it is approved: predbayes site approve {quoted(path)} --by NAME"
+        f"{site_option(site)}"
+    )
+
+
+def _say(trained: Trained, site: Path) -> None:
+    if trained.choice is not None:
+        say(f"learner: {trained.choice.sentence()}")
+    if trained.again:
+        say("this was trained before; nothing was trained again")
+    say(f"read and sign the egress page: {trained.egress}")
+    if trained.released:
+        say(f"hand over: {trained.path}")
+    else:
+        say(held_back(trained.path, site))

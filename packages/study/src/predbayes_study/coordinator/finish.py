@@ -1,0 +1,275 @@
+"""The step that makes a numbered result, and the files of a result.
+
+The result is a function of the *set* of accepted files, folded in the order of their digests: in
+whatever order sites came, and whoever came and went meanwhile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from predbayes.errors import StudyError, no_such
+from predbayes.files import digests, file_digest, make_folder
+from predbayes.progress import tell_step
+from predbayes.threads import threads
+from predbayes_study.coordinator.differencing import require_apart
+from predbayes_study.coordinator.folder import StudyFolder
+from predbayes_study.coordinator.record import LABELS
+from predbayes_study.coordinator.signer import Signer
+from predbayes_study.coordinator.state import MODEL_FOLDER, FinishedResult, State
+from predbayes_study.coordinator.step import Step
+from predbayes_study.extras.sealed.masking import OPENING, Request, requests_of
+from predbayes_study.extras.survey.surveyed import survey_of_site, table_one
+from predbayes_study.extras.survey.tableone import TableOne
+from predbayes_study.kit.kit import Labels
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.outstanding import site_files
+from predbayes_study.report.report import render_card, render_report
+from predbayes_study.report.tripod import CARD_FILE, render_card_data
+from predbayes_study.result.accepted import RESULT_FILE
+from predbayes_study.result.conclude import Conclusion, Heading, conclude
+from predbayes_study.result.evaluation import at_sites
+from predbayes_study.result.model import CalibratedModel
+from predbayes_study.result.opened import conclude_opened
+from predbayes_study.result.promises import pooled_scores, promises
+from predbayes_study.result.schema import Result
+from predbayes_study.result.summed import conclude_sums
+from predbayes_study.store.ledger import now
+from predbayes_study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
+
+_ONNX = f"{MODEL_FOLDER}/model.onnx"
+_BESIDE_FINDINGS = {
+    "number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites", "table_one",
+}  # fmt: skip
+
+
+def finish(
+    step: Step,
+    leave_out: frozenset[str],
+    *,
+    onnx: bool,
+    device: str = "cpu",
+    openings: Sequence[Path] = (),
+) -> tuple[FinishedResult, Result]:
+    """Make a numbered result of what is in; the last one, if nothing changed since."""
+    state, study = step.state, step.study
+    _require_whole(study.plan, leave_out, openings)
+    for site in sorted(leave_out - state.uploads.keys()):
+        raise StudyError(no_such("site with an upload", site, state.uploads))
+    current = state.current
+    if current is not None and current.serves(leave_out, [_ONNX] if onnx else []):
+        return current, study.result(current.number)
+    _require_ready(study.plan, state, leave_out)
+    heading = Heading(state.next_number, now(), state.last, len(state.withdrawn))
+    openings = openings or kept_openings(study, state.of_these_uploads)
+    found = _found(step, heading, leave_out, openings, device)
+    # Whom screening leaves out is known from here on.
+    require_apart(study.plan, state, found.result.out)
+    with make_folder(study.result_folder(heading.number), 0o700) as scratch:
+        _write(found, scratch, onnx=onnx)
+        for number, path in enumerate(openings, 1):
+            shutil.copyfile(path, scratch / f"holder-{number}{OPENING}")
+        files = digests(scratch, scratch.rglob("*"))
+        if step.signer is not None:
+            files |= _sign(step.signer, scratch, files)
+    made = {"left_out": sorted(leave_out), "files": files}
+    if screened := sorted(found.result.out - leave_out):
+        made["screened"] = screened
+    step.record("finish", _made_of(state, found) | made, at=heading.finished)
+    return state.results[-1], found.result
+
+
+def _require_ready(plan: Plan, state: State, leave_out: frozenset[str]) -> None:
+    """Refuse a result of too few sites, or one that the plan forbids."""
+    num_sites, quorum = len(state.uploads) - len(leave_out), plan.rules.quorum
+    if num_sites < quorum:
+        raise StudyError(f"sites that are in: {num_sites}; the plan's quorum is {quorum}")
+    if plan.rules.screening == "report":  # or it is not known yet who is in it
+        require_apart(plan, state, leave_out)
+
+
+def _made_of(state: State, found: Conclusion) -> dict[str, object]:
+    """What the ledger says of a result beside its files."""
+    data: dict[str, object] = {
+        "number": found.result.number,
+        "uploads": {upload.site: upload.digest for upload in state.in_order},
+        "outcome": outcome(found),
+    }
+    if shown := state.evaluations_of(found.model.weights_digest()):
+        data["evaluations"] = [accepted.digest for accepted in shown]
+    if state.surveys:
+        data["surveys"] = list(state.survey_digests)
+    return data
+
+
+def _require_whole(plan: Plan, leave_out: frozenset[str], openings: Sequence[Path]) -> None:
+    """Refuse to take a site out of a sealed sum, and files of holders where nothing is sealed."""
+    if plan.sealing is None and openings:
+        raise StudyError("the plan's sums are not sealed: leave --opening out")
+    if plan.sealing is not None and leave_out:
+        raise StudyError(
+            "the plan's sums are sealed, so that no site can be left out of one; withdraw it "
+            "before `predbayes study request`"
+        )
+
+
+def requests(step: Step) -> list[Request]:
+    """Return what each key holder is asked for: the summed masks of the uploads that are in."""
+    study, state, plan = step.study, step.state, step.study.plan
+    if plan.sealing is None:
+        raise StudyError("the plan's sums are not sealed, so there is nobody to ask")
+    if len(state.uploads) < plan.rules.quorum:
+        raise StudyError(
+            f"sites that are in: {len(state.uploads)}; the plan's quorum is {plan.rules.quorum}"
+        )
+    sent = ((study.read(accepted), accepted.key) for accepted in state.in_order)
+    return requests_of(plan.digest(), sent, plan.sealing.recipients)
+
+
+def kept_openings(study: StudyFolder, result: FinishedResult | None) -> list[Path]:
+    """Return what key holders opened for a result: it is in its folder."""
+    if result is None:
+        return []
+    return sorted(study.result_folder(result.number).glob(f"*{OPENING}"))
+
+
+def _found(
+    step: Step,
+    heading: Heading,
+    leave_out: frozenset[str],
+    openings: Sequence[Path],
+    device: str,
+) -> Conclusion:
+    """What the uploads give."""
+    state, study = step.state, step.study
+    last = state.of_these_uploads
+    if last is not None and last.serves(leave_out, []):
+        # New are evaluations, surveys, or a file that is asked for: the model stays to the bit.
+        return evaluated(study, state, _again(study, last, heading))
+    sent = state.uploads.values()
+    gone = sorted(accepted.site for accepted in sent if accepted.digest in state.deleted)
+    if gone:
+        raise StudyError(
+            f"the upload of {gone[0]} is deleted, so no new result can be made of it; withdraw "
+            f"{gone[0]} to go on without it"
+        )
+    found = conclude_study(study, state, heading, leave_out, device, openings)
+    return evaluated(study, state, found)
+
+
+def conclude_study(
+    study: StudyFolder,
+    state: State,
+    heading: Heading,
+    leave_out: frozenset[str],
+    device: str = "cpu",
+    openings: Sequence[Path] = (),
+) -> Conclusion:
+    """Screen, pool, distil and score a study's uploads, with the plan's number of threads."""
+    kit, uploads = study.kit, state.in_order
+    labels = Labels.load(study.folder / LABELS, kit)
+    with threads(kit.plan.learner.threads):
+        if kit.plan.sums_alone:
+            return conclude_sums(kit, labels, uploads, study.read, heading, leave_out, device)
+        if kit.plan.sealing is not None:
+            return conclude_opened(
+                kit, labels, uploads, study.read, heading, openings, device=device
+            )
+        return conclude(
+            kit,
+            labels,
+            uploads,
+            study.read,
+            heading,
+            leave_out=leave_out,
+            device=device,
+        )
+
+
+def _again(study: StudyFolder, last: FinishedResult, heading: Heading) -> Conclusion:
+    """A result's findings and model, under another heading."""
+    folder = study.result_folder(last.number)
+    if digests(folder, folder.rglob("*")) != dict(last.files):
+        raise StudyError(f"result {last.number} was altered; run `predbayes study verify`")
+    return Conclusion(
+        dataclasses.replace(_model(study, last.number), plan=study.plan, number=heading.number),
+        study.result(last.number).model_copy(update=dataclasses.asdict(heading)),
+    )
+
+
+def _model(study: StudyFolder, number: int) -> CalibratedModel:
+    """The model of a result; whoever froze the plan allowed the network that it names."""
+    folder = study.result_folder(number) / MODEL_FOLDER
+    return CalibratedModel.load(folder, (study.plan.model.module,))
+
+
+def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion:
+    """Return the same with what sites have said about the model, and about their rows."""
+    sent = state.evaluations_of(found.model.weights_digest())
+    received = [accepted for accepted in sent if accepted.digest not in state.deleted]
+    infos = [study.read(accepted).info for accepted in received]
+    shown = at_sites(study.plan, infos)
+    if shown is not None and shown.scores is not None:
+        with threads(study.plan.learner.threads):
+            predictive = found.model.predictive(study.kit.inputs)
+        # A site that is left out of the model is no part of what is promised.
+        sums = pooled_scores([info for info in infos if info.site not in found.result.out])
+        told = {"scores": sums, "promises": promises(study.plan, predictive, sums)}
+        shown = shown.model_copy(update=told)
+    change = {"at_sites": shown, "table_one": _table_one(study, state, found.result)}
+    return dataclasses.replace(found, result=found.result.model_copy(update=change))
+
+
+def _table_one(study: StudyFolder, state: State, result: Result) -> TableOne | None:
+    """Whom the result is about, as far as sites whose uploads count have told it."""
+    counted = {site.site for site in result.sites} - result.out
+    plan = study.plan
+    told = [
+        survey_of_site(study.upload_path(accepted), plan, {site: accepted.key}, accepted.digest)
+        for site, accepted in state.surveys.items()
+        if site in counted and accepted.digest not in state.deleted
+    ]
+    return table_one(plan, told, len(counted))
+
+
+def outcome(found: Conclusion) -> str:
+    """Return the digest of what was found, under whatever heading: equal for equal uploads."""
+    content = hashlib.sha256(found.result.model_dump_json(exclude=_BESIDE_FINDINGS).encode())
+    for name, array in sorted(found.model.predictor.samples.arrays().items()):
+        content.update(f"\n{name} {tuple(array.shape)}\n".encode())
+        content.update(array.contiguous().numpy().tobytes())
+    return content.hexdigest()
+
+
+def _sign(signer: Signer, folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Sign the model, and all of the result with it; the digests of the two new files."""
+    inside = f"{MODEL_FOLDER}/"
+    model = {n.removeprefix(inside): d for n, d in files.items() if n.startswith(inside)}
+    own = inside + MODEL_SIGNATURE
+    (folder / own).write_bytes(signer.files("model", model))
+    new = {own: file_digest(folder / own)}
+    (folder / RESULT_SIGNATURE).write_bytes(signer.files("result", {**files, **new}))
+    return new | {RESULT_SIGNATURE: file_digest(folder / RESULT_SIGNATURE)}
+
+
+def _write(found: Conclusion, folder: Path, *, onnx: bool) -> None:
+    """Write all files of a result."""
+    tell_step("write report, model card and model")
+    plan, result = found.model.plan, found.result
+    texts = {
+        RESULT_FILE: result.model_dump_json(indent=1) + "\n",
+        "report.html": render_report(plan, result, public=False),
+        "report-public.html": render_report(plan, result, public=True),
+        "model-card.html": render_card(plan, result),
+        CARD_FILE: render_card_data(plan, result),
+        **site_files(result),
+    }
+    for name, text in texts.items():
+        (folder / name).write_bytes(text.encode())
+    found.model.save(folder / MODEL_FOLDER)
+    if onnx:
+        found.model.export_onnx(folder / _ONNX)

@@ -1,0 +1,394 @@
+"""One step of a study, while its lock is held.
+
+A step first puts its files in place and then writes its entry; a step that only removes files
+writes its entry first. So a process that is killed leaves a study that is as before the step, or as
+after it but for files that no entry names or files that an entry has removed, which the next step
+clears away. Running the command again completes it.
+
+Steps may wait for each other: their files are put in place and brought to the disk together, and
+then all entries are written at once (`Step.flush`). Until then nobody is told that they are done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predbayes.errors import PredbayesError, StudyError, UploadError, no_such
+from predbayes.exchange.strict import require_site_name
+from predbayes.files import TEMPORARY, file_digest, remove
+from predbayes.system import sync_folder
+from predbayes.text import printable
+from predbayes_study.coordinator.folder import StudyFolder
+from predbayes_study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
+from predbayes_study.coordinator.signer import Signer, private_key
+from predbayes_study.coordinator.state import MAX_ROWS, State
+from predbayes_study.plan.schema import PLAN_FILE, Plan, read_text
+from predbayes_study.result.accepted import Accepted
+from predbayes_study.store.files import (
+    copy_bounded,
+    locked,
+    read_small,
+    require_size,
+    sync_files,
+)
+from predbayes_study.store.ledger import Entry, now
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.sealed import SUFFIX, is_sealed, unseal
+from predbayes_study.trust.signing import PublicKey
+
+if TYPE_CHECKING:
+    from predbayes.exchange.upload import Upload
+    from predbayes_study.coordinator.intake import Intake
+
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|survey)|{re.escape(TEMPORARY)}.*")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Entries that are not written yet."""
+
+    entries: list[Entry] = field(default_factory=list)
+    placed: list[Path] = field(default_factory=list)  # files that they name
+    dropped: list[Accepted] = field(default_factory=list)  # files that they take out
+
+
+@dataclass(frozen=True)  # without slots, where what is read once is kept
+class Step:
+    """A study while its lock is held."""
+
+    study: StudyFolder
+    state: State
+    key: CoordinatorKey | None
+
+    @property
+    def signer(self) -> Signer | None:
+        """Signs statements about the study as it is now; None if nothing of it is signed."""
+        return None if self.key is None else Signer(self.key.signing, self.state)
+
+    @cached_property
+    def intake(self) -> Intake:
+        """The checks of the study's plan, which is read once."""
+        return _intake(read_text(self.study.plan_path))
+
+    def record(self, step: str, data: dict[str, object], at: str | None = None) -> None:
+        """Write an entry of one step, and take it into the state."""
+        self.note(step, data, at)
+        self.flush()
+
+    def note(self, step: str, data: dict[str, object], at: str | None = None) -> None:
+        """Take a step into the state; it is in the ledger after `flush`, with those before it."""
+        entry = Entry(self.state.num_entries + 1, at or now(), step, data, self.state.last)
+        entry = entry.signed(None if self.key is None else self.key.signing)
+        self.state.take(entry)
+        self._waiting.entries.append(entry)
+
+    def flush(self) -> None:
+        """Write the entries that wait, after the files that they name."""
+        waiting = self._waiting
+        if not waiting.entries:
+            return
+        sync_files(waiting.placed)
+        self.study.ledger.write(waiting.entries)
+        for accepted in waiting.dropped:
+            remove(self.study.upload_path(accepted))
+        if waiting.dropped:
+            sync_folder(self._uploads)
+        vars(self).pop("_waiting")
+
+    @cached_property
+    def _waiting(self) -> _Waiting:
+        return _Waiting()
+
+    def clear(self) -> None:
+        """Remove what a killed process left, and the bytes of uploads that were withdrawn."""
+        # Whatever else is there is somebody's: `verify` names it, and nothing deletes it.
+        wanted = {self.study.upload_path(accepted).name for accepted in self.state.kept}
+        _remove_from(
+            self._uploads,
+            lambda name: name not in wanted and bool(_UPLOAD_NAME.fullmatch(name)),
+        )
+        unfinished = str(self.state.next_number)
+        _remove_from(
+            self.study.folder / RESULTS,
+            lambda name: name == unfinished or name.startswith(TEMPORARY),
+        )
+
+    @cached_property
+    def _uploads(self) -> Path:
+        return self.study.folder / UPLOADS
+
+    def admit(self, site: str, key: PublicKey, rows: int | None = None) -> bool:
+        """Record a site's key and the rows agreed with it; False if that is all known already."""
+        require_site_name(site)
+        owner = self.state.owners.get(key.hex, site)
+        if like := self.state.too_like(site, owner):
+            raise StudyError(f"{site} is too like {like}, which is in the study: one name each")
+        _require_countable(site, rows)
+        same_rows = rows is None or rows == self.state.agreed.get(site)
+        if self.state.keys.get(site) == key.hex and same_rows:
+            return False
+        if not same_rows and site in self.state.uploads:
+            raise StudyError(
+                f"{site} is in, with {self.state.uploads[site].num_rows:,} rows; rows are agreed "
+                "before a site sends: withdraw its upload first"
+            )
+        if self.state.retired.get(key.hex) == site or (
+            key.hex in self.state.retired and key.hex in self.state.spent
+        ):
+            raise StudyError(f"{site} needs a new key: this one was in use before")
+        if owner != site and key.hex in self.state.spent:
+            raise StudyError(f"this is the key of {owner}; each site has a key of its own")
+        agreed = {} if rows is None else {"rows": rows}
+        self.note("admit", {"site": site, "key": key.hex, **agreed})
+        return True
+
+    def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
+        """Check a file and take it in; None if it is in already."""
+        from predbayes_study.extras.survey.surveyed import is_survey_file
+
+        shown = printable(path.name)
+        # A copy of our own: nobody changes it between the check and the rename.
+        scratch, content = self._uploads / f"{TEMPORARY}upload", None
+        try:
+            content = None if self.intake.recipient else read_small(path)
+            if is_survey_file(path, content):
+                content = None
+                return self._add_survey(path, scratch, uploads_only=uploads_only)
+            source, upload = self._checked(path, scratch, content)
+            if uploads_only and upload.info.kind == "evaluation":
+                raise UploadError("it is an evaluation, and an upload was asked for")
+            self.intake.rehearse(upload)
+            if upload.info.kind == "evaluation":
+                return self._accept_evaluation(source, upload)
+            return self._accept(source, upload)
+        except UploadError as error:
+            raise UploadError(error.reason, shown) from error
+        except PredbayesError as error:
+            raise UploadError(str(error), shown) from error
+        finally:
+            if content is None:  # or nothing was copied
+                remove(scratch)
+                remove(_sealed(scratch))
+
+    def _checked(
+        self, path: Path, scratch: Path, content: bytes | None
+    ) -> tuple[Path | bytes, Upload]:
+        """Return an upload, and what is to be kept of it: a small file is looked at in memory."""
+        state, most = self.state, self.intake.max_bytes
+        if content is not None:
+            require_size(len(content), most)
+            return content, self.intake.check(content, state.keys, state.heads)
+        copy_bounded(path, scratch, most)
+        site = self._decrypt(scratch)
+        upload = self.intake.check(scratch, state.keys, state.heads)
+        if site and site != upload.info.site:
+            raise UploadError("its envelope names another site than the one that signed it")
+        return scratch, upload
+
+    def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
+        """Take in a survey of the plan's columns; it is as it came, before there was a key."""
+        from predbayes_study.extras.survey.surveyed import (
+            MAX_SURVEY_BYTES,
+            rehearse_table,
+            survey_of_site,
+        )
+
+        if uploads_only:
+            raise UploadError("it is a survey, and an upload was asked for")
+        num_bytes = copy_bounded(path, scratch, MAX_SURVEY_BYTES)
+        survey = survey_of_site(scratch, self.intake.plan, self.state.keys)
+        rehearse_table(self.intake.plan, survey)
+        site, digest = survey.site, survey.digest()
+        before = self.state.surveys.get(site)
+        if before is not None and before.digest == digest:
+            return None
+        if digest in self.state.replaced:
+            raise UploadError("the site has sent a newer survey")
+        data: dict[str, object] = {
+            "site": site,
+            "digest": digest,
+            "file_digest": file_digest(scratch),
+            "num_bytes": num_bytes,
+            "num_rows": survey.rows,
+        }
+        self._place(scratch, f"{digest}{SURVEY}", before)
+        self.note("survey", data)
+        return self.state.surveys[site]
+
+    def _decrypt(self, scratch: Path) -> str:
+        """Decrypt a file in its place, and return the site that its envelope names.
+
+        A file without an envelope is refused where the plan names the coordinator's key; without
+        such a key the file stays as it is, and the name is "".
+        """
+        if not self.intake.recipient:
+            return ""
+        if not is_sealed(scratch):
+            raise UploadError("it is not encrypted, as the plan asks: hand over the file .sealed")
+        assert self.key is not None  # as the plan names one
+        scratch.replace(_sealed(scratch))
+        key, digest = self.key.encryption, self.intake.plan_digest
+        return unseal(_sealed(scratch), scratch, key, digest).site
+
+    def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
+        from predbayes_study.coordinator.intake import require_agreed
+
+        site, digest = upload.info.site, upload.digest()
+        before = self.state.uploads.get(site)
+        if before is not None and before.digest == digest:
+            return None
+        if before is not None:
+            raise UploadError(
+                f"{site} has an upload in the study already; withdraw it first, and admit "
+                "the site again with a new key"
+            )
+        agreed = self.state.agreed.get(site)
+        promise = upload.info.privacy
+        if agreed is not None and promise is None:  # a count with noise is near it or not
+            require_agreed(site, upload.info.num_rows, agreed)
+        known: dict[str, object] = {} if agreed is None else {"agreed_rows": agreed}
+        if promise is not None:
+            known["privacy"] = promise.text
+        self._keep("add", source, upload, before, kind=upload.info.kind, **known)
+        return self.state.uploads[site]
+
+    def _accept_evaluation(self, source: Path | bytes, upload: Upload) -> Accepted | None:
+        from predbayes_study.coordinator.intake import require_held_out
+
+        info, digest, state = upload.info, upload.digest(), self.state
+        assert info.evaluation is not None  # as its kind says
+        model = info.evaluation.model
+        before = state.evaluations.get((info.site, model))
+        if before is not None and before.digest == digest:
+            return None
+        if digest in state.replaced:
+            raise UploadError("the site has sent a newer evaluation of this model")
+        if all(result.model != model for result in state.results):
+            raise UploadError("it is of a model that is no result of this study")
+        trained_on = state.rows_of(info.site)
+        if trained_on is not None:
+            require_held_out(self.intake.plan, info.num_rows, trained_on)
+        self._keep("evaluate", source, upload, before, model=model)
+        return state.evaluations[info.site, model]
+
+    def _keep(
+        self,
+        step: str,
+        source: Path | bytes,
+        upload: Upload,
+        before: Accepted | None,
+        **more: object,
+    ) -> None:
+        """Put a file in its place, and then take the step that names it."""
+        digest = upload.digest()
+        file_digest, num_bytes = _digest_and_size(source)
+        data = {
+            "site": upload.info.site,
+            "digest": digest,
+            "file_digest": file_digest,
+            "num_bytes": num_bytes,
+            "num_rows": upload.info.num_rows,
+            **more,
+        }
+        self._place(source, f"{digest}{PLAIN}", before)
+        self.note(step, data)
+
+    def _place(self, source: Path | bytes, name: str, before: Accepted | None) -> None:
+        """Give a file its name; one that it replaces goes when the entry is written."""
+        target = self._uploads / name
+        self._waiting.dropped += [] if before is None else [before]
+        if isinstance(source, bytes):
+            target.write_bytes(source)
+        else:
+            source.replace(target)
+        self._waiting.placed.append(target)
+
+    def receipt(self, site: str) -> bytes:
+        """Return a signed receipt for a site: its key, what it sent, the ledger's head."""
+        if self.signer is None:
+            raise StudyError("the plan names no coordinator's key, so nothing can be signed")
+        if site not in self.state.keys:
+            raise StudyError(no_such("admitted site", site, self.state.keys))
+        upload = self.state.uploads.get(site)
+        entry = "" if upload is None else self.study.ledger.entry(upload.number).content()
+        return self.signer.receipt(site, entry)
+
+    def delete(self, site: str) -> dict[str, str]:
+        """Delete the bytes of a site's files; return when each was deleted, by digest."""
+        going = [a for a in self.state.sent_by(site) if a.digest not in self.state.deleted]
+        if not going and not self.state.removed(site):
+            raise StudyError(no_such("upload of a site", site, self.state.uploads))
+        if going:
+            self._waiting.dropped += going
+            self.record("delete", {"site": site, "digests": [a.digest for a in going]})
+        return self.state.removed(site)
+
+    def withdraw(self, site: str) -> str:
+        """Take out all that a site sent, delete its bytes, and return its upload's digest."""
+        sent = self.state.sent_by(site)
+        if not sent:
+            if site in self.state.gone:
+                return self.state.gone[site]  # again, as after a crash
+            raise StudyError(no_such("upload of a site", site, self.state.uploads))
+        self._waiting.dropped += sent
+        self.record("withdraw", {"site": site, "digest": sent[0].digest})
+        return sent[0].digest
+
+
+@contextmanager
+def begin_step(study: StudyFolder) -> Iterator[Step]:
+    """Hold a study's lock, and clear away what a killed process left.
+
+    A ledger whose last entry is not the coordinator's is not carried on.
+    """
+    with locked(study.folder):
+        study.ledger.mend()
+        state = study.state()
+        key = private_key(study.folder, state.coordinator) if state.coordinator else None
+        if state.unsigned is not None:
+            raise StudyError(
+                f"entry {state.unsigned} of ledger.jsonl is not signed by the coordinator; run "
+                "`predbayes study verify`"
+            )
+        step = Step(study, state, key)
+        step.clear()
+        yield step
+
+
+@lru_cache(maxsize=1)
+def _intake(plan: str) -> Intake:
+    """The checks of a plan, which is the same from step to step."""
+    from predbayes_study.coordinator.intake import Intake
+
+    return Intake.of(Plan.loads(plan, PLAN_FILE))
+
+
+def _require_countable(site: str, rows: int | None) -> None:
+    if rows is not None and not 0 < rows <= MAX_ROWS:
+        raise StudyError(f"{site}: agree on 1 to {MAX_ROWS:,} rows, not on {rows:,}")
+
+
+def _digest_and_size(source: Path | bytes) -> tuple[str, int]:
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest(), len(source)
+    return file_digest(source), source.stat().st_size
+
+
+def _sealed(scratch: Path) -> Path:
+    return scratch.with_name(f"{scratch.name}{SUFFIX}")
+
+
+def _remove_from(folder: Path, unwanted: Callable[[str], bool]) -> None:
+    found = [name for name in os.listdir(folder) if unwanted(name)]
+    for name in found:
+        remove(folder / name)
+    if found:
+        sync_folder(folder)

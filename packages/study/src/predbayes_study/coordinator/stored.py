@@ -1,0 +1,90 @@
+"""Add files from an address that fsspec knows: copy each into a temporary folder, then add it.
+
+Credentials come from the environment, as fsspec and the storage's own package read them. Messages
+leave out the user, the password and the query of an address.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from predbayes.errors import PredbayesError, StudyError, UploadError
+from predbayes.optional import require
+from predbayes.text import printable
+from predbayes_study.coordinator.intake import Intake
+from predbayes_study.coordinator.study import Study
+from predbayes_study.extras.survey.surveyed import MAX_SURVEY_BYTES
+from predbayes_study.result.accepted import Accepted
+
+Answer = tuple[str, Accepted | UploadError | None]
+"""The name of a file, and what became of it; None if it was added before."""
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+(::|://)", re.IGNORECASE)
+_SECRET = re.compile(r"(?<=/)[^/\s@]*@|\?[^\s\"']*")
+_NAME = re.compile(r"\w[\w .()+-]{0,99}")  # a name that every system allows for a file
+_CHUNK = 1 << 20
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an address, not a path.
+
+    Examples:
+        >>> is_address("s3://bucket/uploads"), is_address("C:/uploads"), is_address("uploads")
+        (True, False, False)
+    """
+    return _ADDRESS.match(text) is not None
+
+
+def add_stored(study: Study, address: str, endings: tuple[str, ...]) -> Iterator[Answer]:
+    """Add the files at an address, and yield what became of each.
+
+    Args:
+        study: The study.
+        address: A file, or a folder whose files are listed, such as ``s3://bucket/folder``.
+        endings: Endings of the files to copy from a folder.
+    """
+    most = max(Intake.of(study.plan).max_bytes, MAX_SURVEY_BYTES)
+    with tempfile.TemporaryDirectory() as scratch:
+        copies = [*_copied(address, Path(scratch), endings, most)]
+        paths = [copy for _, copy in copies if isinstance(copy, Path)]
+        answers = iter([*study.add_all(paths)])  # as a list, so that no lock outlives this line
+        for name, copy in copies:
+            yield name, copy if isinstance(copy, UploadError) else next(answers)
+
+
+def _copied(
+    address: str, folder: Path, endings: tuple[str, ...], most_bytes: int
+) -> Iterator[tuple[str, Path | UploadError]]:
+    """Yield the name of each file at an address, and its copy or why it has none."""
+    try:
+        files, place = require("fsspec", "storage").url_to_fs(address, use_listings_cache=False)
+        found = files.ls(place, detail=True)
+        paths = [str(one["name"]) for one in found if one["type"] == "file"]
+        paths = sorted(path for path in paths if path == place or path.endswith(endings))
+        if not paths:
+            raise StudyError(f"{_shown(address)} has no file that ends in {' or '.join(endings)}")
+        for number, path in enumerate(paths):
+            name = path.rpartition("/")[2]
+            if not _NAME.fullmatch(name):
+                yield name, UploadError("this is not a name for a file", printable(name))
+                continue
+            copy, left = folder / str(number) / name, most_bytes
+            copy.parent.mkdir()  # one folder each, as two names may differ in case alone
+            with files.open(path, "rb") as source, copy.open("wb") as target:
+                while left >= 0 and (chunk := source.read(_CHUNK)):
+                    left -= len(chunk)
+                    target.write(chunk)
+            too_large = f"it has more than the {most_bytes:,} bytes that the plan allows"
+            yield name, copy if left >= 0 else UploadError(too_large, name)
+    except PredbayesError:
+        raise
+    except Exception as error:  # each storage's package raises errors of its own
+        reason = _shown(str(error)) or type(error).__name__
+        raise StudyError(f"{_shown(address)} cannot be read: {reason}") from error
+
+
+def _shown(text: str) -> str:
+    return printable(_SECRET.sub("", text), 300)

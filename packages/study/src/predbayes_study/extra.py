@@ -1,0 +1,113 @@
+"""Extras: capabilities that a plan asks for, each a package that an entry point names.
+
+    [project.entry-points."predbayes.study"]
+    sealed = "predbayes_study.extras.sealed:extra"
+
+The rest of the study knows no extra by name. It asks here for what extras add: sections of a plan,
+payloads, rules, ledger events, pages and commands. All of these are written as `module:attribute`,
+relative to the extra's package, because a command must not load what it does not use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from predbayes.errors import PlanError
+
+GROUP = "predbayes.study"
+"""The group of the entry points."""
+
+_OWN = "predbayes_study.extras"
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An optional capability; every reference is `module:attribute`, relative to its package.
+
+    Args:
+        package: Dotted name of the extra's package; its last part is the extra's name.
+        sections: Sections of a plan: name -> subclass of `plan.schema.Section`.
+        payloads: What may leave a site: kind -> `Payload`.
+        rules: Tables of rules: `plan`, `review`, `table` or `policy` -> tuple of `rules.Rule`.
+        events: Ledger events: step -> model of the event.
+        pages: Templates that a page includes: page -> function that returns the template's values.
+        commands: Commands: name, with the group before it (`site audit`) -> Typer app or function.
+    """
+
+    package: str
+    sections: Mapping[str, str] = field(default_factory=dict)
+    payloads: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, str] = field(default_factory=dict)
+    pages: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The extra's name, by which it is installed."""
+        return self.package.rpartition(".")[2]
+
+    def load(self, reference: str) -> Any:
+        """Import what a reference names."""
+        module, _, attribute = reference.partition(":")
+        return getattr(importlib.import_module(f"{self.package}.{module}"), attribute)
+
+
+def extras() -> dict[str, Extra]:
+    """Return the installed extras by name, in the order of their names."""
+    if not _found:
+        _found.update(sorted(_find()))
+    return dict(_found)
+
+
+def added(what: str) -> Iterator[tuple[str, Extra, str]]:
+    """Yield the name, the extra and the reference of everything that extras add to a field."""
+    for extra in extras().values():
+        for name, reference in getattr(extra, what).items():
+            yield name, extra, reference
+
+
+def load(what: str, name: str) -> Any:
+    """Import what an extra adds to a field under a name; None if no extra does."""
+    for key, extra, reference in added(what):
+        if key == name:
+            return extra.load(reference)
+    return None
+
+
+def missing(section: str) -> PlanError:
+    """Return the refusal of a plan with a section that no installed extra has."""
+    return PlanError(
+        f"the plan has a section [{section}], which nothing installed here knows. Install it with "
+        f'`pip install "predbayes-study[{section}]"`'
+    )
+
+
+_found: dict[str, Extra] = {}
+
+
+def _find() -> Iterator[tuple[str, Extra]]:
+    """Extras by their entry points; those of this package from its folder if there are none.
+
+    Sources that were put on the path have no metadata, or that of another version.
+    """
+    points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+    there = {name: point for name, point in points.items() if _exists(point.module)}
+    for name, point in there.items():
+        yield name, point.load()
+    if not there and importlib.util.find_spec(_OWN) is not None:
+        for module in pkgutil.iter_modules(importlib.import_module(_OWN).__path__):
+            yield module.name, importlib.import_module(f"{_OWN}.{module.name}").extra
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

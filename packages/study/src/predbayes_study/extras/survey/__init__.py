@@ -1,0 +1,7 @@
+"""What sites tell of their columns before a plan is frozen, and what follows from it."""
+
+from __future__ import annotations
+
+from predbayes_study.extra import Extra
+
+extra = Extra("predbayes_study.extras.survey")

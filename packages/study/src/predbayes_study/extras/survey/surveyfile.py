@@ -1,0 +1,232 @@
+r"""The survey of a site: what it tells of its columns before there is anything to train on.
+
+    columns    of each column of the plan: rows without a value, quantiles of a number, rows by word
+               of a category; the target is one of them
+    absent     columns of the plan that the site's table does not have
+    moments    if the plan asks for them: sums of features of columns, and of products of two
+
+A file is JSON that a person can read and, below it, the signature of its bytes by the site's key,
+which it names. All counts are in steps of `step`, rounded down; a count that is not there (null) is
+smaller than that, perhaps none, or hides one that is. `survey.take` makes one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from predbayes.errors import StudyError
+from predbayes.exchange.strict import SiteName, Strict
+from predbayes.files import open_regular
+from predbayes.text import printable
+from predbayes_study.plan.schema import Digest, Finite, Positive
+from predbayes_study.trust.signing import PublicKey, SigningKey, is_hex
+
+LEVELS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+"""Of the quantiles that may be told, in percent."""
+
+MAX_ROWS = 10**9
+"""That a survey is of."""
+
+MAX_WORDS = 20
+"""Words that the plan does not have, told of one column."""
+
+MAX_WORD = 30
+"""Letters of such a word."""
+
+LARGEST = 1e15
+"""Magnitude of a number that is told: it can be squared and added up, and is no measurement."""
+
+MAX_BYTES = 20_000_000
+"""Of a file that is looked at."""
+
+Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
+Counts = dict[Annotated[str, Field(max_length=MAX_WORD)], Count]
+
+_SIGNATURE = 128
+_SHOWN = 200  # letters of what is wrong
+
+
+class Told(Strict):
+    """What is told of any column."""
+
+    missing: Count | None  # rows without a value
+
+
+class NumberTold(Told):
+    """What is told of a column of numbers, in the plan's unit."""
+
+    type: Literal["number"] = "number"
+    unit: str
+    factor: Finite  # by which the site's numbers came to the unit, and
+    offset: Finite
+    unreadable: Count | None  # rows with something that is no number
+    # Numbers far from all others that often mean missing, and their rows.
+    codes: Annotated[Counts, Field(max_length=MAX_WORDS)]
+    decimals: Annotated[int, Field(ge=0, le=6)]  # with which nearly all of them are written
+    quantiles: dict[int, Bounded]  # by level in percent
+
+    @field_validator("quantiles")
+    @classmethod
+    def _in_order(cls, told: dict[int, float]) -> dict[int, float]:
+        rising = all(a <= b for a, b in itertools.pairwise(told.values()))
+        if not rising or list(told) != sorted(told) or not set(told) <= set(LEVELS):
+            raise ValueError("must be in order, and of the levels that may be told")
+        return told
+
+    @property
+    def middle(self) -> float | None:
+        """The median, if it is told."""
+        return self.quantiles.get(50)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation that a normal distribution of these quartiles has; 0: untold."""
+        if not {25, 75} <= self.quantiles.keys():
+            return 0.0
+        return (self.quantiles[75] - self.quantiles[25]) / 1.349
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """All counts of rows."""
+        return self.missing, self.unreadable, *self.codes.values()
+
+
+class CategoryTold(Told):
+    """What is told of a column of words."""
+
+    type: Literal["category"] = "category"
+    words: dict[str, Count | None]  # rows of each word of the plan
+    # Of frequent words that the plan does not have.
+    unlisted: Annotated[Counts, Field(max_length=MAX_WORDS)]
+    other: Count | None  # of all rarer ones together
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """All counts of rows."""
+        return self.missing, self.other, *self.words.values(), *self.unlisted.values()
+
+
+class Feature(Strict):
+    """One column of numbers of which sums are told: a value, a word, or that there is none."""
+
+    column: str
+    kind: Literal["value", "word", "missing"]
+    word: str = ""
+    centre: Finite = 0.0  # a value counts as (value - centre) / scale, within bounds,
+    scale: Positive = 1.0  # and as 0 where it is missing
+
+
+class Moments(Strict):
+    """Sums over rows of features, and of products of two."""
+
+    features: tuple[Feature, ...]
+    sums: tuple[Bounded, ...]
+    products: tuple[tuple[Bounded, ...], ...]  # of each feature with those up to itself
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        num = len(self.features)
+        if len(self.sums) != num or [len(row) for row in self.products] != [*range(1, num + 1)]:
+            raise ValueError("must have as many sums and products as the features ask for")
+        return self
+
+
+class Survey(Strict):
+    """What a site tells."""
+
+    format: Literal[1] = 1
+    kind: Literal["survey"] = "survey"
+    plan: Digest  # of the draft that it answers
+    site: SiteName
+    key: Digest  # that signs it
+    step: Annotated[int, Field(gt=0, le=MAX_ROWS)]
+    rows: Annotated[int, Field(gt=0, le=MAX_ROWS)]
+    columns: dict[str, Annotated[NumberTold | CategoryTold, Field(discriminator="type")]]
+    absent: tuple[str, ...]
+    moments: Moments | None
+
+    @model_validator(mode="after")
+    def _counts_are_of_its_rows(self) -> Self:
+        # No row is in two counts, and all are rounded down to steps as the rows are: steps of parts
+        # are no more than steps of the whole.
+        for name, told in self.columns.items():
+            if sum(count or 0 for count in told.counts) > self.rows:
+                raise ValueError(f"{name} has counts of more rows than there are")
+        return self
+
+    def content(self) -> bytes:
+        """Return what is signed."""
+        return self.model_dump_json(indent=1).encode()
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the content."""
+        return hashlib.sha256(self.content()).hexdigest()
+
+    def file(self, key: SigningKey | None) -> bytes:
+        """Return the file: signed, or without a key held back."""
+        signature = "" if key is None else key.sign("survey", self.content())
+        return self.content() + f"\n{signature}\n".encode()
+
+
+class SurveyFile(NamedTuple):
+    """A survey as it was read."""
+
+    survey: Survey
+    is_signed: bool  # with the key that it names
+
+
+def read_survey(path: Path) -> SurveyFile:
+    """Read a survey; one that was altered after it was signed is refused."""
+    content, _, signature = _read(path).rpartition(b"\n")[0].rpartition(b"\n")
+    try:
+        survey = Survey.model_validate_json(content)
+    except ValidationError as error:
+        raise StudyError(
+            f"{path.name} is no survey, as predbayes site survey writes it: {_first(error)}"
+        ) from error
+    text = signature.decode("ascii", errors="replace")
+    if not text:
+        return SurveyFile(survey, is_signed=False)
+    if not PublicKey(survey.key).verifies("survey", content, text):
+        raise StudyError(f"{path.name} is not signed with the key that it names, or was altered")
+    return SurveyFile(survey, is_signed=True)
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, and where; names may be anybody's words."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return printable(" ".join([*map(str, first["loc"]), first["msg"]]))[:_SHOWN]
+
+
+def is_survey(path: Path) -> bool:
+    """Return whether a file begins as a survey does, and as no upload does."""
+    try:
+        with open_regular(path) as file:
+            return begins_survey(file.read(2))
+    except (OSError, ValueError):
+        return False  # for whoever reads it to say
+
+
+def begins_survey(content: bytes) -> bool:
+    """Return the same of what the file begins with."""
+    return content.startswith(b"{\n")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_BYTES)
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise StudyError(f"{path.name} is not a file") from error
+    last = content.removesuffix(b"\n").rpartition(b"\n")[2].decode("ascii", errors="replace")
+    if not content.endswith(b"\n") or (last and not is_hex(last, _SIGNATURE)):
+        raise StudyError(f"{path.name} is no survey, or is cut short")
+    return content

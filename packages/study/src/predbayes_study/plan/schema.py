@@ -1,0 +1,953 @@
+"""The plan: all that a study agrees on before anybody trains, in one readable TOML file.
+
+    [target]      what is predicted: classes in order, a unit and a transform, or the ends of
+                  intervals in which an event may happen
+    [columns]     what it is predicted from, one line each: type, unit, range, what if missing
+    [reference]   rows that every party may see: where they come from, and how many in which role
+    [model]       the network that everybody gets back
+    [learner]     what sites fit
+    [upload]      what they send
+    [gate]        whether they also say how dense their rows lie at each reference row
+    [moments]     the features of which they send sums, where these are all that they send
+    [pool]        how the coordinator combines it
+    [rules]       quorum, deadline, and below which counts nothing is sent or said
+    [measures]    which class is the event, and from which risks on something would be done
+    [survey]      what sites tell of their columns before the plan is frozen
+    [privacy]     whether the coordinator sees single uploads, or only their sum; and what is
+                  promised to each person at a site
+    [frozen]      written by `predbayes plan freeze`: digests of reference rows and labels,
+                  the coordinator's keys
+
+A plan is a draft until it is frozen. Freezing fills in centres and scales as numbers, so that no
+second round is needed to normalise, and adds the digests. A plan's own digest is that of its parsed
+content: line endings, comments, spaces and the order of sections change nothing. The order of
+columns and classes does: it is the order of the network's inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from predbayes.errors import KeyFileError, PlanError, PoolError, no_such
+from predbayes.exchange.strict import Strict
+from predbayes.learning.guarantee import Adjacency, Guarantee, Unit
+from predbayes.learning.leverage import ENOUGH_ROWS
+from predbayes.learning.named import (
+    AUTO,
+    BY_TASK,
+    HAZARDS,
+    PRIVATE,
+    tried_by_auto,
+)
+from predbayes_study.extras.sealed.fixed import FixedPoint
+from predbayes_study.plan.grouping import Grouping
+from predbayes_study.trust.coordinator import CoordinatorPublicKey
+from predbayes_study.trust.signing import PublicKey, fingerprint
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+def _network_name(name: str) -> str:
+    if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise ValueError(
+            "must be the name of an entry point of the group predbayes.networks: at most 64 "
+            "letters, digits, dots, hyphens and underscores"
+        )
+    return name
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) < len(values) or not all(value.strip() for value in values):
+        raise ValueError("must be distinct and not empty")
+    return values
+
+
+MAX_WEIGHT = 3.0
+"""The `rules.max_weight` of a plan that does not say."""
+
+PLAN_FILE = "plan.toml"
+REFERENCE_FILE = "reference.csv"
+"""The reference inputs of a frozen plan, beside it."""
+
+VECTORS_FILE = "reference.safetensors"
+"""Their vectors, if the plan has any."""
+
+_TYPES = ("number", "category", "vector")
+
+Finite = Annotated[float, AfterValidator(_finite)]
+Positive = Annotated[Finite, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Shape = Annotated[tuple[Count, ...], Field(strict=False)]
+ArrayType = Annotated[str, Field(pattern="^(float16|float32|float64|int64)$")]
+Arrays = Mapping[str, Annotated[tuple[ArrayType, Shape], Field(strict=False)]]
+"""Types and shapes of a network's parameters and buffers, by name."""
+
+Names = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_distinct)]
+Range = Annotated[tuple[Finite, Finite], Field(strict=False)]
+Missing = Literal["refuse", "impute", "flag"]
+"""What a row without a value becomes: an error, the centre, or the centre with a flag beside it."""
+
+
+class Section(Strict):
+    """Part of a plan, or of what is said about a study."""
+
+
+S = TypeVar("S", bound=Section)
+
+
+class Number(Section):
+    """A numeric column; it enters the network as (value - centre) / scale."""
+
+    type: Literal["number"]
+    unit: str = ""
+    range: Range | None = None  # of plausible values
+    missing: Missing = "refuse"
+    optional: bool = False  # whether a site may lack the column; all its rows are then missing
+    centre: Finite | None = None  # None until frozen
+    scale: Positive | None = None
+    # Correlation with the target, or with its second class; None: the plan does not tell.
+    trend: Annotated[
+        Annotated[Finite, Field(ge=-1, le=1)] | None, Field(exclude_if=lambda told: told is None)
+    ] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.range is not None and self.range[0] >= self.range[1]:
+            raise ValueError("range must be [least, greatest]")
+        return self
+
+    @property
+    def width(self) -> int:
+        """Network inputs that it takes."""
+        return 1 + (self.missing == "flag")
+
+
+class Category(Section):
+    """A column of words; each category, and `other` if there is one, is a 0/1 input."""
+
+    type: Literal["category"]
+    categories: Annotated[Names, Field(min_length=1)]
+    other: bool = True  # whether words that are not in the list are one more category
+    missing: Missing = "refuse"
+    optional: bool = False
+    unit: Literal[""] = ""
+
+    @property
+    def width(self) -> int:
+        """Network inputs that it takes."""
+        return len(self.categories) + self.other + (self.missing == "flag")
+
+
+class Vector(Section):
+    """A column whose cells are vectors of one size, such as embeddings.
+
+    Centre and scale are of all numbers of all reference rows, so a column is one line of the plan,
+    whatever its size. A number x enters the network as (x - centre) / scale.
+    """
+
+    type: Literal["vector"]
+    size: Annotated[int, Field(gt=0, le=1_000_000)]
+    unit: str = ""
+    range: Range | None = None  # of plausible values
+    missing: Missing = "refuse"  # of a missing vector the inputs are zeros
+    optional: bool = False
+    centre: Finite | None = None  # None until frozen
+    scale: Positive | None = None
+
+    @property
+    def width(self) -> int:
+        """Network inputs that it takes."""
+        return self.size + (self.missing == "flag")
+
+
+Scalar = Number | Category
+Column = Annotated[Number | Category | Vector, Field(discriminator="type")]
+
+
+def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
+    if list(values) != sorted(set(values)):
+        raise ValueError("must be different times, the least first")
+    return values
+
+
+CENSORED_AND_EVENT = ("0", "1")
+
+
+class Target(Section):
+    """What is predicted."""
+
+    name: str  # of a survival the column of the time until the event, or until last seen
+    task: Literal["classification", "regression", "survival"]
+    classes: Annotated[Names, Field(min_length=2)] | None = None  # in the order of the outputs
+    unit: str = ""
+    transform: Literal["none", "log"] = "none"  # of a regression's target, before it is scaled
+    centre: Finite | None = None
+    scale: Positive | None = None
+    # Of the second of two classes; None: the plan does not tell.
+    share: Annotated[
+        Annotated[Finite, Field(gt=0, lt=1)] | None, Field(exclude_if=lambda told: told is None)
+    ] = None
+    # Of a survival: the column that says whether the event came, its words for no and yes, and the
+    # ends of the intervals; the last is the horizon. Left out of other plans.
+    event: Annotated[str, Field(exclude_if=lambda told: not told)] = ""
+    codes: Annotated[
+        Names,
+        Field(min_length=2, max_length=2, exclude_if=lambda told: told == CENSORED_AND_EVENT),
+    ] = CENSORED_AND_EVENT
+    times: Annotated[
+        tuple[Positive, ...],
+        Field(strict=False, max_length=50, exclude_if=lambda told: not told),
+        AfterValidator(_rising),
+    ] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self._check_survival()
+        if self.share is not None and len(self.classes or ()) != 2:
+            raise ValueError("share is that of the second of two classes")
+        if (self.task == "classification") != (self.classes is not None):
+            raise ValueError("classes are for a classification, which needs them")
+        if self.task == "classification" and (self.unit or self.transform != "none"):
+            raise ValueError("unit and transform are for a regression")
+        return self
+
+    def _check_survival(self) -> None:
+        if self.task == "survival":
+            if not self.event or len(self.times) < 2:
+                raise ValueError(
+                    "a survival needs event, the column that says whether it came, and times, two "
+                    "or more ends of intervals"
+                )
+            if self.event == self.name:
+                raise ValueError("time and event of a survival are two columns")
+            if self.transform != "none" or (self.centre, self.scale) != (None, None):
+                raise ValueError("transform, centre and scale are for a regression")
+        elif self.event or self.times or self.codes != CENSORED_AND_EVENT:
+            raise ValueError("event, codes and times are for a survival")
+
+    def as_column(self) -> Number | Category:
+        """Return the form of its cells; a label may be missing."""
+        if self.classes is not None:
+            words = self.classes
+            return Category(type="category", categories=words, other=False, missing="impute")
+        column = Number(type="number", unit=self.unit, missing="impute")
+        if self.transform == "log":  # its centre and scale are of logarithms
+            return column
+        return column.model_copy(update={"centre": self.centre, "scale": self.scale})
+
+    def event_column(self) -> Category:
+        """Return the form of the cells that say whether the event of a survival came."""
+        return Category(type="category", categories=self.codes, other=False, missing="impute")
+
+
+class Synthetic(Section):
+    """Reference rows that were drawn from surveys, and are nobody's."""
+
+    rows: Annotated[int, Field(gt=0)]  # of the reference rows
+    seed: Count  # of the draw
+    surveys: Annotated[tuple[Digest, ...], Field(strict=False)]  # digests of what sites told
+
+
+class Reference(Section):
+    """Rows that every party may see, and what each is for."""
+
+    file: str = ""  # CSV or Parquet, relative to the plan; not part of what is agreed
+    source: str = ""
+    licence: str = ""
+    legal_basis: str = ""
+    labelled: Count = 0  # the pool is tuned on them
+    evaluate: Count = 0  # their labels are opened only to score
+    unlabelled: Count = 0  # further inputs to distil on
+    # None: all are real. Left out where there is none.
+    synthetic: Annotated[Synthetic | None, Field(exclude_if=lambda stated: stated is None)] = None
+
+    @property
+    def num_rows(self) -> int:
+        """Reference inputs in all."""
+        return self.labelled + self.evaluate + self.unlabelled
+
+
+class Model(Section):
+    """The network that everybody gets back; sites that train a network train this one."""
+
+    hidden: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(strict=False)] = (100, 100)
+    module: Annotated[str, AfterValidator(_network_name)] = ""  # one of the consortium's own, by
+    # its name among the networks that installed distributions offer; see `plan.networks`.
+
+
+class Learner(Section):
+    """What a site fits: the plan's network, another model by its name, or one of its choice."""
+
+    name: str = "network"  # or a name of `learner_names`, "auto", or "any"
+    preset: Literal["paper", "tuned"] = "tuned"  # of the network's sampler
+    num_epochs: Annotated[int, Field(gt=0)] | None = None  # as the preset has it
+    min_steps: Count = 1000  # small sites pass over their rows more often
+    max_samples: Annotated[int, Field(gt=0)] = 6
+    threads: Annotated[int, Field(gt=0)] = 1  # with one, a run repeats to the bit
+    # Of a site's rows, never trained on. With nearly all of them a plan would be of a chosen few.
+    holdout: Annotated[Finite, Field(ge=0, le=0.5)] = 0.2
+    holdout_reason: str = ""  # why none is held out; needed with holdout = 0
+    # How they are drawn: any rows, or of each class its share, and equal rows together.
+    split: Annotated[Literal["any", "stratified"], Field(exclude_if=lambda how: how == "any")] = (
+        "any"
+    )
+
+
+class UploadRules(Section):
+    """What leaves a site."""
+
+    kind: Literal["predictions", "moments"] = "predictions"
+    precision: Literal["float16", "float32"] = "float32"
+    release: Literal["automatic", "manual"] = "automatic"
+    max_bytes: Annotated[int, Field(gt=0)] = 2_000_000_000
+    encrypt: bool | None = None  # to the coordinator's key; None: if the plan names one
+
+
+class Gate(Section):
+    """Bounds of what sites say of how dense their rows lie at each reference row.
+
+    In logarithms of the ratio of two densities: of the site's rows, and of the reference rows.
+    """
+
+    floor: Annotated[Finite, Field(ge=-20, lt=0)] = -6.0
+    ceiling: Annotated[Finite, Field(gt=0, le=20)] = 3.0
+
+
+def _scales(values: tuple[float, ...]) -> tuple[float, ...]:
+    if not values or not all(0.01 <= value <= 1000 for value in values):
+        raise ValueError("must be some numbers from 0.01 to 1000")
+    return values
+
+
+class Moments(Section):
+    """Features of which sites send sums of products; see `predbayes.learning.moments`."""
+
+    features: Annotated[int, Field(ge=1, le=2000)] = 300  # random ones, of each scale
+    scales: Annotated[
+        tuple[Finite, ...], Field(strict=False, max_length=10), AfterValidator(_scales)
+    ] = (1.0, 2.0, 4.0)  # distances over which the model may bend
+    seed: Count = 0  # of the features
+    # Rows for each feature that a site must have: sums of fewer tell who is in them.
+    rows_per_feature: Annotated[int, Field(ge=1)] = ENOUGH_ROWS
+
+
+class Pool(Section):
+    """How uploads are combined."""
+
+    method: Literal["auto", "beta", "mixture", "product"] = "auto"
+    own: Annotated[str, Field(pattern="^[^:]*$")] = "network"  # the coordinator's own model of
+    # the labelled rows, or "none"; never one by its place, which would be code
+    floor: Annotated[Finite, Field(lt=0)] = -12.0  # least log p with which a site enters
+
+
+class Rules(Section):
+    """What holds for everybody."""
+
+    quorum: Annotated[int, Field(gt=0)] = 2
+    deadline: datetime.date | None = None
+    min_cell: Annotated[int, Field(gt=0)] = 5  # smaller counts are not sent
+    # With fewer to train on a site does not take part; left out of models where it is as ever.
+    min_rows: Annotated[int, Field(ge=2, exclude_if=lambda least: least == 10)] = 10
+    min_labels_to_judge: Annotated[int, Field(gt=0)] = 100  # fewer cannot judge calibration
+    screening: Literal["report", "leave-out"] = "report"
+    retention_days: Annotated[int, Field(gt=0)] | None = None  # then uploads are to be deleted
+    max_weight: Annotated[Finite, Field(ge=1)] | None = None  # most rows that a site counts for,
+    # in those of the median site; None only in plans frozen before there was a limit: none
+
+
+def _thresholds(values: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(0 < value < 1 for value in values) or list(values) != sorted(set(values)):
+        raise ValueError("must be risks between 0 and 1, the least first")
+    return values
+
+
+class Measures(Section):
+    """What is asked of a classification's risks beside the measures that every study has."""
+
+    event: str = ""  # of two classes the one whose risk is told; empty: the second
+    # Risks from which on somebody would do something.
+    thresholds: Annotated[
+        tuple[Finite, ...], Field(strict=False, max_length=10), AfterValidator(_thresholds)
+    ] = ()
+    # Groups of rows by a column, for which measures are told apart; see `plan.grouping`.
+    groups: Annotated[Names, Field(max_length=10)] = ()
+
+
+class Survey(Section):
+    """What sites are asked to tell of their columns before there are reference rows."""
+
+    moments: bool = False  # sums of products of pairs of columns, too
+
+
+def _holders(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if len(value) != 128:
+            raise ValueError("must be as `predbayes holder keys` prints them: 128 digits each")
+        try:
+            CoordinatorPublicKey(PublicKey(value[:64]), value[64:])
+        except KeyFileError as error:
+            raise ValueError(str(error)) from error
+    return values
+
+
+class People(Section):
+    """Differential privacy of people at a site: epsilon never without the other three."""
+
+    epsilon: Annotated[Positive, Field(le=100)]
+    delta: Annotated[Finite, Field(gt=0, le=1e-3)]  # far below one over the people of a site
+    adjacency: Adjacency
+    unit: Unit
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised."""
+        return Guarantee(self.epsilon, self.delta, self.adjacency, self.unit)
+
+
+class Privacy(Section):
+    """Who sees what a site sent: the coordinator, or nobody but in a sum of many sites."""
+
+    mode: Literal["open", "sealed"] = "open"
+    holders: Annotated[
+        Names, Field(max_length=8), AfterValidator(_holders)
+    ] = ()  # public keys of those without whom no sum is opened
+    minimum: Annotated[int, Field(ge=2)] = 3  # sites of a sum that is opened
+    max_rows: Annotated[int, Field(gt=0)] = 100_000  # that a site counts for at most
+    max_sites: Annotated[int, Field(gt=0)] = 100
+    # What happens before a result that differs from an earlier one by a single site.
+    differences: Literal["say", "forbid"] = "say"
+    # What each upload promises to the people it is of; left out where nothing is.
+    people: Annotated[People | None, Field(exclude_if=lambda stated: stated is None)] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.mode == "sealed" and not self.holders:
+            raise ValueError("a sealed sum needs holders, the keys that `holder keys` prints")
+        if self.minimum > self.max_sites:
+            raise ValueError("minimum is above max_sites")
+        return self
+
+    @property
+    def public_keys(self) -> tuple[CoordinatorPublicKey, ...]:
+        """The holders' keys, to sign and to encrypt."""
+        pairs = ((text[:64], text[64:]) for text in self.holders)
+        return tuple(CoordinatorPublicKey(PublicKey(one), other) for one, other in pairs)
+
+    @property
+    def recipients(self) -> tuple[str, ...]:
+        """The X25519 keys that seeds of masks are sealed to."""
+        return tuple(key.encryption for key in self.public_keys)
+
+    def form(self, plan: Plan) -> FixedPoint:
+        """Return where the terms of a plan lie in words."""
+        return FixedPoint(
+            plan.reference.num_rows,
+            plan.num_outputs,
+            plan.pool.floor,
+            self.max_rows,
+            self.max_sites,
+            plan.survival,
+        )
+
+
+MOST_MEMORY = 32.0
+"""Gigabytes that a plan may ask of a site's computer, unless the site's policy states others."""
+
+
+class FrozenNetwork(Section):
+    """A network of the consortium's own, as `plan freeze` found it installed."""
+
+    distribution: str
+    version: str
+    digest: Digest  # of all Python files of the distribution
+    parameters: Count  # of the network that sites train
+    arrays: Arrays  # of that network, by name
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.parameters != count_parameters(self.arrays):
+            raise ValueError("parameters are not as many as the arrays have")
+        return self
+
+
+class Frozen(Section):
+    """What `plan freeze` adds."""
+
+    inputs_digest: str  # of the reference inputs
+    labels_digest: str  # of the labels, salted: it says nothing about them
+    version: str  # of predbayes
+    # Digest of the files of predbayes; empty where it was not installed from a wheel.
+    software: Annotated[str, Field(exclude_if=lambda stated: not stated)] = ""
+    # Of `model.module`; left out where there is none.
+    network: Annotated[FrozenNetwork | None, Field(exclude_if=lambda stated: stated is None)] = None
+    signing_key: str = ""  # the coordinator's Ed25519 key; empty: nothing of his is signed
+    encryption_key: str = ""  # and his X25519 key
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.coordinator  # noqa: B018  # sound, or refused
+        except KeyFileError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def coordinator(self) -> CoordinatorPublicKey | None:
+        """The coordinator's keys, if he has any."""
+        if not self.signing_key and not self.encryption_key:
+            return None
+        return CoordinatorPublicKey(PublicKey(self.signing_key), self.encryption_key)
+
+
+class Plan(Section):
+    """A study agreed on beforehand."""
+
+    besides: ClassVar[Mapping[str, str]] = {"description": "\n"}
+    format: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$")]
+    description: str = ""
+    seed: Count = 0
+    target: Target
+    columns: Annotated[dict[str, Column], Field(min_length=1)]
+    reference: Reference
+    model: Model = Model()
+    learner: Learner = Learner()
+    upload: UploadRules = UploadRules()
+    # None: sites send no gate.
+    gate: Annotated[Gate | None, Field(exclude_if=lambda stated: stated is None)] = None
+    # Of uploads of moments; left out of other plans.
+    moments: Annotated[Moments | None, Field(exclude_if=lambda stated: stated is None)] = None
+    pool: Pool = Pool()
+    rules: Rules = Rules()
+    measures: Annotated[Measures | None, Field(exclude_if=lambda stated: stated is None)] = None
+    survey: Annotated[Survey | None, Field(exclude_if=lambda stated: stated is None)] = None
+    privacy: Annotated[Privacy | None, Field(exclude_if=lambda stated: stated is None)] = None
+    frozen: Frozen | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.outcomes:
+            if name in self.columns:
+                raise ValueError(f"the target {name!r} is also one of the columns")
+        _require_file_names(self.vectors)
+        _require_private(self)
+        name = self.learner.name
+        if name not in (known := ("any", AUTO, *self.learner_names)):
+            raise ValueError(
+                f"learner.name: {no_such(f'learner for a {self.target.task}', name, known)}"
+            )
+        _require_summable(self)
+        _require_sealable(self)
+        if self.measures is not None:
+            _require_measurable(self.measures, self.target)
+            _require_apart(self.groupings)
+        if self.frozen is not None:
+            _require_frozen(self)
+            if self.upload.encrypt and self.coordinator is None:
+                raise ValueError("upload.encrypt needs the coordinator's key: plan freeze --key")
+        return self
+
+    @property
+    def coordinator(self) -> CoordinatorPublicKey | None:
+        """The keys of the coordinator, if the plan was frozen with any."""
+        return None if self.frozen is None else self.frozen.coordinator
+
+    @property
+    def recipient(self) -> str:
+        """The coordinator's X25519 key, if what sites send is encrypted to it; else empty."""
+        wanted = self.coordinator is not None and self.upload.encrypt is not False
+        return self.coordinator.encryption if wanted and self.coordinator else ""
+
+    @property
+    def classification(self) -> bool:
+        """True if a class is predicted, and not a number."""
+        return self.target.task == "classification"
+
+    @property
+    def regression(self) -> bool:
+        """True if a number is predicted."""
+        return self.target.task == "regression"
+
+    @property
+    def survival(self) -> bool:
+        """True if the time to an event is predicted."""
+        return self.target.task == "survival"
+
+    @property
+    def sums_alone(self) -> bool:
+        """True if sites send sums of moments only: the model is their head; nothing is pooled."""
+        return self.upload.kind == "moments"
+
+    @property
+    def sealing(self) -> Privacy | None:
+        """The terms of sealed sums, if single uploads are hidden from the coordinator."""
+        sealed = self.privacy is not None and self.privacy.mode == "sealed"
+        return self.privacy if sealed else None
+
+    @property
+    def promise(self) -> Guarantee | None:
+        """What differential privacy each upload has, if any: then nothing else may leave a site."""
+        stated = None if self.privacy is None else self.privacy.people
+        return None if stated is None else stated.guarantee
+
+    @property
+    def sent(self) -> str:
+        """The kind of upload that leaves a site."""
+        return self.upload.kind if self.sealing is None else "masked"
+
+    @property
+    def num_summed(self) -> int:
+        """Features of one scale whose products are summed; 0 if the plan asks for no sums."""
+        return 0 if self.moments is None else 1 + self.num_inputs + self.moments.features
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The columns that the target is read from: of a survival two, its time and its event."""
+        return (self.target.name, self.target.event) if self.survival else (self.target.name,)
+
+    @property
+    def learner_names(self) -> tuple[str, ...]:
+        """The models of the plan's task that can be named: in it, or by a site that may choose."""
+        if self.promise is not None:
+            return (self.learner.name,)  # `PRIVATE`, as no other has noise
+        return ("network", "small-network", *BY_TASK[self.target.task])
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """The models that `auto` chooses from, simplest first."""
+        if self.survival:
+            return (*HAZARDS, "small-network")
+        return tried_by_auto(self.num_outputs if self.classification else None)
+
+    def learner_or(self, choice: str | None) -> str:
+        """Return what a site fits, of its choice or, without one, of the plan's."""
+        return choice or ("network" if self.learner.name == "any" else self.learner.name)
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Risks from which on somebody would do something."""
+        return () if self.measures is None else self.measures.thresholds
+
+    @property
+    def groupings(self) -> tuple[Grouping, ...]:
+        """Groups of rows for which measures are told apart."""
+        texts = () if self.measures is None else self.measures.groups
+        return tuple(Grouping.of(text, self.columns) for text in texts)
+
+    @property
+    def event_indices(self) -> tuple[int, ...]:
+        """The classes whose risk is told: of two the event, of more each against the others."""
+        classes = self.target.classes or ()
+        if len(classes) != 2:
+            return tuple(range(len(classes)))
+        event = "" if self.measures is None else self.measures.event
+        return (classes.index(event) if event else 1,)
+
+    @property
+    def scalars(self) -> dict[str, Scalar]:
+        """The columns with one value in a cell."""
+        return {name: c for name, c in self.columns.items() if isinstance(c, Number | Category)}
+
+    def require_scalars(self, doing: str) -> None:
+        """Refuse a plan with vectors for what is of numbers and words alone."""
+        if self.vectors:
+            raise PlanError(
+                f"{doing} is of numbers and categories; leave {', '.join(self.vectors)} out of the "
+                "draft, and put them in before the plan is frozen"
+            )
+
+    @property
+    def vectors(self) -> dict[str, Vector]:
+        """The columns with a vector in a cell."""
+        return {name: c for name, c in self.columns.items() if isinstance(c, Vector)}
+
+    @property
+    def blocks(self) -> dict[str, slice]:
+        """The network's inputs of each column."""
+        ends = list(itertools.accumulate((c.width for c in self.columns.values()), initial=0))
+        return dict(
+            zip(self.columns, itertools.starmap(slice, itertools.pairwise(ends)), strict=True)
+        )
+
+    @property
+    def reference_file(self) -> str:
+        """The path of the reference rows, relative to the plan; empty if it does not say."""
+        return self.reference.file if self.frozen is None else REFERENCE_FILE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a site's table has: those of the inputs, and the target."""
+        return *self.columns, *self.outcomes
+
+    def column(self, name: str) -> Number | Category | Vector:
+        """Return the form of a column, or of the target."""
+        if self.survival and name == self.target.event:
+            return self.target.event_column()
+        return self.target.as_column() if name == self.target.name else self.columns[name]
+
+    @property
+    def num_outputs(self) -> int:
+        """Classes, intervals, or 1."""
+        return len(self.target.classes or self.target.times or ("",))
+
+    @property
+    def num_inputs(self) -> int:
+        """Width of the network's input."""
+        return sum(column.width for column in self.columns.values())
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what is agreed; where the reference rows lay is not part of it.
+
+        Keys at their defaults are left out, so a later version with more keys finds the same
+        digest. The defaults of format 1 must never change.
+        """
+        agreed = self.model_copy(
+            update={"reference": self.reference.model_copy(update={"file": ""})}
+        )
+        content = agreed.model_dump_json(exclude_defaults=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest as words that people read to each other."""
+        return fingerprint(self.digest())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read and check a plan; everything that is wrong is said at once."""
+        return cls.loads(read_text(Path(path)), Path(path).name)
+
+    @classmethod
+    def loads(cls, text: str, name: str = "the plan") -> Plan:
+        """Read a plan from the text of a file."""
+        return decode(cls, text, name, whole="plan")
+
+
+def count_parameters(arrays: Arrays) -> int:
+    """Count the numbers in the parameters of a network; buffers are none."""
+    shapes = (shape for name, (_, shape) in arrays.items() if name.startswith("parameter/"))
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def read_text(path: Path) -> str:
+    """Read a file of settings as text."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # some editors begin with a mark
+    except OSError as error:
+        raise PlanError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path.name} is not UTF-8 text: save it as such") from error
+
+
+def decode(kind: type[S], text: str, name: str, whole: str) -> S:
+    """Read settings from TOML; everything that is wrong is said at once, in one line.
+
+    Args:
+        kind: What the text describes.
+        text: TOML.
+        name: Of the file, for errors.
+        whole: What a key belongs to that is in no section, for errors.
+    """
+    try:
+        # Line endings are the editor's business.
+        tables = tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{name} is not TOML: {error}") from error
+    try:
+        return kind.model_validate(tables)
+    except ValidationError as error:
+        raise refusal(error, kind, name, whole) from error
+
+
+def refusal(error: ValidationError, kind: type[Section], name: str, whole: str) -> PlanError:
+    """Return the error that says in one line all that is wrong with settings."""
+    problems = "; ".join(_readable(problem, kind, whole) for problem in error.errors())
+    # Names of columns may have line breaks.
+    return PlanError(" ".join(f"{name}: {problems}".split()))
+
+
+def _require_file_names(names: Iterable[str]) -> None:
+    """Files of vectors have the names of their columns, which others may have chosen."""
+    for name in names:
+        if not re.fullmatch(r"[^\W_][\w ()+.-]{0,63}", name) or name == "codes":
+            raise ValueError(
+                f"columns: {name!r} cannot be the name of a vector, of which files are "
+                "called: use letters, digits, spaces and ()+.-_, and not 'codes'"
+            )
+
+
+def _require_measurable(measures: Measures, target: Target) -> None:
+    """Events and thresholds are for classes."""
+    if measures.thresholds and target.task != "classification":
+        raise ValueError("measures.thresholds are risks, which only a classification has")
+    classes = target.classes or ()
+    if measures.event and (len(classes) != 2 or measures.event not in classes):
+        raise ValueError("measures.event must be one of the two classes of the target")
+
+
+def _require_summable(plan: Plan) -> None:
+    """Sums of moments are for classes and numbers, and are all that a site sends."""
+    if plan.sums_alone != (plan.moments is not None):
+        raise ValueError(
+            "upload.kind = 'moments' and a section [moments] go together: write both or neither"
+        )
+    if not plan.sums_alone:
+        return
+    if plan.survival:
+        raise ValueError("moments are for a classification or a regression")
+    unused = {
+        "gate": plan.gate is not None,
+        "model.module": bool(plan.model.module),
+        "rules.max_weight": plan.rules.max_weight is not None,
+        "rules.screening": plan.rules.screening != "report",
+    }
+    if stated := [name for name, is_stated in unused.items() if is_stated]:
+        raise ValueError(
+            f"with upload.kind = 'moments' leave {', '.join(stated)} out: it has no part"
+        )
+
+
+def _require_sealable(plan: Plan) -> None:
+    """Sealed sums are of predictions of a class or a time, whose terms fit into 64 bits."""
+    if plan.sealing is None:
+        return
+    if plan.regression:
+        raise ValueError(
+            "privacy.mode: a regression cannot be sealed; its term trust_2 is a weight of up to "
+            "1e32 per row, which 64 bits cannot hold"
+        )
+    if plan.upload.kind != "predictions":
+        raise ValueError("privacy.mode: sealed sums are of upload.kind = 'predictions'")
+    unused = {
+        "gate": plan.gate is not None,
+        "rules.max_weight": plan.rules.max_weight is not None,
+        "rules.screening": plan.rules.screening != "report",
+    }
+    if stated := [name for name, is_stated in unused.items() if is_stated]:
+        raise ValueError(
+            f"with privacy.mode = 'sealed' leave {', '.join(stated)} out: it needs single uploads"
+        )
+    if plan.rules.quorum < plan.sealing.minimum:
+        raise ValueError(
+            f"rules.quorum = {plan.rules.quorum} is below privacy.minimum = "
+            f"{plan.sealing.minimum}: no result could be opened"
+        )
+    if plan.coordinator is not None and plan.coordinator in plan.sealing.public_keys:
+        raise ValueError("privacy.holders: the coordinator cannot be a key holder as well")
+    try:
+        plan.sealing.form(plan).parts  # noqa: B018  # fit, or are refused
+    except PoolError as error:
+        raise ValueError(f"privacy: {error}") from error
+
+
+def _require_private(plan: Plan) -> None:
+    """Under a promise of differential privacy sites send what has noise, and nothing else."""
+    private = plan.learner.name == PRIVATE
+    if private and not plan.classification:
+        raise ValueError(
+            f"learner.name: {PRIVATE!r} is for a classification, not for a {plan.target.task}"
+        )
+    if plan.promise is None:
+        if private:
+            raise ValueError(
+                f"learner.name: {PRIVATE!r} needs privacy.people: epsilon, delta, adjacency, unit"
+            )
+        return
+    if not private:
+        raise ValueError(
+            f"with privacy.people learner.name must be {PRIVATE!r}, which is for a "
+            "classification: no other learner has noise, and to choose one by the rows reveals "
+            "something of them"
+        )
+    if plan.upload.kind != "predictions":
+        raise ValueError("with privacy.people upload.kind must be 'predictions'")
+    if plan.sealing is not None:
+        raise ValueError(
+            "privacy.people and mode = 'sealed' do not go together: sealed sums need the exact "
+            "number of rows of each class"
+        )
+    unnoised = {
+        "gate": plan.gate is not None,
+        "learner.split": plan.learner.split != "any",
+        "survey": plan.survey is not None,
+        "reference.synthetic": plan.reference.synthetic is not None,
+    }
+    if stated := [name for name, is_stated in unnoised.items() if is_stated]:
+        raise ValueError(
+            f"with privacy.people leave {', '.join(stated)} out: it tells of rows without noise"
+        )
+
+
+def _require_apart(groupings: Sequence[Grouping]) -> None:
+    """Two groupings of one column would tell what each of them hides."""
+    names = [grouping.column for grouping in groupings]
+    if len(set(names)) < len(names):
+        raise ValueError("measures.groups: a column can be grouped in one way only")
+
+
+def _require_frozen(plan: Plan) -> None:
+    """A frozen plan has every centre and scale."""
+    open_ends = [
+        name
+        for name, column in plan.columns.items()
+        if not isinstance(column, Category) and (column.centre is None or column.scale is None)
+    ]
+    if plan.regression and (plan.target.centre is None or plan.target.scale is None):
+        open_ends.append(plan.target.name)
+    if bool(plan.model.module) != (plan.frozen is not None and plan.frozen.network is not None):
+        raise ValueError("is frozen, but frozen.network is not that of model.module")
+    if open_ends:
+        raise ValueError(f"is frozen, but {', '.join(open_ends)} have no centre and scale")
+
+
+def _readable(problem: ErrorDetails, kind: type[Section], whole: str) -> str:
+    """One problem in a line: where it is, what is wrong, and the nearest key that exists."""
+    where = [str(part) for part in problem["loc"]]
+    if where[:1] == ["columns"] and where[2:3] and where[2] in _TYPES:
+        del where[2]  # which of the types it was read as
+    if where[:1] == ["policy"] and where[1:2] in (["path"], ["section"]):
+        del where[1]
+    place = ".".join(where) or whole
+    if problem["type"] == "extra_forbidden":
+        known = _keys(kind, where[:-1])
+        return f"{'.'.join(where[:-1]) or whole}: {no_such('key', where[-1], known)}"
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    if problem["type"].startswith("union_tag"):
+        return f"{place}.type: must be 'number', 'category' or 'vector'"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[0].lower()}{message[1:]}"
+
+
+def _keys(kind: type[Section], path: Sequence[str]) -> list[str]:
+    """The keys of the section at a path."""
+    kinds = [kind]
+    for part in path:
+        annotations = [k.model_fields[part].annotation for k in kinds if part in k.model_fields]
+        kinds = [section for annotation in annotations for section in _sections(annotation)]
+        if any(get_origin(annotation) is dict for annotation in annotations):
+            break  # what follows is the name of an entry
+    return sorted({name for section in kinds for name in section.model_fields})
+
+
+def _sections(annotation: Any) -> list[type[Section]]:
+    """Every kind of section that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]

@@ -1,0 +1,243 @@
+"""The egress page: one page on what leaves a site, for whoever must allow it.
+
+It is made from the plan, the upload as it will be sent, and a few counts; it never sees a row. All
+that is in the upload's file stands on it: every array with its meaning, type, shape and size, and
+every field of the header. It says what does not leave, what the upload could reveal, what an audit
+found if there was one, who will see it, how it can be taken back, and has two lines to sign on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from predbayes.errors import StudyError
+from predbayes.exchange.header import SUMS, UploadInfo
+from predbayes.exchange.upload import GATE, Upload
+from predbayes.learning.leverage import ENOUGH_ROWS
+from predbayes.learning.moments import Moments
+from predbayes.text import printable
+from predbayes_study.extras.sealed.masking import WORDS
+from predbayes_study.plan.models import summed_classes, summed_features
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.leakage import Outcome
+from predbayes_study.report.pages import render_page
+from predbayes_study.trust.signing import fingerprint
+from predbayes_study.wording import counted, decimals, plain
+
+SURE = 0.99  # a probability from which a model counts as sure of a class
+
+_ARRAYS = {
+    "log_probs": "probabilities that the site’s model gives to each of the {classes} classes, as "
+    "logarithms: one line for each of the {rows} reference rows",
+    "mean": "value that the site’s model expects, one for each of the {rows} reference rows",
+    "log_odds": "chance of the event that the site’s model gives to each of the {classes} "
+    "intervals of time, for who reached it, as logarithms of odds: one line for each of the {rows} "
+    "reference rows",
+    "epistemic_var": "how unsure the model is of it for want of rows (a variance), likewise",
+    "noise_var": "how much true values scatter about it (a variance), likewise",
+    SUMS: "sums over the {trained} rows trained on: of each two of {features} features (1, the "
+    "plan’s {inputs} inputs, {random} random waves of them) and the target one product, on each of "
+    "{scales}; whole numbers, in steps of 1/4,096 squared",
+    WORDS: "the site’s terms of the pool for {rows} reference rows and {classes} classes, each "
+    "plus a number at random that only the key holders of the plan can find again: without them "
+    "these words are noise",
+    GATE: "how typical each of the {rows} reference rows is of the site’s own rows: how dense "
+    "these lie there, against how dense reference rows do, as a logarithm",
+}
+_SHOWN_FIELDS = {
+    "format_version", "kind", "num_rows", "class_rows", "site", "plan", "learner", "seen",
+    "seals", "privacy",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """How many of a site's rows went where, and what was fitted: nothing of any single row."""
+
+    num_rows: int  # in the site's table
+    num_trained: int
+    num_held_out: int  # never trained on
+    num_dropped: int  # without a target
+    learner: str
+
+    def __post_init__(self) -> None:
+        if self.num_trained + self.num_held_out + self.num_dropped != self.num_rows:
+            raise StudyError("rows trained on, held out and dropped are not all rows of the site")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One array that leaves."""
+
+    name: str
+    meaning: str
+    dtype: str
+    shape: str
+    num_bytes: int
+    values: str  # the least and the greatest
+
+
+def render_egress(
+    plan: Plan,
+    upload: Upload,
+    *,
+    num_bytes: int,
+    key_fingerprint: str,
+    data: DataSummary,
+    released: bool,
+    audited: Outcome | None = None,
+) -> str:
+    """Render the egress page of an upload, in HTML.
+
+    Args:
+        plan: Of the study.
+        upload: As it will be sent.
+        num_bytes: Of its file.
+        key_fingerprint: Of the key that signs it, in words.
+        data: What became of the site's rows.
+        released: Whether the upload may leave; otherwise the page says that it is held back.
+        audited: What an audit of the same rows, plan and learner found.
+    """
+    _require_same(plan, upload, data)
+    if num_bytes < sum(array.nbytes for array in upload.arrays.values()):
+        raise StudyError(f"a file of {num_bytes} bytes does not hold this upload")
+    arrays = in_order(upload.arrays)
+    lines = array_lines(plan, arrays, data.num_trained)
+    digest = upload.digest()
+    return render_page(
+        "egress.html.j2",
+        {},
+        plan=plan,
+        info=upload.info,
+        data=data,
+        released=released,
+        audited=audited,
+        has_gate=GATE in arrays,
+        gate_tells=GATE in arrays and bool(arrays[GATE].any()),
+        lines=lines,
+        num_bytes=num_bytes,
+        num_array_bytes=sum(line.num_bytes for line in lines),
+        num_sure=_num_sure(upload),
+        sums=_sums(plan, upload, data.num_trained),
+        sure=SURE,
+        other_fields=_other_fields(upload.info),
+        key_fingerprint=key_fingerprint,
+        digest=digest,
+        fingerprint=fingerprint(digest),
+    )
+
+
+def in_order(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Order arrays as `_ARRAYS` does, whatever order a file gives them in; others come last."""
+    order = [*_ARRAYS]
+    return {
+        name: arrays[name]
+        for name in sorted(arrays, key=lambda n: (order.index(n) if n in order else len(order), n))
+    }
+
+
+def array_lines(plan: Plan, arrays: Mapping[str, Tensor], num_trained: int = 0) -> list[Line]:
+    """Describe every array by itself."""
+    return [
+        Line(
+            name,
+            _meaning(plan, name, num_trained),
+            *_type_and_shape(array),
+            array.nbytes,
+            _values(array),
+        )
+        for name, array in arrays.items()
+    ]
+
+
+def _require_same(plan: Plan, upload: Upload, data: DataSummary) -> None:
+    """Refuse to describe one upload with the plan or the counts of another."""
+    info = upload.info
+    if info.plan != plan.digest() or info.kind != plan.sent:
+        raise StudyError(f"the upload is not what the plan {plan.name!r} asks for")
+    if not info.site:
+        raise StudyError("the upload does not say which site it is from")
+    # A count with noise is of people, and is not that of the rows.
+    if plan.promise is None and info.num_rows != data.num_trained:
+        raise StudyError(
+            f"the upload counts {info.num_rows} rows, and {data.num_trained} were trained on"
+        )
+
+
+# Arrays
+
+
+def _meaning(plan: Plan, name: str, num_trained: int) -> str:
+    if name not in _ARRAYS:
+        raise StudyError(f"the upload has an array {printable(name)!r}, which is no prediction")
+    rows = f"{plan.reference.num_rows:,}"
+    summed = plan.moments
+    return _ARRAYS[name].format(
+        rows=rows,
+        classes=plan.num_outputs,
+        trained=f"{num_trained:,}",
+        features=f"{plan.num_summed:,}",
+        inputs=f"{plan.num_inputs:,}",
+        random=0 if summed is None else f"{summed.features:,}",
+        scales=counted(0 if summed is None else len(summed.scales), "scale"),
+    )
+
+
+def _type_and_shape(array: Tensor) -> tuple[str, str]:
+    return str(array.dtype).removeprefix("torch."), " × ".join(f"{n:,}" for n in array.shape)
+
+
+def _values(array: Tensor) -> str:
+    """The least and the greatest of all numbers, in the same decimals."""
+    if not array.numel():
+        return "–"
+    ends = [float(end) for end in torch.aminmax(array)]
+    places = decimals([max(abs(end) for end in ends)])
+    return f"{plain(min(ends), places)} to {plain(max(ends), places)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How many rows sums are of, and what that means."""
+
+    features: int
+    rows_per_feature: float
+    enough: int  # rows per feature from which on a sum hardly tells who is in it
+    small_pairs: int  # pairs of groups that fewer rows share than `min_cell`
+
+
+def _sums(plan: Plan, upload: Upload, num_trained: int) -> Sums | None:
+    if SUMS not in upload.arrays:
+        return None
+    moments = Moments.from_arrays(summed_features(plan), summed_classes(plan), upload.arrays)
+    return Sums(
+        plan.num_summed,
+        num_trained / plan.num_summed,
+        ENOUGH_ROWS,
+        moments.num_small_pairs(plan.rules.min_cell),
+    )
+
+
+def _num_sure(upload: Upload) -> int | None:
+    """Reference rows of whose class the model is sure, where probabilities are sent."""
+    if "log_probs" not in upload.arrays:
+        return None
+    greatest = upload.predictive().natural().amax(dim=1)
+    return int((greatest > math.log(SURE)).sum())
+
+
+def _other_fields(info: UploadInfo) -> dict[str, str]:
+    """Whatever else a later format may have in its header: nothing leaves unseen."""
+    fields: dict[str, Any] = info.model_dump(mode="json")
+    return {
+        name: json.dumps(value, ensure_ascii=False)
+        for name, value in fields.items()
+        if name not in _SHOWN_FIELDS and value is not None
+    }

@@ -1,0 +1,322 @@
+"""What a finished study found, as plain data: report, model card and status are made from it.
+
+Everything here is JSON (`result.json`); nothing is computed from it but its appearance. Scores are
+of rows that did not take part: `evaluate` rows, or labelled rows cross-fitted, each row predicted
+by a pool and a student that were made without its label. Every estimate has its number of rows and
+an interval of 95 %: of a mean over rows Student's t, and of a share of rows Wilson's.
+
+NLL is in nats per row; for a regression it is of the target in standard units, so that studies
+compare, while RMSE, CRPS and widths are in the target's own unit.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from predbayes.predictive.estimate import Estimate
+from predbayes.text import html_lines, html_table
+from predbayes_study.extras.survey.tableone import TableOne
+from predbayes_study.plan.schema import Finite, Section
+
+FEWEST_TO_POOL = 3
+"""Sites; in public a sum over fewer would tell what each of them has."""
+
+
+class Scores(Section):
+    """How good one predictor is on the scored rows.
+
+    The metrics are those of the plan's task in `predbayes.predictive.measures`, by name.
+    """
+
+    num_rows: int
+    metrics: dict[str, Estimate]
+
+
+class Finding(Section):
+    """What screening found about a site."""
+
+    kind: Literal[
+        "constant", "copy", "contradicts", "uninformative", "harmful", "inconsistent", "opposed"
+    ]
+    text: str  # one sentence for the report
+
+
+class SiteResult(Section):
+    """One site: what it sent, and what that is worth."""
+
+    site: str
+    digest: str  # of its upload
+    kind: Literal["predictions", "moments", "masked"]
+    num_rows: int  # as it states them
+    agreed_rows: int | None = None  # at admission; None where nothing was agreed
+    counted_rows: float  # that it counts for in the pool
+    # Share of its rows that lie where reference rows do, by its gate; None without one.
+    covered: Annotated[Finite | None, Field(exclude_if=lambda share: share is None)] = None
+    num_bytes: int
+    class_rows: tuple[Finite, ...] | None  # None where some count is below min_cell
+    alone: Scores | None  # its own predictions on the scored rows; None without labels
+    influence: Estimate | None  # NLL without the site minus NLL with it: positive if it helps
+    findings: tuple[Finding, ...]
+    left_out: bool  # by the plan's screening rule, or by hand
+
+
+class CandidateResult(Section):
+    """One of the pools that were compared."""
+
+    name: str
+    num_weights: int
+    nll: Finite  # cross-validated on the labelled rows
+    share: Finite  # in the pool that was taken
+
+
+class PoolResult(Section):
+    """The pool that was taken, and why."""
+
+    method: str
+    name: str
+    reason: str
+    weights: dict[str, Finite | tuple[Finite, ...]]
+    candidates: tuple[CandidateResult, ...]
+    curve: tuple[tuple[Finite, Finite], ...]  # beta from 0 (mixture) to 1 (product), and its NLL
+    num_labels: int
+    # What `auto` chose for the coordinator; left out where the plan says.
+    own: Annotated[str, Field(exclude_if=lambda chosen: not chosen)] = ""
+
+
+class Bin(Section):
+    """One bin of a reliability diagram."""
+
+    count: int
+    confidence: Finite  # mean of the rows in it
+    accuracy: Finite
+    null_low: Finite  # where accuracy lies in 95 % of cases if the model is calibrated
+    null_high: Finite
+
+
+class Reliability(Section):
+    """Calibration of a classification."""
+
+    ece: Estimate
+    null: Finite  # the ECE of a perfectly calibrated model with as many rows
+    bins: tuple[Bin, ...]
+
+
+class RiskBin(Section):
+    """One group of rows of about the same risk."""
+
+    count: int
+    risk: Finite  # mean of what was stated
+    observed: Finite  # share of events
+    null_low: Finite  # where that lies in 95 % of cases if every risk is right
+    null_high: Finite
+
+
+class RiskGroup(Section):
+    """Predicted and observed curves of rows of about the same risk."""
+
+    name: str
+    num_rows: int
+    stated: tuple[Finite, ...]  # mean probability to reach the end of each interval
+    observed: tuple[Estimate, ...]  # by Kaplan and Meier, as far as rows were seen
+    fits: bool  # whether the two agree at the last of these, as far as chance allows
+
+
+class Curves(Section):
+    """How predicted times to an event compare with observed ones."""
+
+    times: tuple[Finite, ...]  # ends of the intervals, in the target's unit
+    gap: Estimate | None  # observed less stated risk at the last, if rows were seen so long
+    brier: tuple[Estimate, ...]  # at these ends, as far as rows were seen
+    brier_of_all: tuple[Finite, ...]  # of the curve of all rows together
+    groups: tuple[RiskGroup, ...]  # the lowest risks first
+    unsure: str = ""  # why nothing may be concluded; empty: something may
+
+
+class AtThreshold(Section):
+    """What it would do to treat all rows of at least some risk."""
+
+    threshold: Finite
+    metrics: dict[str, Estimate]  # those that are defined
+    treat_all: Finite  # the net benefit of treating everybody; of treating nobody it is 0
+
+
+class ClassRisk(Section):
+    """How well the risk of one class is told, against all others."""
+
+    name: str  # of the class
+    num_rows: int
+    num_bins: Annotated[int | None, Field(exclude_if=lambda num: num is None)] = None  # if counted
+    prevalence: Estimate  # share of events
+    metrics: dict[str, Estimate]  # those of `predbayes.predictive.risk` that are defined
+    bins: tuple[RiskBin, ...] = ()  # that have rows
+    at: tuple[AtThreshold, ...] = ()  # the plan's thresholds
+    curve: tuple[tuple[Finite, Finite, Finite], ...] = ()  # threshold, net benefit, treating all
+
+
+Risks = Annotated[tuple[ClassRisk, ...], Field(exclude_if=lambda risks: not risks)]
+
+
+class GroupScores(Section):
+    """How the model does in a group of rows."""
+
+    column: str
+    name: str
+    num_rows: int | None = None  # None: too small to be told of, or it would tell of one that is
+    prevalence: Estimate | None = None  # share of events
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+
+
+Groups = Annotated[tuple[GroupScores, ...], Field(exclude_if=lambda groups: not groups)]
+Words = Annotated[str, Field(exclude_if=lambda words: not words)]
+
+
+class Importance(Section):
+    """How much the model's predictions depend on a column."""
+
+    column: str
+    change: Estimate  # mean KL divergence if the column's values are dealt out anew, in nats
+    # Of an event, with a number at its lower and at its upper quartile.
+    quartile_risks: tuple[Finite, Finite] | None = None
+
+
+class Level(Section):
+    """How many targets lie in the central interval of one level."""
+
+    level: Finite
+    coverage: Estimate
+
+
+class Coverage(Section):
+    """Calibration of a regression."""
+
+    pit: tuple[int, ...]  # targets by decile of their predictive; equally many if calibrated
+    null_low: int  # of one decile's count, in 95 % of cases if calibrated
+    null_high: int
+    levels: tuple[Level, ...]
+
+
+class StudentResult(Section):
+    """The network that everybody gets back."""
+
+    scores: Scores | None
+    gap: Finite  # mean KL(pool || student) on the rows distilled on, in nats
+    temperature: Finite
+    num_parameters: int
+
+
+class ScoreSums(Section):
+    """Rows of sites by bins of their scores, each at the upper end of its bin."""
+
+    num_sites: int  # that counted
+    edges: tuple[Finite, ...]
+    counts: tuple[int, ...]
+
+
+class Promise(Section):
+    """What sets or intervals of one promised coverage are like."""
+
+    level: Finite
+    # Mean number of classes, or width in the target's unit, over the reference rows; None: nothing
+    # is promised at this level.
+    size: Finite | None
+    # The least and the greatest share of counted rows that the model's own interval of this level
+    # can hold, as far as counts tell; None of classes.
+    credible_covered: tuple[Finite, Finite] | None
+
+
+class SiteScores(Section):
+    """The model at one site."""
+
+    site: str
+    scores: Scores  # on rows of the site that its own model was not trained on
+    risks: Risks = ()  # from counts
+    groups: Groups = ()  # that the site tells of
+
+
+class AtSites(Section):
+    """How the model does at the sites, from what they sent about it; intervals are from sums."""
+
+    sites: tuple[SiteScores, ...]  # in the order of their names
+    pooled: Scores  # of all their rows
+    bins: tuple[Bin, ...]  # that have rows, over the sites that sent them
+    risks: Risks = ()  # likewise
+    groups: Groups = ()  # over the sites that tell of each
+    group_words: Words = ""  # which differences are larger than chance
+    scores: Annotated[ScoreSums | None, Field(exclude_if=lambda scores: scores is None)] = None
+    promises: Annotated[tuple[Promise, ...], Field(exclude_if=lambda promises: not promises)] = ()
+    public: bool  # whether what is pooled tells of no single site and of no few rows
+
+
+class Result(Section):
+    """A numbered result of a study."""
+
+    format: Literal[1] = 1
+    number: int
+    finished: str  # ISO 8601, UTC
+    study: str
+    plan_digest: str
+    ledger_digest: str  # of the last entry before this result
+    sites: tuple[SiteResult, ...]  # in the order of their names
+    withdrawn: int  # how many sites took their upload back
+    scored_on: Literal["evaluate", "cross-fitted", "nothing"]
+    num_scored: int
+    can_judge: bool  # whether rows are enough to judge calibration
+    cautions: tuple[str, ...] = ()  # what could not be checked or was found; no site is named
+    verdict: str  # what may be said about calibration, in words
+    pool: PoolResult
+    pooled: Scores | None
+    mixture: Scores | None
+    server_only: Scores | None  # the coordinator's own model of the labelled rows, alone
+    student: StudentResult
+    # NLL of the coordinator's labels alone minus the model's, row by row: positive if sites helped.
+    paid: Annotated[Estimate | None, Field(exclude_if=lambda paid: paid is None)] = None
+    # Of the scored rows, by class.
+    class_shares: Annotated[tuple[Finite, ...], Field(exclude_if=lambda shares: not shares)] = ()
+    risks: Risks = ()  # of the model: the event's, or each class's
+    groups: Groups = ()  # of the scored rows, by the plan's groups
+    group_words: Words = ""  # which differences are larger than chance
+    # Of columns for the model, the greatest first.
+    importances: Annotated[
+        tuple[Importance, ...], Field(exclude_if=lambda importances: not importances)
+    ] = ()
+    # Of a survival.
+    curves: Annotated[Curves | None, Field(exclude_if=lambda curves: curves is None)] = None
+    reliability: Reliability | None = None
+    coverage: Coverage | None = None
+    at_sites: AtSites | None = None  # None until some site has sent an evaluation
+    # None until some site's survey is in.
+    table_one: Annotated[TableOne | None, Field(exclude_if=lambda table: table is None)] = None
+    bytes_in: int  # of all uploads
+    bytes_out: int  # of the kit, once for each site
+    versions: dict[str, str]
+
+    @property
+    def out(self) -> frozenset[str]:
+        """Sites whose uploads are not in it, left out by hand or by screening."""
+        return frozenset(site.site for site in self.sites if site.left_out)
+
+    def _repr_html_(self) -> str:
+        # Imported here: whoever only reads the status of a study does without torch.
+        from predbayes.predictive.measures import MEASURES
+
+        compared = {
+            "model": self.student.scores,
+            "pool": self.pooled,
+            "mixture": self.mixture,
+            "labels alone": self.server_only,
+        }
+        scored = {who: scores.metrics for who, scores in compared.items() if scores is not None}
+        names = list(scored.get("model", {}))
+        rows = [(who, *(_told(found.get(name)) for name in names)) for who, found in scored.items()]
+        title = f"{self.study}, result {self.number}: {len(self.sites)} sites"
+        labels = [MEASURES[name].label if name in MEASURES else name for name in names]
+        table = html_table(rows, ("", *labels)) if names else ""
+        return html_lines([title, self.verdict]) + table + html_lines(self.cautions)
+
+
+def _told(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    return f"{estimate.value:,.3f} ({estimate.low:,.3f} to {estimate.high:,.3f})"

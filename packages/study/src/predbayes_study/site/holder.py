@@ -1,0 +1,159 @@
+"""A key holder of sealed sums: who opens the sum of many sites, and never that of a few.
+
+The holder is somebody whom the sites trust not to work with the coordinator against them: a data
+trustee, or one of the sites. It has no data, no upload and no model, only
+
+    holder.key      its private keys, whose public half the plan names
+    holder.jsonl    a hash-chained ledger: which sites it admitted, by their keys, and of which
+                    sites it has opened a sum
+
+and it answers a request (`predbayes_study.extras.sealed.masking`) by what it knows itself:
+
+    sites      every one was admitted by the holder, under this name and with this key: nobody can
+               be invented to surround a single site
+    minimum    there are no fewer of them than the plan's minimum
+    earlier    together with all sums that it opened for the plan, no combination tells of fewer
+               sites than that
+
+Sums opened before are taken together: sort the sites by which of the sums each is in. Every
+combination of sums treats the sites of one sort alike, so if each sort has the minimum of sites, a
+combination tells of at least as many or of nobody. To compare sums two by two would not be enough:
+of A + B, B + C and A + C no two differ by one site, and half of their sum less B + C is A.
+
+What it opens is in its ledger before the file is written: a crash cannot make it forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from predbayes.errors import StudyError, no_such
+from predbayes.exchange.strict import SiteName, Strict, require_site_name
+from predbayes_study.extras.sealed.masking import Request, opening_of, summed_masks
+from predbayes_study.plan.schema import Plan, Privacy
+from predbayes_study.store.files import locked
+from predbayes_study.store.ledger import Ledger
+from predbayes_study.trust.coordinator import CoordinatorKey
+from predbayes_study.trust.signing import PublicKey
+from predbayes_study.wording import counted
+
+FILE = "holder.jsonl"
+_LOCK = ".lock-holder"
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Admitted(Strict):
+    site: SiteName
+    key: Digest
+
+
+class _Opened(Strict):
+    plan: Digest
+    sites: dict[SiteName, Digest]  # digests of their masked words
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The folder of a key holder."""
+
+    folder: Path
+
+    def admit(self, site: str, key: PublicKey) -> bool:
+        """Record a site's key, as the site itself gave it; False if it is known."""
+        require_site_name(site)
+        with self._alone():
+            keys = self.keys()
+            if keys.get(site) == key.hex:
+                return False
+            if owner := next((name for name, known in keys.items() if known == key.hex), ""):
+                raise StudyError(f"this is the key of {owner}; each site has a key of its own")
+            self._ledger.append("admit", {"site": site, "key": key.hex})
+        return True
+
+    def keys(self) -> dict[str, str]:
+        """The key of every site that the holder admitted."""
+        told = (word for word in self._words() if isinstance(word, _Admitted))
+        return {word.site: word.key for word in told}
+
+    def opened(self, plan: str) -> list[dict[str, str]]:
+        """The sets of sites of which it opened a sum for a plan, with digests of their words."""
+        told = (word for word in self._words() if isinstance(word, _Opened))
+        return [dict(word.sites) for word in told if word.plan == plan]
+
+    def open(self, plan: Plan, request: Request, key: CoordinatorKey) -> bytes:
+        """Return the opening of a request, if all that the holder knows allows it."""
+        sealing = _sealing(plan, request, key)
+        digest, asked = request.plan, {site: told.words for site, told in request.sites.items()}
+        with self._alone():
+            self._require_admitted(request)
+            minimum = sealing.minimum
+            if len(asked) < minimum:
+                raise StudyError(
+                    f"the sum of {counted(len(asked), 'site')} is not opened: the plan's minimum "
+                    f"is {minimum}"
+                )
+            before = self.opened(digest)
+            require_apart(asked, before, minimum)
+            mask = summed_masks(request, key, sealing.form(plan).size)
+            content = opening_of(request, mask, key.signing)
+            if asked not in before:
+                self._ledger.append("open", {"plan": digest, "sites": asked})
+        return content
+
+    def _require_admitted(self, request: Request) -> None:
+        keys = self.keys()
+        for site, told in request.sites.items():
+            if site not in keys:
+                raise StudyError(no_such("site that this holder admitted", site, keys))
+            if keys[site] != told.key:
+                raise StudyError(
+                    f"{site} has another key here than in the request: ask the site itself which "
+                    "is right"
+                )
+
+    def _words(self) -> Iterator[_Admitted | _Opened]:
+        forms: Mapping[str, type[Strict]] = {"admit": _Admitted, "open": _Opened}
+        for _, word in self._ledger.records(forms):
+            assert isinstance(word, _Admitted | _Opened)
+            yield word
+
+    def _alone(self) -> AbstractContextManager[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return locked(self.folder, _LOCK, timeout=-1)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.folder / FILE)
+
+
+def _sealing(plan: Plan, request: Request, key: CoordinatorKey) -> Privacy:
+    """The terms of sealed sums, if the request is of this plan and the plan names the holder."""
+    if request.plan != plan.digest():
+        raise StudyError("the request is of another plan than this kit's")
+    if plan.sealing is None or key.public not in plan.sealing.public_keys:
+        raise StudyError("the plan does not name this holder's key")
+    return plan.sealing
+
+
+def require_apart(asked: Mapping[str, str], opened: list[dict[str, str]], minimum: int) -> None:
+    """Refuse a sum that, with sums opened before, tells of fewer sites than the minimum."""
+    if dict(asked) in opened:
+        return
+    sums = [set(told.items()) for told in (*opened, asked)]
+    sorts: dict[tuple[bool, ...], set[str]] = {}
+    for site, words in set().union(*sums):
+        sorts.setdefault(tuple((site, words) in told for told in sums), set()).add(site)
+    few = sorted((sites for sites in sorts.values() if len(sites) < minimum), key=len)
+    if few:
+        names = ", ".join(sorted(few[0]))
+        raise StudyError(
+            f"this sum is not opened: with one opened before it would tell of {names} alone, and "
+            f"the plan's minimum is {minimum} sites"
+        )

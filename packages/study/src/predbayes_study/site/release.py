@@ -1,0 +1,293 @@
+"""What people at a site approved, and what may leave it: the same for files and for Flower.
+
+    the plan      needs an approval before training if it says `release = "manual"`, and always if
+                  a message from outside asks for training: nobody sits there who could refuse
+    an upload     needs an approval before it is signed if the plan says `release = "manual"`
+    a survey      likewise
+
+Approvals are recorded in `approvals.jsonl` beside the site's `site.toml`, a hash-chained ledger:
+who approved what, when. They are by digest: a plan or an upload that changes needs a new one.
+
+An approval may be signed with the officer's own key. If `site.toml` names that key, no other
+approval counts. What is signed names plan, site, kind of upload, network and the site's policy, so
+it is good for nothing else. Each is good once: a revocation ends what came before it, and the same
+signed approval, put back afterwards, is no new one. Anybody may revoke, for a no needs no proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from predbayes.errors import KeyFileError, StudyError, TextError
+from predbayes.exchange.strict import Strict
+from predbayes.files import remove, write_whole
+from predbayes.system import quoted
+from predbayes.text import require_printable
+from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
+from predbayes_study.store.files import locked
+from predbayes_study.store.ledger import Ledger
+from predbayes_study.trust.sealed import SUFFIX, seal
+from predbayes_study.trust.signing import PublicKey
+
+if TYPE_CHECKING:  # a Flower node reads approvals without torch
+    from predbayes.exchange.upload import Upload
+    from predbayes_study.kit.kit import Kit
+    from predbayes_study.plan.schema import Plan
+    from predbayes_study.tables.sitefile import SiteFile
+    from predbayes_study.trust.signing import SigningKey
+
+FILE = "approvals.jsonl"
+_LOCK = ".lock-approvals"
+What = Literal["plan", "upload", "survey"]
+Act = Literal["approve", "revoke"]
+
+
+class Statement(Strict):
+    """What an officer signs."""
+
+    act: Act
+    what: What
+    digest: str
+    plan: str = ""  # digest of the plan that it is for
+    kind: str = ""  # of what leaves
+    network: str = ""  # code of others that runs
+    site: str
+    policy: str  # digest
+    by: str
+    at: str
+
+
+class _Signed(Strict):
+    """A statement with the key that signed it."""
+
+    statement: str
+    key: str
+    signature: str
+
+
+class _Word(Strict):
+    """What an entry of the file says."""
+
+    what: What
+    digest: str
+    by: str
+    signed: _Signed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """The approvals of one site, and what they allow.
+
+    Args:
+        folder: Of the site.
+        site: Its name.
+        officer: The public key whose approvals alone count, as hexadecimal digits; empty: none.
+        policy: The site's policy; a signed approval is good for one policy.
+    """
+
+    folder: Path
+    site: str = ""
+    officer: str = ""
+    policy: SitePolicy = NO_POLICY
+
+    @classmethod
+    def of(cls, own: SiteFile) -> Approvals:
+        """Return the approvals beside a site's file, as it and its policy want them."""
+        return cls(own.folder, own.name, own.officer_key, SitePolicy.of(own))
+
+    def record(
+        self,
+        what: What,
+        digest: str,
+        by: str,
+        *,
+        act: Act = "approve",
+        key: SigningKey | None = None,
+        about: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Record an approval, or that it is taken back; False if that was the last word already.
+
+        Args:
+            what: A plan, an upload or a survey.
+            digest: Its own.
+            by: Who says so; a name that can be seen.
+            act: Yes or no.
+            key: The officer's own, to sign with.
+            about: Plan, kind and network, which are signed, too.
+        """
+        _require_name(by)
+        if act == "approve" and self.officer and (key is None or key.public.hex != self.officer):
+            whose = "none" if key is None else "another"
+            raise StudyError(f"site.toml names the officer's key, and this is {whose}: give --key")
+        told: dict[str, Any] = {"what": what, "digest": digest, "by": by}
+        with locked(self.folder, _LOCK, timeout=-1):
+            if self._ledger.path.exists():
+                self._ledger.mend()
+            if dict(self._words(what)).get(digest) == act:
+                return False
+            if key is not None:
+                told["signed"] = self._signed({**told, **(about or {}), "act": act}, key)
+            self._ledger.append(act, told)
+        return True
+
+    def given(self, what: What, digest: str) -> bool:
+        """Return whether this digest is approved."""
+        return dict(self._words(what)).get(digest) == "approve"
+
+    def revoked(self, what: What, digest: str) -> bool:
+        """Return whether the last word on this digest is no."""
+        return dict(self._words(what)).get(digest) == "revoke"
+
+    def may_train(self, kit: Kit, *, by_message: bool = False) -> bool:
+        """Return whether a site may train, if somebody there asks for it or a message does."""
+        return self._allows(kit.plan, asks=by_message)
+
+    def require_plan(self, kit: Kit, option: str = "") -> None:
+        """Refuse to train for a plan that waits for an approval.
+
+        The command that gives it must be told the option besides.
+        """
+        if not self.may_train(kit):
+            revoked = self.revoked("plan", kit.digest)
+            why = "the approval of this plan was revoked; a new one"
+            raise StudyError(
+                f"{why if revoked else 'the plan asks for an approval before training'}: predbayes "
+                f"site approve {quoted(kit.folder)} --by NAME{option}"
+            )
+
+    def require_evaluation(self, plan: Plan) -> None:
+        """Refuse to tell how a model does if the site would not train for its plan."""
+        require_no_promise(plan, "an evaluation")
+        self.policy.require(Asked.of(plan))
+        self.policy.require(Asked(leaving=("evaluation",)))
+        if not self._allows(plan):
+            raise StudyError(
+                "the plan is not approved, or no more, so nothing leaves for it: predbayes site "
+                "approve KIT --by NAME"
+            )
+
+    def _allows(self, plan: Plan, *, asks: bool = False) -> bool:
+        """Whether nobody said no to a plan and, where that is asked for, somebody said yes."""
+        digest = plan.digest()
+        asks = asks or self.policy.asks_release(plan)
+        return self.given("plan", digest) if asks else not self.revoked("plan", digest)
+
+    def may_leave(self, plan: Plan, upload: Upload) -> bool:
+        """Return whether an upload may be signed."""
+        digest = upload.digest()
+        if not self.may_send(plan.digest(), digest):
+            return False
+        return not self.policy.asks_release(plan) or self.given("upload", digest)
+
+    def may_tell(self, plan: Plan, survey_digest: str) -> bool:
+        """Return whether a survey may be signed: after approval wherever a plan or upload is."""
+        asks = self.policy.asks_release(plan)
+        no = self.revoked("plan", plan.digest()) or self.revoked("survey", survey_digest)
+        return self.given("survey", survey_digest) if asks and not no else not no
+
+    def may_send(self, plan_digest: str, upload_digest: str) -> bool:
+        """Return whether nobody said no to what was signed before."""
+        plan_no = self.revoked("plan", plan_digest)
+        return not plan_no and not self.revoked("upload", upload_digest)
+
+    def _words(self, what: What) -> Iterator[tuple[str, Act]]:
+        """Yield what was said about each digest, in order."""
+        seen: set[str] = set()
+        for act, word in self._ledger.records({"approve": _Word, "revoke": _Word}):
+            if word.what != what:
+                continue
+            if act == "revoke":
+                yield word.digest, "revoke"
+            elif self._counts(word, seen):
+                yield word.digest, "approve"
+
+    def _counts(self, word: _Word, seen: set[str]) -> bool:
+        """Say whether an entry is an approval here, and not one that was there before."""
+        signed = word.signed
+        if signed is None:
+            return not self.officer
+        text, key = signed.statement, signed.key
+        if text in seen or (self.officer and key != self.officer):
+            return False
+        seen.add(text)
+        return self._is_of(word, text) and _verified(key, text, signed.signature)
+
+    def _is_of(self, word: _Word, text: str) -> bool:
+        try:
+            said = Statement.model_validate_json(text)
+        except ValueError:
+            return False
+        of = said.what, said.digest, said.act, said.policy
+        named = not self.site or said.site == self.site
+        return of == (word.what, word.digest, "approve", self.policy.digest) and named
+
+    def _signed(self, told: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
+        at = datetime.now(UTC).isoformat()
+        text = Statement(**told, site=self.site, policy=self.policy.digest, at=at).model_dump_json()
+        signature = key.sign("approval", text.encode())
+        return {"statement": text, "key": key.public.hex, "signature": signature}
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.folder / FILE)
+
+
+def require_no_promise(plan: Plan, what: str) -> None:
+    """Refuse what has no noise, where the plan promises that all that leaves has."""
+    if plan.promise is not None:
+        raise StudyError(
+            f"{what} does not leave: the plan promises {plan.promise.text}, and {what} is exact"
+        )
+
+
+def _require_name(by: str) -> None:
+    """Refuse who is nobody, or would show as somebody else."""
+    try:
+        named = require_printable(by).strip()
+    except TextError as error:
+        raise StudyError(f"the name of who says so {error}") from error
+    if not named:
+        raise StudyError("nobody is named who says so: give --by NAME")
+
+
+def _verified(key: str, text: str, signature: str) -> bool:
+    """Return whether a key signed the text of a statement."""
+    try:
+        return PublicKey(key).verifies("approval", text.encode(), signature)
+    except KeyFileError:
+        return False  # no key at all
+
+
+def write_upload(
+    plan: Plan, upload: Upload, key: SigningKey | None, signed: Path, held_back: Path
+) -> Path:
+    """Write what leaves: an upload signed, and sealed if the plan says so; or, without a key, none.
+
+    What is not to leave is held back, unsigned. It also stays beside a sealed file, which the site
+    itself cannot read. Other files, of an earlier run perhaps, are removed.
+    """
+    sealed = signed.with_suffix(SUFFIX)
+    path = held_back if key is None else sealed if plan.recipient else signed
+    if path != signed:
+        write_whole(held_back, lambda partial: upload.save(partial))
+    if path == sealed and key is not None:
+        write_whole(sealed, lambda partial: _seal(plan, upload, key, partial))
+    if path == signed:
+        write_whole(signed, lambda partial: upload.save(partial, key))
+    for other in {signed, sealed, held_back} - ({path} if path == signed else {path, held_back}):
+        remove(other)
+    return path
+
+
+def _seal(plan: Plan, upload: Upload, key: SigningKey, target: Path) -> None:
+    plain = target.with_suffix(".signed")
+    try:
+        upload.save(plain, key)
+        site = upload.info.site
+        seal(plain, target, plan=upload.info.plan, site=site, to=plan.recipient)
+    finally:
+        remove(plain)

@@ -1,0 +1,91 @@
+"""The site's secret, of which all noise and all lots of a private study are drawn.
+
+A plan's seed is known to everybody, so noise that is drawn from it can be taken off again. Under a
+plan that promises differential privacy (`privacy.people`) nothing at a site is drawn from it:
+
+    NAME.secret    32 random bytes beside the site's key, made when first needed, readable by its
+                   owner alone. It is in no kit, no upload and no log
+    coins          who is held out: a coin for each person, by the secret and the plan. Nobody's
+                   coin depends on anybody else's rows
+    release        the key of the noise: by the secret, plan, site, rows and the learner's settings
+
+The same release again has the same noise, bit by bit, and so tells nothing more. Any change, of one
+row, of the plan or of a setting, has noise that is independent of it: the difference of two uploads
+is never without noise, and the second one is a further release, which the book of budgets counts
+(`study.site.budget`). Whoever loses the secret gets another one, and the same plan and rows are
+then a further release, too. Whoever has the secret and the rows can tell what noise was added: keep
+it as the key is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predbayes.errors import KeyFileError
+
+if TYPE_CHECKING:
+    from predbayes_study.plan.schema import Plan
+    from predbayes_study.tables.sitefile import SiteFile
+
+SUFFIX = ".secret"
+_NUM_BYTES = 32
+
+
+def secret_for(plan: Plan, own: SiteFile) -> bytes:
+    """Return the site's secret, made if there is none; nothing for a plan that needs none."""
+    return b"" if plan.promise is None else read_secret(own.key_path.with_suffix(SUFFIX))
+
+
+def secret_if_any(plan: Plan, own: SiteFile) -> bytes:
+    """Return the site's secret for who only looks: without one a stand-in, and none is made."""
+    path = own.key_path.with_suffix(SUFFIX)
+    return secret_for(plan, own) if path.exists() else b"0" * _NUM_BYTES
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a secret; if there is no file, make one that only its owner may read."""
+    try:
+        _make(path)
+        content = bytes.fromhex(path.read_text("ascii").strip())
+    except ValueError:
+        content = b""
+    except OSError as error:
+        raise KeyFileError(f"cannot read or write {path}: {error.strerror}") from error
+    if len(content) != _NUM_BYTES:
+        raise KeyFileError(
+            f"{path.name} is not a secret of predbayes; bring it back from a backup, or remove it: "
+            "with another one the same upload is a further release"
+        )
+    return content
+
+
+def _make(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with open(handle, "w", encoding="ascii", newline="\n") as file:
+        file.write(secrets.token_hex(_NUM_BYTES) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def derived(secret: bytes, *path: str) -> bytes:
+    """Return the key of a purpose: of it, nothing follows about the secret or any other key.
+
+    Examples:
+        >>> derived(b"s" * 32, "coins", "a") == derived(b"s" * 32, "coins", "b")
+        False
+    """
+    return hmac.new(secret, json.dumps(path).encode(), hashlib.sha256).digest()
+
+
+def release_id(key: bytes) -> str:
+    """Return what a release is known by in the book of budgets: it tells nothing of its noise."""
+    return hashlib.sha256(b"release" + key).hexdigest()

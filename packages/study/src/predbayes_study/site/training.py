@@ -1,0 +1,371 @@
+"""What a site does: fit a model to its rows, and make the one file that it sends.
+
+    rows      encoded and split as the plan says (`study.site.rows`)
+    fit       a model, and from it the upload (`study.site.fitting`)
+    mask      if the plan's sums are sealed: predictions and class counts as words under masks
+    release   signed, or held back until it is approved
+
+Training that was killed goes on, and gives the same upload to the bit. Under a plan that promises
+differential privacy (`privacy.people`) noise and held-out rows are by the site's secret
+(`study.site.secret`), and what is promised is in the book of budgets (`study.site.budget`) before
+anything is trained.
+
+In a folder of the site's choice:
+
+    NAME.safetensors    the signed upload, the one file that leaves; NAME.sealed if it is encrypted
+    held-back.safetensors   in its place until it is approved, where the plan asks for that
+    egress.html         the egress page: what leaves, for whoever approves it
+    home/               stays: predictions of the site's own model on its held-out rows and on the
+                        reference rows, how a learner was chosen, and what an audit found
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from predbayes.errors import DataError, StudyError, TrainingError, UploadError
+from predbayes.exchange.strict import require_site_name
+from predbayes.exchange.upload import Upload, from_arrays, to_arrays
+from predbayes.files import remove, write_bytes, write_whole
+from predbayes.learning.checkpoint import Checkpoint
+from predbayes.learning.local import (
+    Predictor,
+)
+from predbayes.learning.named import AUTO
+from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
+from predbayes.progress import Callback, Event, listening
+from predbayes_study.extras.privacy.private import PrivateLogistic
+from predbayes_study.extras.sealed.masking import masked
+from predbayes_study.extras.sealed.words import to_words
+from predbayes_study.kit.kit import Kit
+from predbayes_study.plan.models import make_learner
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.egress import DataSummary, render_egress
+from predbayes_study.report.leakage import FILE as AUDIT_FILE
+from predbayes_study.report.leakage import Outcome
+from predbayes_study.rules import errors_of
+from predbayes_study.site.budget import Book, Spent
+from predbayes_study.site.fitting import (
+    choose_at_site,
+    fit_site,
+    release_key,
+    require_learner,
+)
+from predbayes_study.site.overlap import near_findings
+from predbayes_study.site.policy import Asked
+from predbayes_study.site.release import Approvals, write_upload
+from predbayes_study.site.rows import SiteRows
+from predbayes_study.site.secret import release_id
+from predbayes_study.site.sums import require_many
+from predbayes_study.site.witness import Heads
+from predbayes_study.tasks.choice import Choice
+from predbayes_study.trust.signing import SigningKey
+
+HOME = "home"
+HOLDOUT_FILE = "holdout.safetensors"
+HELD_BACK = "held-back.safetensors"
+EGRESS_FILE = "egress.html"
+CHOICE_FILE = "choice.json"
+_CHECKPOINT = "checkpoint.safetensors"
+_CHECKPOINTS = "checkpoint*.safetensors"  # of the model, and of each fit of the gate
+_TAUGHT = "reference."  # before names of arrays of predictions on reference rows
+_INPUTS = "inputs"
+_SIGNATURE_BYTES = 248  # that a signature adds to a file: the page is of what will leave
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training left in the site's folder."""
+
+    upload: Upload
+    path: Path  # the signed upload, or what is held back
+    egress: Path
+    released: bool
+    again: bool  # whether it was there already
+    choice: Choice | None = None  # of the learner, if it was left to the site's rows
+
+    def facts(self) -> dict[str, str | bool]:
+        """Return what the site's audit log is told."""
+        return {"upload": self.upload.digest(), "released": self.released, "again": self.again}
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One site's part in one study."""
+
+    kit: Kit
+    site: str
+    key: SigningKey
+    approvals: Approvals
+    out: Path  # the folder that it is written to
+    learner: str = "network"  # a name that `predbayes_study.plan.models` knows
+    device: str = "cpu"  # where a network is trained
+    allow_networks: tuple[str, ...] = ()  # of the consortium's own, by their names
+    table: str = ""  # by which the book of budgets knows the rows
+
+    def __post_init__(self) -> None:
+        require_site_name(self.site)  # before hours of training: files have its name
+
+    def run(self, rows: SiteRows) -> Trained:
+        """Train, or go on, or find that it is done; then release what may be released."""
+        self.approvals.require_plan(self.kit)
+        require_learner(self.kit.plan, self.learner)
+        self._require_policy(rows)
+        home = self.out / HOME
+        home.mkdir(parents=True, exist_ok=True)
+        identity = self._identity(rows)
+        upload = self._finished(identity)
+        again = upload is not None
+        if upload is None:
+            self._spend(rows)
+            checkpoint = Checkpoint(home / _CHECKPOINT, identity)
+            with listening([_within(self.approvals.policy.max_hours)]):
+                upload, own = fit_site(
+                    self.kit,
+                    self.site,
+                    rows,
+                    self._settled(rows, identity),
+                    checkpoint=checkpoint,
+                    device=self.device,
+                    allow_networks=self.allow_networks,
+                )
+            upload = _hidden(self.kit.plan, upload, self.key)
+            if self.kit.signed is not None and self.kit.plan.coordinator is not None:
+                key = self.kit.plan.coordinator.signing
+                head = Heads(self.approvals.folder).note(self.kit.signed, key)
+                upload = upload.having_seen(head)
+            _keep_holdout(home / HOLDOUT_FILE, self.kit, self.site, rows, own)
+            write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
+            marker = json.dumps({"identity": identity, "upload": upload.digest()})
+            write_bytes(home / "trained.json", marker.encode())
+            for path in home.glob(_CHECKPOINTS):
+                remove(path)
+        choice = _read_choice(home / CHOICE_FILE, identity) if self.learner == AUTO else None
+        return self._release(upload, rows, choice, again=again)
+
+    def _spend(self, rows: SiteRows) -> None:
+        """Write into the book of budgets what the upload promises, before it is made."""
+        plan = self.kit.plan
+        if plan.promise is None:
+            return
+        learner = make_learner(plan, self.learner)
+        assert isinstance(learner, PrivateLogistic)  # as the plan has it
+        spent = Spent(
+            table=self.table,
+            release=release_id(release_key(self.kit, self.site, rows, learner)),
+            plan=self.kit.digest,
+            study=plan.name,
+            site=self.site,
+            guarantee=plan.promise,
+        )
+        Book(self.approvals.folder).spend(spent, self.approvals.policy)
+
+    def _settled(self, rows: SiteRows, identity: str) -> str:
+        """The learner's name; if the rows are to choose it, what they chose is kept."""
+        if self.learner != AUTO:
+            return self.learner
+        path, plan = self.out / HOME / CHOICE_FILE, self.kit.plan
+        choice = _read_choice(path, identity)
+        if choice is None:
+            allowed = self.approvals.policy.learners(plan)
+            choice = choose_at_site(self.kit, self.site, rows, allowed, self.device)
+            kept = {"identity": identity, **dataclasses.asdict(choice)}
+            write_bytes(path, (json.dumps(kept, indent=1) + "\n").encode())
+        return choice.name
+
+    def _require_policy(self, rows: SiteRows) -> None:
+        """Refuse what the site's policy forbids, its own patients among reference rows as well."""
+        plan, policy = self.kit.plan, self.approvals.policy
+        trained = rows.split_for(self.kit, self.site)[0]
+        num_rows = len(trained)
+        if num_rows < plan.rules.min_rows:
+            raise DataError(
+                f"{num_rows} rows to train on are fewer than min_rows = {plan.rules.min_rows} of "
+                "the plan: too few to take part"
+            )
+        policy.require(
+            dataclasses.replace(
+                Asked.of(plan, self.learner, num_rows), is_audited=True, outcome=self._audited(rows)
+            )
+        )
+        least = policy.least_cell(plan)
+        if plan.sums_alone:
+            require_many(plan, *rows[trained], least, rows.patients_of(trained))
+        if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
+            raise DataError(wrong[0].text)
+
+    def _audited(self, rows: SiteRows) -> Outcome | None:
+        """What `site audit` found of the same plan, rows and learner."""
+        identity = audit_identity(self.kit, self.site, self.learner, rows)
+        return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
+
+    def _identity(self, rows: SiteRows) -> str:
+        """Digest of all that determines the upload."""
+        parts = (
+            self.kit.digest + self.kit.head,
+            self.site,
+            self.learner,
+            self.device,
+            rows.digest(),
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _finished(self, identity: str) -> Upload | None:
+        """What an earlier run with the same plan and rows made, if it is there whole."""
+        try:
+            marker = json.loads((self.out / HOME / "trained.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(marker, dict) or marker.get("identity") != identity:
+            return None
+        for path in (self._signed, self.out / HELD_BACK):
+            try:
+                upload = Upload.load(path)
+            except UploadError:
+                continue
+            if upload.digest() == marker.get("upload"):
+                return upload
+        return None
+
+    @property
+    def _signed(self) -> Path:
+        return self.out / f"{self.site}.safetensors"
+
+    def _release(
+        self, upload: Upload, rows: SiteRows, choice: Choice | None, *, again: bool
+    ) -> Trained:
+        plan = self.kit.plan
+        released = self.approvals.may_leave(plan, upload)
+        key = self.key if released else None
+        held_back = self.out / HELD_BACK
+        path = write_upload(plan, upload, key, self._signed, held_back)
+        trained, held_out = rows.split_for(self.kit, self.site)
+        summary = DataSummary(
+            num_rows=len(rows.targets) + rows.num_dropped,
+            num_trained=len(trained),
+            num_held_out=len(held_out),
+            num_dropped=rows.num_dropped,
+            learner=f"{choice.name}, chosen by the site’s rows" if choice else self.learner,
+        )
+        page = render_egress(
+            plan,
+            upload,
+            num_bytes=(
+                path.stat().st_size
+                if path == self._signed
+                else held_back.stat().st_size + _SIGNATURE_BYTES
+            ),
+            key_fingerprint=self.key.public.fingerprint,
+            data=summary,
+            released=released,
+            audited=self._audited(rows),
+        )
+        write_bytes(self.out / EGRESS_FILE, page.encode())
+        egress = self.out / EGRESS_FILE
+        return Trained(upload, path, egress, released, again, choice)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdout:
+    """The site's own model on the rows that it was not trained on; it stays at the site."""
+
+    rows: Tensor  # positions among the rows with a target
+    predictive: Predictive
+    data_digest: str
+    plan_digest: str
+    taught: tuple[Tensor, Predictive] | None = None  # reference inputs, and what it says of them
+
+    @classmethod
+    def load(cls, out: Path) -> Holdout:
+        """Read what training kept in a site's folder."""
+        path = out / HOME / HOLDOUT_FILE
+        try:
+            with safe_open(path, framework="pt") as file:
+                told = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise StudyError(
+                f"there are no held-out predictions in {out}; run `predbayes site train` first"
+            ) from error
+        if "rows" not in arrays:
+            raise StudyError(f"{path} does not say which rows were held out: train again")
+        rows, inputs = arrays.pop("rows"), arrays.pop(_INPUTS, None)
+        elsewhere = {
+            name.removeprefix(_TAUGHT): arrays.pop(name)
+            for name in [*arrays]
+            if name.startswith(_TAUGHT)
+        }
+        try:
+            predictive = from_arrays(arrays)
+            taught = None if inputs is None else (inputs, from_arrays(elsewhere))
+        except UploadError as error:
+            raise StudyError(f"{path} is not what training wrote: train again") from error
+        return cls(rows, predictive, told.get("data", ""), told.get("plan", ""), taught)
+
+
+def audit_identity(kit: Kit, site: str, learner: str, rows: SiteRows) -> str:
+    """Return the digest of all that determines an audit."""
+    parts = (kit.digest, site, learner, rows.digest())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _read_choice(path: Path, identity: str) -> Choice | None:
+    """What an earlier run with the same plan and rows chose, if that is there whole."""
+    try:
+        kept = json.loads(path.read_bytes())
+        if kept.pop("identity") != identity:
+            return None
+        return Choice(str(kept["name"]), dict(kept["losses"]), int(kept["num_rows"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _within(hours: float) -> Callback:
+    """Return what ends a training that takes longer than the site's policy allows."""
+    end = time.monotonic() + 3600 * hours
+
+    def look(_event: Event) -> None:
+        if time.monotonic() > end:
+            raise TrainingError(
+                f"training took longer than max_hours = {hours:g} of the site's policy; the same "
+                "command goes on"
+            )
+
+    return look
+
+
+def _keep_holdout(path: Path, kit: Kit, site: str, rows: SiteRows, own: Predictor) -> None:
+    _, held_out = rows.split_for(kit, site)
+    inputs = rows.inputs[held_out] if len(held_out) else rows.inputs[:1]
+    arrays = {name: a[: len(held_out)] for name, a in to_arrays(own.predict(inputs)).items()}
+    if not kit.plan.sums_alone:
+        elsewhere = to_arrays(own.predict(kit.inputs))
+        arrays |= {_INPUTS: kit.inputs, **{_TAUGHT + name: a for name, a in elsewhere.items()}}
+    kept = {name: array.float().contiguous() for name, array in arrays.items()}
+    told = {"data": rows.digest(), "plan": kit.plan.digest()}
+    write_whole(path, lambda partial: save_file({**kept, "rows": held_out}, partial, metadata=told))
+
+
+def _hidden(plan: Plan, upload: Upload, key: SigningKey) -> Upload:
+    """The upload under masks, if the plan's sums are sealed; its masks are random, and never kept.
+
+    So training again makes another file of the same terms.
+    """
+    if plan.sealing is None:
+        return upload
+    predictive, counts = upload.predictive(), upload.info.class_rows
+    assert isinstance(predictive, Categorical | Survival)  # as a sealed plan has it
+    form, bounded = plan.sealing.form(plan), predictive.bounded(LOG_PROB_FLOOR)
+    class_rows = None if counts is None else torch.tensor(counts, dtype=torch.float64)
+    words = to_words(form, bounded, upload.info.num_rows, class_rows)
+    return masked(upload, words, plan.sealing.recipients, key)

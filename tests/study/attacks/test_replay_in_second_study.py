@@ -1,0 +1,56 @@
+"""Attack: a file that its site withdrew is taken in by a second study of the same kit.
+
+Before, nothing in a file said for which study of a plan it was made.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from predbayes.errors import StudyError, UploadError
+from predbayes_study.coordinator.study import Study
+from predbayes_study.trust.coordinator import CoordinatorKey
+from tests.study.world import make_world
+
+COORDINATOR = CoordinatorKey.generate()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"), coordinator=COORDINATOR)
+
+
+@pytest.fixture(scope="module")
+def withdrawn(world):
+    study = world.begin("first")
+    path = world.file("Gamma")
+    study.add(path)
+    study.withdraw("Gamma")
+    return path
+
+
+def test_a_second_study_of_the_same_kit_refuses_it(world, withdrawn):
+    second = world.begin("second")
+    with pytest.raises(UploadError, match="it was made for another study"):
+        second.add(withdrawn)
+    assert second.state().uploads == {}
+
+
+def test_a_coordinator_who_takes_it_in_all_the_same_is_found_out(world, withdrawn, monkeypatch):
+    third = world.begin("third")
+    monkeypatch.setattr("predbayes_study.coordinator.intake.Intake._check_study", lambda *_: None)
+    third.add(withdrawn)
+    assert third.verify() == ["Gamma has seen another ledger than this one before it sent its file"]
+
+
+def test_a_file_that_names_no_study_is_refused(world):
+    study = world.begin("named")
+    world.seen = ""
+    with pytest.raises(UploadError, match="it names no study"):
+        study.add(world.file("Alpha"))
+
+
+def test_the_kit_of_a_study_begins_no_other(world, tmp_path):
+    first = world.begin("once")
+    with pytest.raises(StudyError, match="the kit of a study that has begun"):
+        Study.init(tmp_path / "again", first.folder / "kit", world.labels_path, world.key_path)

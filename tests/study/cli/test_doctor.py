@@ -1,0 +1,67 @@
+"""`predbayes doctor` tells what a report of a problem needs, and nothing private."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import predbayes
+from predbayes.posterior.sghmc import SGHMC
+from predbayes.predictive.families import Categorical
+from predbayes.predictive.pooling import PredictiveSum
+from predbayes_study.cli.app import app
+from predbayes_study.trust.signing import PublicKey
+
+ROOT = Path(__file__).parents[3]
+
+
+def told():
+    return CliRunner().invoke(app, ["doctor"])
+
+
+def test_versions_platform_extras_and_three_tests_that_pass():
+    result = told()
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"predbayes {predbayes.__version__}"
+    assert lines[1].startswith(f"Python {platform.python_version()}")
+    assert any(line.startswith("[study] installed: cryptography ") for line in lines)
+    extras = [line.partition("]")[0][1:] for line in lines if line.startswith("[")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    users = set(project["optional-dependencies"]) - {"all", "dev", "docs", "fuzz"}
+    assert extras == sorted(users)
+    assert [line for line in lines if line.endswith(": as it should be")] == [
+        "sampler: as it should be",
+        "pool: as it should be",
+        "signature: as it should be",
+    ]
+
+
+def test_nothing_private_is_told():
+    said = told().stdout
+    for private in (str(Path.home()), str(Path.cwd()), getpass.getuser() + "@", platform.node()):
+        assert private not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute", "broken"),
+    [
+        ("sampler", SGHMC, "step", lambda self: None),
+        ("pool", PredictiveSum, "mixture", lambda self: Categorical(torch.zeros(1, 2))),
+        ("signature", PublicKey, "verifies", lambda *given: True),
+    ],
+)
+def test_a_part_that_does_not_work_is_named(name, owner, attribute, broken, monkeypatch):
+    monkeypatch.setattr(owner, attribute, broken)
+    result = told()
+    assert result.exit_code == 1
+    wrong = [line for line in result.stdout.splitlines() if line.startswith(f"{name}: ")]
+    assert len(wrong) == 1
+    assert not wrong[0].endswith("as it should be")
+    assert "please report these lines" in result.stderr
