@@ -8,7 +8,7 @@ seeds, which draw who has which rows.
 
     python   `pb.run` with `pb.InProcess(learners=...)`
     files    a study with `learner.name = "any"`, by commands alone
-    flower   `pb.flower.client_app(learner=...)` in Flower's simulation: the bits of `python`
+    flower   `predbayes_flower.client_app(learner=...)` in Flower's simulation: the bits of `python`
 """
 
 from __future__ import annotations

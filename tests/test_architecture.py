@@ -13,8 +13,13 @@ import pytest
 import predbayes
 
 PACKAGE = Path(predbayes.__file__).parent
-SOURCES = sorted(PACKAGE.rglob("*.py"))
 ROOT = Path(__file__).parent.parent
+# From the sources: what is installed may be a wheel, and must have the same files.
+SOURCES = {
+    path: path.relative_to(source).as_posix()
+    for source in sorted(ROOT.glob("packages/*/src"))
+    for path in sorted(source.rglob("*.py"))
+}
 DOCS = ROOT / "docs"
 
 
@@ -38,10 +43,9 @@ def calls_of_attributes(nodes: list[tuple[str, ast.AST]]) -> list[tuple[str, ast
 def nodes() -> list[tuple[str, ast.AST]]:
     """Every node of every source file, with `file:line` where it has one."""
     found = []
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            line = getattr(node, "lineno", None)
-            found.append((f"{path.relative_to(PACKAGE)}:{line}", node))
+    for path, name in SOURCES.items():
+        walked = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found += [(f"{name}:{getattr(node, 'lineno', None)}", node) for node in walked]
     return found
 
 
@@ -63,16 +67,17 @@ def test_unknown_names_are_refused_like_any_modules():
 
 def test_neither_the_package_nor_its_schemas_import_arrays():
     modules = (
-        "study.trust.coordinator",
-        "exchange.header",
-        "study.trust.signing",
-        "exchange.strict",
-        "study.plan.schema",
-        "study.tables.sitefile",
+        "predbayes.exchange.header",
+        "predbayes.exchange.strict",
+        "predbayes_study.trust.coordinator",
+        "predbayes_study.trust.signing",
+        "predbayes_study.plan.schema",
+        "predbayes_study.tables.sitefile",
     )
     heavy = "{'torch', 'numpy', 'scipy', 'pandas'} & set(sys.modules)"
-    package = f"import sys, predbayes; found = {heavy} | {{'pydantic'}} & set(sys.modules)"
-    schemas = "\n".join(f"import predbayes.{module}" for module in modules)
+    found = f"{heavy} | {{'pydantic'}} & set(sys.modules)"
+    package = f"import sys, predbayes, predbayes_study; found = {found}"
+    schemas = "\n".join(f"import {module}" for module in modules)
     assert run_python(f"{package}\n{schemas}\nprint(sorted(found | {heavy}))") == "[]"
 
 
@@ -81,7 +86,7 @@ def test_nothing_is_drawn_from_global_generators(nodes):
         where
         for where, node in nodes
         if isinstance(node, ast.Attribute)
-        and not where.startswith("seeding.py")
+        and not where.startswith("predbayes/seeding.py")
         and (
             "random" in (getattr(node.value, "id", ""), getattr(node.value, "attr", ""))
             or node.attr.endswith("manual_seed")
@@ -118,8 +123,8 @@ def test_text_files_have_one_encoding_and_one_line_ending(nodes):
 def test_modules_with_deviations_are_in_the_page_of_deviations():
     page = (DOCS / "deviations.md").read_text()
     missing = []
-    for path in SOURCES:
-        module = ".".join(("predbayes", *path.relative_to(PACKAGE).with_suffix("").parts))
+    for path, name in SOURCES.items():
+        module = name.removesuffix(".py").replace("/", ".")
         if re.search(r"(Deviation|Released):", path.read_text()) and f"`{module}`" not in page:
             missing.append(module)
     assert missing == []

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import predbayes
-
-PACKAGE = Path(predbayes.__file__).parent
+ROOT = Path(__file__).parents[1]
 MODULES = [
-    ".".join(("predbayes", *path.relative_to(PACKAGE).with_suffix("").parts))
-    for path in sorted(PACKAGE.rglob("*.py"))
+    ".".join(path.relative_to(source).with_suffix("").parts)
+    for source in sorted(ROOT.glob("packages/*/src"))
+    for path in sorted(source.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 

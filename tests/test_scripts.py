@@ -39,7 +39,7 @@ def test_the_tests_of_a_change_are_its_own(changed, found):
 
 
 def test_a_module_without_a_test_file_has_those_that_import_it(tmp_path):
-    folder = tmp_path / "tests" / "pools"
+    folder = tmp_path / "tests" / "core" / "pools"
     folder.mkdir(parents=True)
     (tmp_path / "packages/core/src/predbayes/pools").mkdir(parents=True)
     for name in ("alone", "used"):
@@ -55,6 +55,24 @@ def test_a_module_without_a_test_file_has_those_that_import_it(tmp_path):
     assert found("used") == ["test_a.py", "test_b.py"]
     assert found("alone") == ["test_a.py", "test_b.py", "test_c.py"]
     assert found("deleted") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "run", "left"),
+    [
+        ("packages/study/src/predbayes_study/wording.py", {"study", "flower"}, {"core", "lab"}),
+        ("packages/lab/src/predbayes_lab/tables.py", {"lab"}, {"core", "study", "flower"}),
+        ("packages/core/src/predbayes/exact.py", {"core", "study", "flower", "lab"}, set()),
+        ("tests/conftest.py", {"core", "study", "flower", "lab"}, set()),
+        ("docs/flower.md", {"examples"}, {"core", "study", "flower", "lab"}),
+    ],
+)
+def test_a_change_runs_the_tests_of_what_it_can_break(changed, run, left):
+    """By the layers: a distribution that imports none of another is not broken by it."""
+    found = {path.name for path in TESTS_OF.folders_of([Path(changed)])}
+    assert run <= found
+    assert not left & found
+    assert {"examples", "supply", "test_architecture.py", "test_scripts.py"} <= found
 
 
 def test_the_page_of_names_has_every_public_name_with_a_line():

@@ -157,5 +157,5 @@ class TestFiles:
 
     def test_without_matplotlib_the_extra_is_named(self, records, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
+        with pytest.raises(MissingPackageError, match=r"packages/lab"):
             lines(records, ["nll"], X, tmp_path / "f.png")

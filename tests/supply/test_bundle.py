@@ -54,17 +54,23 @@ def make_wheel(folder: Path, name: str, *fields: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory) -> tuple[Path, Path]:
-    """A wheel called predbayes, and the folder of what it needs."""
+def wheels(tmp_path_factory) -> tuple[list[Path], Path]:
+    """Wheels called predbayes and predbayes-study, and the folder of what they need."""
     folder = tmp_path_factory.mktemp("wheels")
-    own = make_wheel(
-        folder / "own",
-        "predbayes",
-        "License-Expression: Apache-2.0",
-        "Requires-Dist: small_one",
-        "Requires-Dist: other; extra == 'study'",
-        "Requires-Dist: absent; extra == 'dev'",
+    licence = "License-Expression: Apache-2.0"
+    core = make_wheel(
+        folder / "own", "predbayes", licence, "Requires-Dist: absent; extra == 'onnx'"
     )
+    study = make_wheel(
+        folder / "own",
+        "predbayes_study",
+        licence,
+        "Requires-Dist: predbayes",
+        "Requires-Dist: small_one",
+        "Requires-Dist: other; extra == 'tables'",
+        "Requires-Dist: absent; extra == 'storage'",
+    )
+    own = [core, study]
     make_wheel(folder / "others", "small_one", "License-Expression: MIT OR Apache-2.0")
     make_wheel(folder / "others", "other", "Classifier: License :: OSI Approved :: BSD License")
     return own, folder / "others"
@@ -111,7 +117,7 @@ def test_every_file_has_its_digest_and_every_wheel_its_hash(unpacked):
         name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()
     }
     pins = (unpacked / "requirements.txt").read_text()
-    for name in ("predbayes", "small_one", "other"):
+    for name in ("predbayes", "predbayes_study", "small_one", "other"):
         digest = listed[f"wheels/{name}-1.0-py3-none-any.whl"]
         assert f"{name.replace('_', '-')}==1.0 --hash=sha256:{digest}\n" in pins
 
@@ -122,12 +128,13 @@ def test_the_sbom_is_valid_and_complete(unpacked):
     assert validator.validate_str(text) is None
     assert validator.validate_str(text.replace('"library"', '"book"')) is not None
     bom = json.loads(text)
-    assert [part["name"] for part in bom["components"]] == ["other", "small-one"]
-    assert bom["components"][0]["licenses"] == [{"license": {"name": "BSD License"}}]
-    assert bom["components"][1]["licenses"] == [{"expression": "MIT OR Apache-2.0"}]
-    assert bom["dependencies"][0] == {
-        "ref": "pkg:pypi/predbayes@1.0",
-        "dependsOn": ["pkg:pypi/other@1.0", "pkg:pypi/small-one@1.0"],
+    assert [part["name"] for part in bom["components"]] == ["predbayes", "other", "small-one"]
+    assert bom["components"][1]["licenses"] == [{"license": {"name": "BSD License"}}]
+    assert bom["components"][2]["licenses"] == [{"expression": "MIT OR Apache-2.0"}]
+    assert bom["metadata"]["component"]["name"] == "predbayes_study"
+    assert bom["dependencies"][1] == {
+        "ref": "pkg:pypi/predbayes-study@1.0",
+        "dependsOn": ["pkg:pypi/other@1.0", "pkg:pypi/predbayes@1.0", "pkg:pypi/small-one@1.0"],
     }
     assert "| other | 1.0 | BSD License |" in (unpacked / "LICENCES.md").read_text()
 
@@ -135,10 +142,10 @@ def test_the_sbom_is_valid_and_complete(unpacked):
 def test_it_installs_without_an_index(unpacked, tmp_path):
     done = install(unpacked, tmp_path / "env")
     assert done.returncode == 0, done.stderr
-    digest = hashlib.sha256(next((unpacked / "wheels").glob("predbayes-*")).read_bytes())
-    assert digest.hexdigest() in done.stdout
+    for wheel in (unpacked / "wheels").glob("predbayes*"):
+        assert hashlib.sha256(wheel.read_bytes()).hexdigest() in done.stdout
     python = tmp_path / "env" / "bin" / "python"
-    code = "import predbayes, small_one, other; print(predbayes.__file__)"
+    code = "import predbayes, predbayes_study, small_one, other; print(predbayes.__file__)"
     found = subprocess.run([python, "-Ic", code], capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(tmp_path / "env"))
 

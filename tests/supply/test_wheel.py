@@ -7,20 +7,25 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
+
+import predbayes
+import predbayes_flower
+import predbayes_lab
+import predbayes_study
+
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "src")
+PARTS = ("core", "study", "flower", "lab")
 
 
-def copied(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    for name in SOURCES:
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy2
-        copy(source, folder / name)
-    return folder
+def copied(part: str, folder: Path) -> Path:
+    leave = shutil.ignore_patterns("__pycache__")
+    return Path(shutil.copytree(ROOT / "packages" / part, folder / part, ignore=leave))
 
 
 def built(folder: Path, out: Path, **environment: str) -> Path:
@@ -33,17 +38,18 @@ def built(folder: Path, out: Path, **environment: str) -> Path:
     return wheel
 
 
-def test_two_builds_have_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("part", PARTS)
+def test_two_builds_have_the_same_bytes(part, tmp_path):
     """In other folders, with other times, rights, time zones, and caches lying about."""
-    first = copied(tmp_path / "one")
-    second = copied(tmp_path / "elsewhere" / "two")
+    first = copied(part, tmp_path / "one")
+    second = copied(part, tmp_path / "elsewhere" / "two")
     for path in sorted(second.rglob("*"), reverse=True):
         if path.is_file():
             path.chmod(0o600)
             os.utime(path, (1e9, 1e9))
-    cache = second / "src" / "predbayes" / "__pycache__"
-    cache.mkdir(exist_ok=True)
-    (cache / "left.cpython-311.pyc").write_bytes(b"left")
+    (package,) = (second / "src").iterdir()
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "left.cpython-311.pyc").write_bytes(b"left")
     wheels = [
         built(first, tmp_path / "a", TZ="UTC"),
         built(second, tmp_path / "b", TZ="Asia/Tokyo"),
@@ -51,5 +57,23 @@ def test_two_builds_have_the_same_bytes(tmp_path):
     digests = {hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels}
     assert len(digests) == 1
     names = zipfile.ZipFile(wheels[1]).namelist()
-    assert "predbayes/__init__.py" in names
+    assert f"{package.name}/__init__.py" in names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
+
+
+def test_all_distributions_have_one_version_and_one_licence():
+    """And ask for each other in this version alone."""
+    packages = (predbayes, predbayes_study, predbayes_flower, predbayes_lab)
+    assert {package.__version__ for package in packages} == {predbayes.__version__}
+    licences = {(ROOT / "packages" / part / "LICENSE").read_bytes() for part in PARTS}
+    assert licences == {(ROOT / "LICENSE").read_bytes()}
+    for part in PARTS:
+        text = (ROOT / "packages" / part / "pyproject.toml").read_text(encoding="utf-8")
+        asked = [
+            Requirement(line)
+            for line in tomllib.loads(text)["project"]["dependencies"]
+            if line.startswith("predbayes")
+        ]
+        assert all(str(one.specifier) == f"=={predbayes.__version__}" for one in asked)
+        assert bool(asked) == (part != "core")

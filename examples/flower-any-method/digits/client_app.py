@@ -1,6 +1,6 @@
 """A site's half: learns from its rows when it is asked."""
 
-import predbayes as pb
+import predbayes_flower
 from digits.task import method, rows
 
-app = pb.flower.client_app(method, rows)
+app = predbayes_flower.client_app(method, rows)

@@ -1,6 +1,6 @@
 """The coordinator's half: runs the method over the nodes that are there."""
 
-import predbayes as pb
+import predbayes_flower
 from digits.task import method, reference
 
-app = pb.flower.server_app(method, reference=reference)
+app = predbayes_flower.server_app(method, reference=reference)

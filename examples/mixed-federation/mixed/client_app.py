@@ -1,6 +1,6 @@
 """A site's half: learns from its rows, by a model of its own kind."""
 
-import predbayes as pb
+import predbayes_flower
 from mixed.task import METHOD, learner, rows
 
-app = pb.flower.client_app(METHOD, rows, learner=learner)
+app = predbayes_flower.client_app(METHOD, rows, learner=learner)

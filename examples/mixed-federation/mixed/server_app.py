@@ -1,6 +1,6 @@
 """The coordinator's half: need not know which models sites have."""
 
-import predbayes as pb
+import predbayes_flower
 from mixed.task import METHOD, reference
 
-app = pb.flower.server_app(METHOD, reference=reference)
+app = predbayes_flower.server_app(METHOD, reference=reference)

@@ -135,7 +135,7 @@ def test_without_scikit_learn_it_is_one_line():
         "except pb.MissingPackageError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    how = "pip install '.[study]' in a clone of predbayes"
+    how = "pip install './packages/core[sklearn]' in a clone of predbayes"
     assert done.stdout == f"this needs the package sklearn: {how}\n"
 
 

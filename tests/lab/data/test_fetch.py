@@ -225,7 +225,7 @@ def test_a_missing_page_and_a_dead_server_are_one_line_each(server, root):
 
 def test_a_missing_pooch_is_named_with_its_extra(root, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
+    with pytest.raises(MissingPackageError, match=r"packages/lab"):
         fetch("wine", root)
 
 

@@ -196,7 +196,7 @@ def test_parquet_needs_the_extra(data, tmp_path, monkeypatch):
     for rows, out in ((data, "out.parquet"), (tmp_path / "rows.parquet", "out.csv")):
         result = run(tmp_path, rows, "--out", tmp_path / out)
         assert isinstance(result.exception, MissingPackageError)
-        assert "pip install '.[parquet]' in a clone of predbayes" in str(result.exception)
+        assert "study[parquet]" in str(result.exception)
 
 
 def test_a_site_predicts_on_its_own_table_without_targets(data, tmp_path):

@@ -582,5 +582,5 @@ def test_a_result_of_another_plan_is_refused():
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
 def test_a_missing_package_is_named_with_its_extra(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingPackageError, match=rf"{package}.*\.\[study\]"):
+    with pytest.raises(MissingPackageError, match=rf"{package}.*packages/study"):
         render_report(*study("classification"), public=True)

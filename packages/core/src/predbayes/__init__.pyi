@@ -1,11 +1,9 @@
-from . import flower as flower
-from . import study as study
+from . import partition as partition
 from .api.estimators import FederatedClassifier as FederatedClassifier
 from .api.estimators import FederatedRegressor as FederatedRegressor
 from .api.result import Result as Result
 from .api.run import run as run
 from .api.saved import load as load
-from .data import partition as partition
 from .errors import DataError as DataError
 from .errors import DivergedError as DivergedError
 from .errors import ExperimentError as ExperimentError

@@ -9,6 +9,8 @@ The rest is the study's: sites follow the plan that they approved, and sign what
 
 import lazy_loader
 
+__version__ = "0.1.0.dev0"
+"""The version of the package; all four have one."""
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 HELLO, UPLOAD, ACK = "query.hello", "train.upload", "query.ack"

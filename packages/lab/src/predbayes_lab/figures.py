@@ -295,7 +295,7 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
     """Ticks at the values that were run, if there is room; logarithmic where they lie far apart."""
-    ticker = require("matplotlib.ticker", "experiments")
+    ticker = require("matplotlib.ticker", "lab")
 
     places = sorted(positions.values())
     numbers = _are_numbers(positions)
@@ -314,7 +314,7 @@ def _ticks(axes: Axes, positions: Mapping[Any, float]) -> None:
 
 def _scale(axes: Axes, means: Sequence[float]) -> None:
     """A logarithmic axis where the means span a wide range, labelled in plain numbers."""
-    ticker = require("matplotlib.ticker", "experiments")
+    ticker = require("matplotlib.ticker", "lab")
 
     finite = [mean for mean in means if math.isfinite(mean)]
     if not finite or min(finite) <= 0 or max(finite) / min(finite) <= _WIDE:
@@ -385,7 +385,7 @@ def _draw_diagram(figure: Figure, halves: Any, bins: Bins, title: str) -> None:
 
 
 def _new_figure(width: float, height: float) -> Figure:
-    figure: Figure = require("matplotlib.figure", "experiments").Figure(
+    figure: Figure = require("matplotlib.figure", "lab").Figure(
         figsize=(width, height), layout="constrained"
     )
     return figure
@@ -412,7 +412,7 @@ def _require_format(out: Path) -> None:
 
 
 def _save(figure: Figure, out: Path) -> None:
-    mpl = require("matplotlib", "experiments")
+    mpl = require("matplotlib", "lab")
 
     out.parent.mkdir(parents=True, exist_ok=True)
     # Type 42: publishers refuse the default, Type 3. No dates, fixed names: equal data, equal file.

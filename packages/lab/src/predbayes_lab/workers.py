@@ -59,7 +59,7 @@ def import_ray() -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns on every start
     # Its workers stand back behind every other process, if nobody says otherwise.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    return require("ray", "experiments")
+    return require("ray", "lab")
 
 
 @contextmanager

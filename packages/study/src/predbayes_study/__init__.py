@@ -14,4 +14,6 @@ The names below are what a program needs; each is imported on first use. The roo
 
 import lazy_loader
 
+__version__ = "0.1.0.dev0"
+"""The version of the package; all four have one."""
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

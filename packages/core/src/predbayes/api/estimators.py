@@ -50,9 +50,9 @@ from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.families import Gaussian
 from predbayes.progress import Callback
 
-_base = require("sklearn.base", "study")
-_validation = require("sklearn.utils.validation", "study")
-_multiclass = require("sklearn.utils.multiclass", "study")
+_base = require("sklearn.base", "core[sklearn]")
+_validation = require("sklearn.utils.validation", "core[sklearn]")
+_multiclass = require("sklearn.utils.multiclass", "core[sklearn]")
 
 Array = npt.NDArray[Any]
 Build = Callable[[int, int], nn.Module]

@@ -83,8 +83,8 @@ def require_federation(federation: object) -> None:
         name = federation.__name__ if isinstance(federation, type) else type(federation).__name__
         raise TrainingError(
             f"{name} is no federation: it has no collect(task) by which sites get a method's task; "
-            "give a dict of sites, or pb.flower.FlowerFederation(grid); end the round of a study "
-            "with study.finish()"
+            "give a dict of sites, or predbayes_flower.FlowerFederation(grid); end the round of a "
+            "study with study.finish()"
         )
 
 

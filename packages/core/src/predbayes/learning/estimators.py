@@ -199,7 +199,7 @@ class SklearnRegressor:
 
     def __post_init__(self) -> None:
         _require_estimator(self.estimator, self.size)
-        if require("sklearn.base", "experiments").is_classifier(self.estimator):
+        if require("sklearn.base", "core[sklearn]").is_classifier(self.estimator):
             raise TrainingError(
                 f"{_name(self.estimator)} is a classifier; use SklearnClassifier, or a regressor"
             )
@@ -318,11 +318,11 @@ def _fitted(
     rng: torch.Generator,
 ) -> Any:
     """A fitted clone; every `random_state` in it, however deep, comes from ``rng``."""
-    model = require("sklearn.base", "experiments").clone(estimator)
+    model = require("sklearn.base", "core[sklearn]").clone(estimator)
     names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
     seeds = torch.randint(2**32 - 1, (len(names),), generator=rng).tolist()
     model.set_params(**dict(zip(sorted(names), seeds, strict=True)))
-    converged = require("sklearn.exceptions", "experiments").ConvergenceWarning
+    converged = require("sklearn.exceptions", "core[sklearn]").ConvergenceWarning
     with isolated(rng), _explained(estimator), warnings.catch_warnings():
         warnings.simplefilter("ignore", converged)  # a bound that is reached; users cannot act
         return _fit(model, table, targets, arguments or {})
@@ -434,7 +434,7 @@ def _last_step(estimator: Any) -> tuple[str, Any]:
 def _weight_name(estimator: Any) -> str | None:
     """The name under which `fit` takes the rows' weights, or None."""
     prefix, last = _last_step(estimator)
-    validation = require("sklearn.utils.validation", "experiments")
+    validation = require("sklearn.utils.validation", "core[sklearn]")
     takes = validation.has_fit_parameter(last, "sample_weight")
     return f"{prefix}sample_weight" if takes else None
 
@@ -444,15 +444,15 @@ def _counterpart(estimator: Any) -> Any:
     last = type(_last_step(estimator)[1])
     name = last.__name__.replace("Regressor", "Classifier")
     if "Forest" in name or "Trees" in name:
-        return getattr(require("sklearn.ensemble", "experiments"), name)(min_samples_leaf=3)
+        return getattr(require("sklearn.ensemble", "core[sklearn]"), name)(min_samples_leaf=3)
     if _is_boosting(estimator):  # of the same size; what is minimised goes with the targets
         classifier = getattr(sys.modules[last.__module__], name)()
         own = _last_step(estimator)[1].get_params()
         for_targets = {"loss", "criterion", "objective", "alpha", "quantile"}
         return classifier.set_params(**{k: v for k, v in own.items() if k not in for_targets})
-    scaler = require("sklearn.preprocessing", "experiments").StandardScaler()
-    linear = require("sklearn.linear_model", "experiments").LogisticRegression(max_iter=1000)
-    return require("sklearn.pipeline", "experiments").make_pipeline(scaler, linear)
+    scaler = require("sklearn.preprocessing", "core[sklearn]").StandardScaler()
+    linear = require("sklearn.linear_model", "core[sklearn]").LogisticRegression(max_iter=1000)
+    return require("sklearn.pipeline", "core[sklearn]").make_pipeline(scaler, linear)
 
 
 def _is_boosting(estimator: Any) -> bool:
@@ -498,7 +498,7 @@ def _name(estimator: Any) -> str:
 
 def _threads() -> Any:
     """As many threads as torch has, for estimators that would take all processors."""
-    limits = require("threadpoolctl", "experiments").threadpool_limits
+    limits = require("threadpoolctl", "core[sklearn]").threadpool_limits
     return limits(torch.get_num_threads(), user_api="openmp")
 
 

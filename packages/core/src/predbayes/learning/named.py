@@ -16,7 +16,7 @@ from typing import Any
 
 from predbayes.optional import require
 
-_NEED = "study"
+_NEED = "core[sklearn]"
 _LEAF_ROWS = 30
 """Least rows of a leaf of boosting: smaller ones tell who was trained on, and predict no better
 (`python -m benchmarks membership --leaves`)."""
@@ -39,7 +39,7 @@ def _boosting(kind: str) -> Any:
 
 def _lightgbm(kind: str) -> Any:
     # One thread and its slower, exact way of summing: the same bits wherever it runs.
-    return getattr(require("lightgbm", "lightgbm"), f"LGBM{kind}")(
+    return getattr(require("lightgbm", "core[lightgbm]"), f"LGBM{kind}")(
         learning_rate=0.07, n_estimators=100, num_leaves=6, reg_lambda=1.0,
         min_child_samples=_LEAF_ROWS, n_jobs=1, deterministic=True, force_row_wise=True,
         verbosity=-1,
@@ -49,7 +49,7 @@ def _lightgbm(kind: str) -> Any:
 def _xgboost(kind: str) -> Any:
     # Trees that grow leaf by leaf, as those of the others do. A row of two classes weighs a quarter
     # at the most, p (1 - p); one of numbers weighs 1.
-    return getattr(require("xgboost", "xgboost"), f"XGB{kind}")(
+    return getattr(require("xgboost", "core[xgboost]"), f"XGB{kind}")(
         learning_rate=0.07, n_estimators=100, max_leaves=6, max_depth=0, grow_policy="lossguide",
         reg_lambda=1.0, min_child_weight=_LEAF_ROWS / 4, tree_method="hist", n_jobs=1, verbosity=0,
     )  # fmt: skip
@@ -98,7 +98,7 @@ BY_TASK = {"classification": CLASSIFIERS, "regression": REGRESSORS, "survival": 
 """What a plan's task can be learnt by."""
 
 PRIVATE = "dp-logistic"
-"""The learner of plans that promise differential privacy (`predbayes_study.extras.privacy.private`)."""
+"""The learner of plans that promise differential privacy (`predbayes_study`)."""
 
 AUTO = "auto"
 """The name under which a site chooses a learner by cross-validation."""

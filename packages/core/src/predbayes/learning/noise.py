@@ -100,7 +100,7 @@ def parts(
 
 
 def _forest(table: Array, logs: Array, rng: torch.Generator) -> Any:
-    build = require("sklearn.ensemble", "experiments").RandomForestRegressor
+    build = require("sklearn.ensemble", "core[sklearn]").RandomForestRegressor
     leaf = max(_LEAST_LEAF, len(logs) // _MOST_LEAVES)
     seed = int(torch.randint(2**32 - 1, (), generator=rng))
     return build(_NUM_TREES, min_samples_leaf=leaf, random_state=seed).fit(

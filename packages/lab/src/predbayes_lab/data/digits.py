@@ -17,7 +17,7 @@ TEST_FRACTION = 1 / 3
 
 def read_digits(raw: RawFiles, *, rng: torch.Generator) -> Dataset:
     """Read the digits from the installed package."""
-    found = require("sklearn.datasets", "experiments").load_digits()
+    found = require("sklearn.datasets", "lab").load_digits()
     pixels, targets = torch.tensor(found.data).float(), torch.tensor(found.target).long()
     order = torch.randperm(len(targets), generator=rng)
     num_test = round(TEST_FRACTION * len(targets))

@@ -94,7 +94,7 @@ def _download(
     spec: DatasetSpec, source: Source, cache: Path, base_url: str | None, progress: bool
 ) -> Path:
     """The download in the cache; from there if it is there and its hash is right."""
-    pooch = require("pooch", "experiments")
+    pooch = require("pooch", "lab")
     pooch.get_logger().setLevel("WARNING")
     parts = urlsplit(source.url)
     url = source.url if base_url is None else base_url.rstrip("/") + parts.path

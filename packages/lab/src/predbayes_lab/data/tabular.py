@@ -176,7 +176,7 @@ def _split_released(inputs: Tensor, targets: Tensor) -> _Split:
 def _parse(content: bytes, file: str, separator: str) -> pd.DataFrame:
     try:
         if file.endswith(".xlsx"):
-            require("openpyxl", "experiments")  # what pandas reads it with
+            require("openpyxl", "lab")  # what pandas reads it with
             return pd.read_excel(io.BytesIO(content), engine="openpyxl")
         return pd.read_csv(io.BytesIO(content), sep=separator)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:

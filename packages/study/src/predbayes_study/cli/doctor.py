@@ -19,8 +19,16 @@ from predbayes.optional import install_command
 from predbayes_study.cli.show import say
 
 _CORE = ("torch", "numpy", "pandas", "safetensors", "pydantic")
-_FOR_DEVELOPERS = {"all", "dev", "docs", "fuzz"}
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*?; (?:(.*) and )?extra == ['\"]([a-z]+)['\"]")
+# Distributions, by their folders in the repository.
+_PARTS = {
+    "core": "predbayes",
+    "study": "predbayes-study",
+    "flower": "predbayes-flower",
+    "lab": "predbayes-lab",
+}
+_REQUIREMENT = re.compile(
+    r"([A-Za-z0-9._-]+)[^;]*(?:; (?:(?P<marker>.*) and )?extra == ['\"](?P<extra>[a-z]+)['\"])?"
+)
 
 
 def doctor_command() -> None:
@@ -30,22 +38,24 @@ def doctor_command() -> None:
     say(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     say(f"{os.cpu_count()} cores, OMP_NUM_THREADS {threads}")
     say(", ".join(f"{name} {_installed(name) or 'missing'}" for name in _CORE))
-    for extra, names in sorted(_extras().items()):
-        say(_state(extra, names))
+    for what, names in _extras().items():
+        say(_state(what, names))
     failed = [name for name, test in _TESTS.items() if not _passes(name, test)]
     if failed:
         say("something here does not work as it should; please report these lines", err=True)
         raise typer.Exit(1)
 
 
-def _state(extra: str, names: Sequence[str]) -> str:
-    """Whether an extra is installed, with its versions; if something is missing, how to get it."""
+def _state(what: str, names: Sequence[str]) -> str:
+    """Whether a part or an extra is there, with versions; or else how to get it."""
     missing = [name for name in names if _installed(name) is None]
     found = ", ".join(f"{name} {_installed(name)}" for name in names if name not in missing)
+    part, bracket, extra = what.partition("[")
+    shown = f"{_PARTS[part]}{bracket}{extra}"
     if not missing:
-        return f"[{extra}] installed: {found}"
+        return f"{shown} installed: {found}"
     has = f"; has {found}" if found else ""
-    return f"[{extra}] missing: {', '.join(missing)}{has}; {install_command(extra)}"
+    return f"{shown} missing: {', '.join(missing)}{has}; {install_command(what)}"
 
 
 def _passes(name: str, test: Callable[[], str]) -> bool:
@@ -121,23 +131,29 @@ _TESTS: dict[str, Callable[[], str]] = {
 
 
 def _extras() -> dict[str, list[str]]:
-    """Packages of each extra that a user may want here."""
-    from importlib.metadata import requires  # not above: the help of all commands would wait for it
+    """Packages of each part and extra that a user may want here, by `install_command`'s names."""
+    # Not above: the help of all commands would wait for it.
+    from importlib.metadata import PackageNotFoundError, requires
 
     found: dict[str, list[str]] = {}
-    for line in requires("predbayes") or []:
-        match = _REQUIREMENT.match(line)
-        if match is None or match[3] in _FOR_DEVELOPERS:
+    for part, name in _PARTS.items():
+        try:
+            lines = requires(name) or []
+        except PackageNotFoundError:
+            found[part] = [name]
             continue
-        elsewhere = "sys_platform" in (match[2] or "") and not _is_for_here(match[2])
-        if not elsewhere:
-            found.setdefault(match[3], []).append(match[1])
+        for line in lines:
+            match = _REQUIREMENT.match(line)
+            if match is None or match[1].startswith("predbayes") or not _is_for_here(line):
+                continue
+            what = f"{part}[{match['extra']}]" if match["extra"] else part
+            found.setdefault(what, []).append(match[1])
     return found
 
 
-def _is_for_here(marker: str) -> bool:
-    """Whether a marker such as `sys_platform != 'darwin'` holds."""
-    wanted = re.search(r"sys_platform (==|!=) ['\"](\w+)['\"]", marker)
+def _is_for_here(line: str) -> bool:
+    """Whether a marker such as `sys_platform != 'darwin'` of a requirement holds."""
+    wanted = re.search(r"sys_platform (==|!=) ['\"](\w+)['\"]", line)
     return wanted is None or (wanted[2] == system.NAME) == (wanted[1] == "==")
 
 

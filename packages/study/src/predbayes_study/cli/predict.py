@@ -144,7 +144,7 @@ def _require_writable(out: Path, data: Path) -> None:
         raise DataError(f"{out.name}: give --out a name that ends in .csv or .parquet")
     require_place(out, data)
     if out.suffix.lower() == ".parquet":
-        require("pyarrow", "parquet")
+        require("pyarrow", "study[parquet]")
 
 
 def _beside(frame: pd.DataFrame, kept: Sequence[str], predictions: pd.DataFrame) -> pd.DataFrame:

@@ -60,7 +60,9 @@ def _copied(
 ) -> Iterator[tuple[str, Path | UploadError]]:
     """Yield the name of each file at an address, and its copy or why it has none."""
     try:
-        files, place = require("fsspec", "storage").url_to_fs(address, use_listings_cache=False)
+        files, place = require("fsspec", "study[storage]").url_to_fs(
+            address, use_listings_cache=False
+        )
         found = files.ls(place, detail=True)
         paths = [str(one["name"]) for one in found if one["type"] == "file"]
         paths = sorted(path for path in paths if path == place or path.endswith(endings))

@@ -202,7 +202,7 @@ class Study(StudyFolder):
         from predbayes_study.coordinator.finish import finish
 
         if onnx:
-            require("onnxscript", "onnx")
+            require("onnxscript", "core[onnx]")
         with self.audit.during("finish", long=True) as what, begin_step(self) as step:
             made = finish(
                 step,

@@ -1,9 +1,9 @@
 """The software that a plan was frozen with: the digest of the files of predbayes.
 
 A frozen plan has it, and the version, so that a site can tell whether the wheel it was given is the
-one that the plan is of. It covers every file in the package's folder, whether the wheel's RECORD
-lists it or not, but for caches that Python compares with their sources. An installation from the
-sources (`pip install -e`, PYTHONPATH) is no wheel's: then there is no digest, and that is said.
+one that the plan is of. It covers every file in the folders of both packages, whether a wheel's
+RECORD lists it or not, but for caches that Python compares with their sources. An installation from
+the sources (`pip install -e`, PYTHONPATH) is no wheel's: then there is no digest, and that is said.
 
 It does not cover what runs beside the package: `.pth` files and `sitecustomize`, which Python runs
 at its start, other packages, Python itself, nor a cache with a forged time of its source.
@@ -16,24 +16,28 @@ import importlib.metadata
 from pathlib import Path, PurePosixPath
 
 import predbayes
+import predbayes_study
 from predbayes_study.plan.networks import files_digest, is_unchecked
 from predbayes_study.plan.schema import Plan
 
 
 @functools.cache
 def software_digest() -> str:
-    """Return the digest of the installed files of predbayes; empty if they are not a wheel's."""
-    try:
-        distribution = importlib.metadata.distribution("predbayes")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    root = Path(str(distribution.locate_file("")))
-    package = root / "predbayes"
-    listed = any(file.parts[0] == "predbayes" for file in distribution.files or ())
-    if not listed or Path(predbayes.__file__).resolve().parent != package.resolve():
-        return ""
-    there = [path for path in package.rglob("*") if path.is_file() and _counts(path)]
-    return files_digest(root, [PurePosixPath(path.relative_to(root)) for path in there])
+    """Return the digest of the installed files of predbayes; empty if they are not of wheels."""
+    there: list[PurePosixPath] = []
+    for name, package in {"predbayes": predbayes, "predbayes-study": predbayes_study}.items():
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+        root = Path(str(distribution.locate_file("")))
+        folder = root / package.__name__
+        listed = any(file.parts[0] == folder.name for file in distribution.files or ())
+        if not listed or Path(str(package.__file__)).resolve().parent != folder.resolve():
+            return ""
+        found = [path for path in folder.rglob("*") if path.is_file() and _counts(path)]
+        there += [PurePosixPath(path.relative_to(root)) for path in found]
+    return files_digest(root, there)
 
 
 def _counts(path: Path) -> bool:

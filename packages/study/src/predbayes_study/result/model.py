@@ -267,7 +267,7 @@ class CalibratedModel:
         the file's metadata. Vectors are inputs of their own, by the names of their columns:
         (rows, size) in float32; their code is 0, or NaN for none.
         """
-        require("onnxscript", "onnx")
+        require("onnxscript", "core[onnx]")
         module = _Deployed(self, level).eval()
         vectors, rows = self.plan.vectors, {0: torch.export.Dim("rows")}
         codes = torch.zeros(2, len(self.plan.columns), dtype=torch.float64)
@@ -284,7 +284,7 @@ class CalibratedModel:
             )
         proto = cast("Any", program).model_proto
         _strip(proto)
-        require("onnx", "onnx").helper.set_model_props(proto, self._metadata(level))
+        require("onnx", "core[onnx]").helper.set_model_props(proto, self._metadata(level))
         path.write_bytes(proto.SerializeToString(deterministic=True))
 
     def _metadata(self, level: float) -> dict[str, str]:

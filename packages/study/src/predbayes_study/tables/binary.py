@@ -64,7 +64,7 @@ def _require_file(path: Path) -> None:
 
 def _sheet(path: Path) -> list[list[Any]]:
     """All cells of the one sheet that has some, from its first line and column on."""
-    calamine = require("python_calamine", "tables")
+    calamine = require("python_calamine", "study[tables]")
     try:
         book = calamine.CalamineWorkbook.from_path(str(path))
         filled = [
@@ -84,7 +84,7 @@ def _sheet(path: Path) -> list[list[Any]]:
 
 def _statistics(path: Path) -> list[list[Any]]:
     """Names and rows of a file of a statistics program, labelled values by their labels."""
-    package = require("pyreadstat", "tables")
+    package = require("pyreadstat", "study[tables]")
     read = getattr(package, f"read_{path.suffix.lower()[1:]}")
     try:
         frame, _ = read(str(path), apply_value_formats=True, formats_as_category=False)

@@ -79,7 +79,10 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+    arrow, parquet = (
+        require("pyarrow", "study[parquet]"),
+        require("pyarrow.parquet", "study[parquet]"),
+    )
     try:
         table = parquet.ParquetFile(path).read()
     except arrow.ArrowException as error:
