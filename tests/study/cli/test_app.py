@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import io
 import json
 import os
@@ -14,6 +16,7 @@ import pytest
 
 from predbayes_lab.records import RECORDS_FILE, read_records
 from predbayes_study.cli.app import main
+from predbayes_study.extra import Extra
 from tests.lab.conftest import config, data_root  # noqa: F401
 
 
@@ -67,6 +70,31 @@ class TestHelp:
         assert done.returncode == 2
         assert done.stderr.count("Did you mean") == 1
         assert meant in done.stderr
+
+
+def test_extras_and_other_distributions_add_commands(monkeypatch, tmp_path):
+    """A group, a command of a group that exists, and an entry point whose module is gone."""
+    (tmp_path / "more.py").write_text(
+        "import typer\napp = typer.Typer()\n"
+        "@app.command()\ndef one():\n    'Say one.'\n    print('one')\n"
+        "@app.command()\ndef two():\n    'Say two.'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [
+        importlib.metadata.EntryPoint(name, f"{module}:app", "predbayes.commands")
+        for name, module in (("numbers", "more"), ("gone", "no_such_module"))
+    ]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
+    counting = Extra("counting", commands={"site count": "more:one"})
+    monkeypatch.setattr(Extra, "load", lambda self, ref: importlib.import_module("more").one)
+    monkeypatch.setattr("predbayes_study.extra.extras", lambda: {"counting": counting})
+    assert predbayes("numbers", "one").stdout == "one\n"
+    assert predbayes("site", "count").stdout == "one\n"
+    assert "Say one." in predbayes("site", "--help").stdout
+    shown = predbayes("--help").stdout
+    assert "numbers" in shown
+    assert "gone" not in shown
+    assert predbayes("count").returncode == 2
 
 
 class TestErrors:

@@ -98,7 +98,7 @@ def _find() -> Iterator[tuple[str, Extra]]:
     Sources that were put on the path have no metadata, or that of another version.
     """
     points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
-    there = {name: point for name, point in points.items() if _exists(point.module)}
+    there = {name: point for name, point in points.items() if exists(point.module)}
     for name, point in there.items():
         yield name, point.load()
     if not there and importlib.util.find_spec(_OWN) is not None:
@@ -106,7 +106,8 @@ def _find() -> Iterator[tuple[str, Extra]]:
             yield module.name, importlib.import_module(f"{_OWN}.{module.name}").extra
 
 
-def _exists(module: str) -> bool:
+def exists(module: str) -> bool:
+    """Whether a module can be imported: sources may have metadata of another version."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

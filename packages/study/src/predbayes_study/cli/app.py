@@ -15,7 +15,8 @@ import typer.core
 
 import predbayes
 from predbayes.errors import PredbayesError
-from predbayes_study.cli import data, demo, doctor, experiment, holder, plan, predict, site, study
+from predbayes_study.cli import demo, doctor, holder, plan, predict, site, study
+from predbayes_study.cli.group import Group
 from predbayes_study.cli.show import ask_passphrase, say
 from predbayes_study.trust.passphrase import asking
 
@@ -25,6 +26,7 @@ typer.core.HAS_RICH = False
 
 app = typer.Typer(
     name="predbayes",
+    cls=Group,
     help="Calibrated one-round federated learning.",
     no_args_is_help=True,
     suggest_commands=False,  # click does
@@ -38,8 +40,6 @@ app.add_typer(study.app, name="study")
 app.add_typer(site.app, name="site")
 app.add_typer(holder.app, name="holder")
 app.command("predict")(predict.predict_command)
-app.add_typer(data.app, name="data")
-app.add_typer(experiment.app, name="experiment")
 app.command("doctor")(doctor.doctor_command)
 
 

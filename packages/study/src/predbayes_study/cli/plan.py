@@ -13,6 +13,7 @@ import predbayes_study
 from predbayes.errors import PlanError, StudyError
 from predbayes.system import quoted
 from predbayes.text import printable
+from predbayes_study.cli.group import Group
 from predbayes_study.cli.show import read_out, say, show_findings
 from predbayes_study.wording import bytes_readable, counted
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from predbayes_study.extras.survey.surveyfile import Survey
 
 app = typer.Typer(
-    help="Draft, check and freeze a study's plan.", no_args_is_help=True, suggest_commands=False
+    cls=Group,
+    help="Draft, check and freeze a study's plan.",
+    no_args_is_help=True,
+    suggest_commands=False,
 )
 
 PlanFile = Annotated[

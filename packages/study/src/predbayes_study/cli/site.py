@@ -11,15 +11,15 @@ from predbayes_study.cli import (
     site_train,
     site_verify,
 )
-from predbayes_study.extras.survey import command
+from predbayes_study.cli.group import Group
 
 app = typer.Typer(
+    cls=Group,
     help="Take part: survey, check, approve, train, verify, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )
 app.command("key")(site_train.key_command)
-app.command("survey")(command.survey_command)
 app.command("check")(site_check.check_command)
 app.command("approve")(site_train.approve_command)
 app.command("revoke")(site_train.revoke_command)

@@ -13,6 +13,7 @@ import typer
 import predbayes_study
 from predbayes.errors import StudyError
 from predbayes.system import quoted
+from predbayes_study.cli.group import Group
 from predbayes_study.cli.show import (
     DEFAULT_STUDY,
     PassphraseOption,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from predbayes_study.store.audit import Outcome
 
 app = typer.Typer(
+    cls=Group,
     help="Run a study: admit sites, add their uploads, finish, verify.",
     no_args_is_help=True,
     suggest_commands=False,

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from predbayes_study.extra import Extra
 
-extra = Extra("predbayes_study.extras.survey")
+extra = Extra("predbayes_study.extras.survey", commands={"site survey": "command:survey_command"})

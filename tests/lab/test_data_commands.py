@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from predbayes.errors import DataError
+from predbayes_lab.commands import datasets as app
 from predbayes_lab.data import fetch as fetch_module
-from predbayes_study.cli.data import app
 from tests.lab.data.publishers import table, write_hospitals, write_idx_set, write_table
 
 

@@ -1,6 +1,7 @@
-"""`predbayes experiment`: run, sweep, tabulate and draw experiments.
+"""`predbayes experiment` and `predbayes data`: run and compare experiments, fetch their data.
 
-An experiment is a TOML file, shipped with the package or one's own.
+An experiment is a TOML file, one of the package or yours. The command line finds these two groups
+by their entry points.
 """
 
 from __future__ import annotations
@@ -8,27 +9,32 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbayes.errors import ExperimentError
-from predbayes_study.cli.show import say, show_table, stoppable
+from predbayes.errors import DataError, ExperimentError
+from predbayes.text import printable
 
 if TYPE_CHECKING:
     from predbayes_lab.config import Experiment
     from predbayes_lab.records import Record
     from predbayes_lab.sweep import Report
 
-app = typer.Typer(
+experiments = typer.Typer(
     help="Run and compare methods; reproduce the paper.",
     no_args_is_help=True,
     suggest_commands=False,
 )
 
+datasets = typer.Typer(
+    help="List, fetch and check datasets.", no_args_is_help=True, suggest_commands=False
+)
+
+_STOPPED = 130  # the exit code after Ctrl-C
 _PLAIN: dict[str, Any] = {"box": None, "header_style": "bold"}  # of a table
 
 Source = Annotated[
@@ -52,7 +58,7 @@ Fits = Annotated[
 ]
 
 
-@app.command("list")
+@experiments.command("list")
 def list_experiments() -> None:
     """List the experiments that come with the package."""
     from predbayes_lab.config import load_experiment, shipped
@@ -65,7 +71,7 @@ def list_experiments() -> None:
     show_table(("name", "cells", "methods", "seeds", "title"), lines, **_PLAIN)
 
 
-@app.command("show")
+@experiments.command("show")
 def show_experiment(config: Source) -> None:
     """Print a config; copy it to make your own."""
     from predbayes_lab.config import find_config
@@ -73,7 +79,7 @@ def show_experiment(config: Source) -> None:
     say(*find_config(config).read_text("utf-8").splitlines())
 
 
-@app.command("run")
+@experiments.command("run")
 def run_experiment(
     config: Source,
     assignments: Assignments = None,
@@ -97,7 +103,7 @@ def run_experiment(
     _print_scores(records)
 
 
-@app.command("sweep")
+@experiments.command("sweep")
 def sweep_experiment(
     config: Source,
     out: Annotated[Path | None, typer.Option(help="Folder. Default: results/NAME.")] = None,
@@ -121,22 +127,26 @@ def sweep_experiment(
 
     experiment = _load(config, assignments, methods)
     folder = out or Path("results") / experiment.name
-    with _progress() as report, stoppable():
-        records = sweep(
-            experiment,
-            folder,
-            seeds=None if seeds is None else parse_seeds(seeds),
-            num_workers=workers or os.cpu_count() or 1,
-            address=address,
-            device=device,
-            fits=fits,
-            others=others or (),
-            report=report,
-        )
+    try:
+        with _progress() as report:
+            records = sweep(
+                experiment,
+                folder,
+                seeds=None if seeds is None else parse_seeds(seeds),
+                num_workers=workers or os.cpu_count() or 1,
+                address=address,
+                device=device,
+                fits=fits,
+                others=others or (),
+                report=report,
+            )
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(_STOPPED) from None
     say(f"{len(records)} records in {folder}")
 
 
-@app.command("table")
+@experiments.command("table")
 def make_table(
     records: Records,
     metric: Annotated[str, typer.Option(help="nll, ece, accuracy, rmse, coverage_95, ...")] = "nll",
@@ -167,7 +177,7 @@ def make_table(
     _deliver(render(table, out.suffix.removeprefix(".") if out else format), out)
 
 
-@app.command("verdict")
+@experiments.command("verdict")
 def judge(
     records: Records,
     method: Annotated[str, typer.Option(help="The method to judge.")] = "auto",
@@ -190,7 +200,7 @@ def judge(
     _deliver(to_markdown(judged, method, note=note_on(found)), out)
 
 
-@app.command("figure")
+@experiments.command("figure")
 def make_figure(
     records: Records,
     out: Annotated[Path, typer.Option(help="A png, svg or pdf file.")],
@@ -306,3 +316,74 @@ def _describe(record: Record) -> str:
 
 def _cell(record: Record) -> str:
     return " ".join(str(value) for value in record.cell.values())
+
+
+@datasets.command("list")
+def list_datasets() -> None:
+    """List the datasets, and say which of them are here."""
+    from predbayes_lab.data.files import ROOT_VARIABLE, data_root
+    from predbayes_lab.data.registry import DATASETS, count_rows, is_present
+
+    root, lines = data_root(), []
+    for name, spec in DATASETS.items():
+        present = is_present(name, root)
+        rows = f"{count_rows(name, root):,}" if present else ""
+        lines.append((name, spec.task, rows, "yes" if present else "no", spec.title))
+    show_table(("name", "task", "rows", "present", "title"), lines)
+    say(f"{ROOT_VARIABLE} is {root}")
+
+
+@datasets.command("fetch")
+def fetch_dataset(name: str) -> None:
+    """Download a dataset from its publisher, unless it is here."""
+    from predbayes_lab.data.fetch import fetch
+    from predbayes_lab.data.files import data_root
+    from predbayes_lab.data.registry import lookup
+
+    for path in fetch(name, progress=True):
+        say(str(path))
+    spec = lookup(name)
+    where = f" in {data_root() / spec.folder}" if spec.sources else ""  # else in a package
+    say(f"{name} is complete{where}; licence: {spec.licence}; cite: {spec.citation}")
+
+
+@datasets.command("check")
+def check_dataset(name: str) -> None:
+    """Compare a dataset's files with the published ones, and read it."""
+    from predbayes_lab.data.fetch import check
+    from predbayes_lab.data.files import data_root
+    from predbayes_lab.data.registry import lookup
+
+    report = check(name)
+    lines = [
+        (found.file, "" if found.num_bytes is None else f"{found.num_bytes:,}", found.state)
+        for found in report.files
+    ]
+    show_table(("file", "bytes", "sha256"), lines)
+    say(f"folder: {data_root() / lookup(name).folder}")
+    for note in report.notes:
+        say(f"note: {note}")
+    if report.fingerprint is not None:
+        for key, value in report.fingerprint.as_dict().items():
+            if key != "note":
+                say(f"{key}: {value}")
+    if not report.ok:
+        raise DataError(f"{name}: {report.problem}; run `predbayes data fetch {name}`")
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines; text from a file cannot move the cursor or add a line."""
+    for line in lines:
+        typer.echo(printable(line, None), err=err)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], **style: Any) -> None:
+    """Print a table that fits the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, **style)
+    for row in rows:
+        table.add_row(*(Text(printable(cell, None)) for cell in row))
+    Console(soft_wrap=True, highlight=False).print(table)
