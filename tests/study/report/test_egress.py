@@ -22,7 +22,7 @@ from predbayes_study.report.egress import (
     DataSummary,
     render_egress,
 )
-from predbayes_study.report.leakage import Outcome
+from predbayes_study.report.leakage import AttackResult
 from predbayes_study.trust.signing import SigningKey, fingerprint
 from tests.study.report.test_report import NASTY, POLICY, Page
 from tests.study.samples import classification_plan, regression_plan
@@ -167,7 +167,7 @@ def test_no_row_can_come_in():
         "key_fingerprint": str,
         "data": DataSummary,
         "released": bool,
-        "audited": Outcome | None,  # whose lines are not shown: tests/study/site/test_audit.py
+        "audited": AttackResult | None,  # whose lines are not shown: tests/study/site/test_audit.py
         "return": str,
     }
     assert set(inspect.signature(render_egress).parameters) == set(hints) - {"return"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.named import CLASSIFIERS
 from predbayes.seeding import generator
 from predbayes_study.plan.models import make_learner
-from predbayes_study.report.leakage import FILE, Outcome
+from predbayes_study.report.leakage import FILE, AttackResult
 from predbayes_study.site.audit import audit, fewer_people, in_short
 from predbayes_study.site.policy import NO_POLICY, Asked, SitePolicy
 from predbayes_study.site.release import Approvals
@@ -193,7 +194,7 @@ class TestPolicy:
         trained = self.training(world, rows, out, 0.95).run(rows)
         assert trained.released
         page = Page(trained.egress.read_text()).text
-        assert f"{found.reference.told()} by what leaves" in page
+        assert f"{found.reference.in_words()} by what leaves" in page
         assert "16 models of random halves of 60 people" in page
         assert not any(f"line {line}" in page for line in found.lines)
 
@@ -204,7 +205,7 @@ class TestPolicy:
             self.training(world, rows, tmp_path / "out", 0.95).run(other)
 
     def test_nor_does_one_that_finds_what_is_not_there(self, found):
-        wrong = found.model_copy(update={"target": found.target.model_copy(update={"null": 0.55})})
+        wrong = found.model_copy(update={"target": replace(found.target, null=0.55)})
         policy = SitePolicy((("policy.toml", Policy(max_membership_auc=0.9)),))
         with pytest.raises(PlanError, match="no audit"):
             policy.require(Asked(is_audited=True, outcome=wrong))
@@ -212,7 +213,7 @@ class TestPolicy:
     def test_a_file_that_was_cut_is_none(self, found, tmp_path):
         path = tmp_path / FILE
         path.write_text(found.model_dump_json()[:-9])
-        assert Outcome.load(path, found.identity) is None
+        assert AttackResult.load(path, found.identity) is None
 
 
 def test_without_an_audit_the_page_says_so(world, rows, tmp_path):

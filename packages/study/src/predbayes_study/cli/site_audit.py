@@ -15,7 +15,7 @@ from predbayes_study.cli.site_check import DEFAULT_SITE, site_log, site_option
 from predbayes_study.cli.site_train import DeviceOption, LearnerOption, read_site
 
 if TYPE_CHECKING:
-    from predbayes_study.report.leakage import Outcome
+    from predbayes_study.report.leakage import AttackResult
 
 
 def audit_command(
@@ -75,12 +75,12 @@ def audit_command(
     )
 
 
-def _tell(found: Outcome) -> None:
+def _tell(found: AttackResult) -> None:
     short = f", with {found.shortened}" if found.shortened else ""
     say(f"{found.learner}{short}: {found.runs} fits to halves of {found.people:,} people")
     say("AUC of guessing who was trained on, with its 95 % interval; 0.5 is guessing:")
-    say(f"  by what leaves        {found.reference.told()}: {found.reference.word()}")
-    say(f"  by the model itself   {found.target.told()}: {found.target.word()}")
+    say(f"  by what leaves        {found.reference.in_words()}: {found.reference.word}")
+    say(f"  by the model itself   {found.target.in_words()}: {found.target.word}")
     best = found.reference
     say(
         f"epsilon is at least {best.epsilon:.2f} (95 % confidence): of the {best.guesses:,} surest "

@@ -26,7 +26,7 @@ from predbayes.text import printable
 from predbayes_study.extras.sealed.masking import WORDS
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.leakage import Outcome
+from predbayes_study.report.leakage import AttackResult
 from predbayes_study.report.pages import render_page
 from predbayes_study.trust.signing import fingerprint
 from predbayes_study.wording import counted, decimals, plain
@@ -92,7 +92,7 @@ def render_egress(
     key_fingerprint: str,
     data: DataSummary,
     released: bool,
-    audited: Outcome | None = None,
+    audited: AttackResult | None = None,
 ) -> str:
     """Render the egress page of an upload, in HTML.
 

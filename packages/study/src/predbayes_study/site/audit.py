@@ -44,13 +44,13 @@ from predbayes.learning.named import AUTO
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
 from predbayes.threads import threads
-from predbayes_study.extras.audit.membership import attack
+from predbayes_study.extras.audit.membership import Leak, attack
 from predbayes_study.extras.audit.shadows import GateOf, Shadows, fit_shadows
 from predbayes_study.kit.kit import Kit
 from predbayes_study.plan.models import make_learner, upload_dtype
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
-from predbayes_study.report.leakage import Figures, Outcome
+from predbayes_study.report.leakage import AttackResult
 from predbayes_study.site.fitting import choose_at_site, gate_teller, require_learner
 from predbayes_study.site.holdout import connected
 from predbayes_study.site.policy import SitePolicy
@@ -79,7 +79,7 @@ def audit(
     policy: SitePolicy,
     device: str = "cpu",
     allow_networks: Collection[str] = (),
-) -> Outcome:
+) -> AttackResult:
     """Attack what a site would send.
 
     Args:
@@ -127,7 +127,7 @@ def audit(
             rng=rng,
         )
     target, reference, exposure = _attacked(shadows, rng)
-    return Outcome(
+    return AttackResult(
         identity=audit_identity(kit, site, learner, rows),
         learner=name,
         shortened=", ".join(filter(None, (shortened, fewer))),
@@ -148,18 +148,18 @@ def _gate(
     return GateOf(teller, GateBounds(plan.gate.floor, plan.gate.ceiling))
 
 
-def _attacked(
-    shadows: Shadows, rng: torch.Generator
-) -> tuple[Figures, Figures, np.ndarray[Any, Any]]:
+def _attacked(shadows: Shadows, rng: torch.Generator) -> tuple[Leak, Leak, np.ndarray[Any, Any]]:
     """Both attackers' figures, and how exposed each person is by what leaves."""
     at_target, _ = attack(shadows.at_target, shadows.members, rng)
     by_rows, by_reference = attack(shadows.by_reference, shadows.members, rng)
-    target, reference = (Figures(**_rounded(asdict(leak))) for leak in (at_target, by_rows))
-    return target, reference, by_reference
+    return _rounded(at_target), _rounded(by_rows), by_reference
 
 
-def _rounded(figures: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(v, 4) if isinstance(v, float) else v for name, v in figures.items()}
+def _rounded(leak: Leak) -> Leak:
+    figures: dict[str, Any] = asdict(leak)
+    for name in ("auc", "low", "high", "null", "epsilon"):
+        figures[name] = round(figures[name], 4)
+    return Leak(**figures)
 
 
 def _lines(

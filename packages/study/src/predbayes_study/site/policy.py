@@ -33,7 +33,7 @@ from predbayes_study.tables.problem import least_cell
 from predbayes_study.tables.sitefile import SITE_FILE, Leaving, Policy, SiteFile
 
 if TYPE_CHECKING:  # a Flower node reads policies without torch
-    from predbayes_study.report.leakage import Outcome
+    from predbayes_study.report.leakage import AttackResult
 
 VARIABLE = "PREDBAYES_POLICY"
 DEFAULTS = "predbayes itself"
@@ -59,7 +59,7 @@ class Asked:
     leaving: tuple[str, ...] = ()
     num_evaluated: int | None = None
     is_audited: bool = False
-    outcome: Outcome | None = None
+    outcome: AttackResult | None = None
 
     @classmethod
     def of(cls, plan: Plan, learner: str = "", num_rows: int = 1) -> Asked:

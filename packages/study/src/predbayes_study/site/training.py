@@ -52,7 +52,7 @@ from predbayes_study.plan.models import make_learner
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.egress import DataSummary, render_egress
 from predbayes_study.report.leakage import FILE as AUDIT_FILE
-from predbayes_study.report.leakage import Outcome
+from predbayes_study.report.leakage import AttackResult
 from predbayes_study.rules import errors_of
 from predbayes_study.site.budget import Book, Spent
 from predbayes_study.site.fitting import (
@@ -204,10 +204,10 @@ class Training:
         if wrong := errors_of(near_findings(policy, self.kit, rows.inputs, least)[1]):
             raise DataError(wrong[0].text)
 
-    def _audited(self, rows: SiteRows) -> Outcome | None:
+    def _audited(self, rows: SiteRows) -> AttackResult | None:
         """What `site audit` found of the same plan, rows and learner."""
         identity = audit_identity(self.kit, self.site, self.learner, rows)
-        return Outcome.load(self.out / HOME / AUDIT_FILE, identity)
+        return AttackResult.load(self.out / HOME / AUDIT_FILE, identity)
 
     def _identity(self, rows: SiteRows) -> str:
         """Digest of all that determines the upload."""

@@ -29,14 +29,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # whose parts load when they are used
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 Array = npt.NDArray[np.float64]
+Share = Annotated[float, Field(ge=0, le=1)]
 Members = npt.NDArray[np.bool_]
+
+LOW, HIGH = 0.55, 0.65
+"""Below the first an AUC is called near guessing, above the second plain."""
 
 LEVEL = 0.95
 """Of the interval of an AUC, and of the bound on epsilon."""
@@ -50,17 +57,31 @@ _PRIOR_RUNS = 4.0  # that the variance of all people is worth
 _TINY = 1e-12
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic_dataclass(frozen=True, slots=True)
 class Leak:
-    """What an attack found."""
+    """What one attack found."""
 
-    auc: float
-    low: float  # ends of its interval
-    high: float
-    null: float  # the AUC where membership was shuffled
-    epsilon: float  # a lower bound
-    guesses: int  # of the bound
-    right: int
+    auc: Share
+    low: Share  # ends of its interval
+    high: Share
+    null: Share  # the AUC where membership was shuffled
+    epsilon: Annotated[float, Field(ge=0)]  # a lower bound
+    guesses: Annotated[int, Field(gt=0)]  # of the bound
+    right: Annotated[int, Field(ge=0)]
+
+    def in_words(self) -> str:
+        """Return the AUC, its interval and the null.
+
+        Examples:
+            >>> Leak(0.58, 0.561, 0.6, 0.501, 0.2, 90, 60).in_words()
+            '0.58 [0.56, 0.60], shuffled 0.50'
+        """
+        return f"{self.auc:.2f} [{self.low:.2f}, {self.high:.2f}], shuffled {self.null:.2f}"
+
+    @property
+    def word(self) -> str:
+        """What the AUC means, in a word."""
+        return "near guessing" if self.auc < LOW else "some" if self.auc <= HIGH else "plain"
 
 
 def shadow_halves(num_people: int, num_pairs: int, rng: torch.Generator) -> Members:
