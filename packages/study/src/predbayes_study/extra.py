@@ -103,7 +103,9 @@ def _find() -> Iterator[tuple[str, Extra]]:
         yield name, point.load()
     if not there and importlib.util.find_spec(_OWN) is not None:
         for module in pkgutil.iter_modules(importlib.import_module(_OWN).__path__):
-            yield module.name, importlib.import_module(f"{_OWN}.{module.name}").extra
+            found = getattr(importlib.import_module(f"{_OWN}.{module.name}"), "extra", None)
+            if found is not None:
+                yield module.name, found
 
 
 def exists(module: str) -> bool:
