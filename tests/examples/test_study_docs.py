@@ -23,10 +23,12 @@ from predbayes_study.cli.app import app
 from predbayes_study.plan import schema as plan_module
 from predbayes_study.plan.schema import Plan, Section
 from predbayes_study.result.evaluation import evaluation_upload
-from predbayes_study.result.model import CalibratedModel, Intercept, ShiftScale
+from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.scoring import measures_of
 from predbayes_study.tables import sitefile
 from predbayes_study.tables.sitefile import SiteFile
+from predbayes_study.tasks.classes import Intercept
+from predbayes_study.tasks.numbers import ShiftScale
 from predbayes_study.trust.signing import PublicKey
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world, own_table

@@ -21,8 +21,9 @@ from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes_study.cli.app import app
 from predbayes_study.plan.models import student_network
-from predbayes_study.result.model import CalibratedModel, Intercept
+from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.signed import SIGNED_HEADER, adoption_of
+from predbayes_study.tasks.classes import Intercept
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import PublicKey, SigningKey
 from predbayes_study.trust.statement import Adoption, FilesStatement, signed

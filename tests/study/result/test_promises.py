@@ -23,7 +23,7 @@ from predbayes_study.result.conformal import ScoreBins
 from predbayes_study.result.evaluation import check_evaluation, evaluation_upload
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.promises import check_scores, pooled_scores, promised, promises
-from predbayes_study.tables.coding import target_units
+from predbayes_study.tasks.numbers import target_units
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study import world as worlds
 

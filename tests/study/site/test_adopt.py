@@ -20,31 +20,24 @@ from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 from predbayes_study.plan.models import student_network
-from predbayes_study.result.model import (
-    OWN_FILE,
-    CalibratedModel,
-    Intercept,
-    ShiftScale,
-    halved,
-)
+from predbayes_study.result.model import OWN_FILE, CalibratedModel, halved
 from predbayes_study.site import simple
 from predbayes_study.site.adopt import (
     MIN_TO_COMPARE,
-    PRIOR_ROWS,
-    PRIOR_STD,
     adopt,
     advise,
     cross_adjusted,
     evaluated_rows,
-    fit_adjustment,
-    fit_intercept,
-    fit_shift_scale,
     losses,
     own_network,
 )
 from predbayes_study.site.rows import SiteRows, split_rows
 from predbayes_study.site.training import Holdout
 from predbayes_study.tables.coding import code_table
+from predbayes_study.tasks import task_for
+from predbayes_study.tasks.classes import Intercept, fit_intercept
+from predbayes_study.tasks.numbers import PRIOR_ROWS, ShiftScale, fit_shift_scale
+from predbayes_study.tasks.task import PRIOR_STD
 from tests.study.world import frozen
 
 PLAN = """
@@ -216,7 +209,7 @@ class TestCrossFitting:
         same = [torch.equal(before[i].natural(), after[i].natural()) for i in _each(30)]
         assert same[7]
         assert 1 <= sum(same) <= 3 + 1  # its part alone
-        fitted = fit_adjustment(predictive, rows.targets).apply(predictive)
+        fitted = task_for(predictive).adjust(predictive, rows.targets).apply(predictive)
         assert nll(before, rows.targets) > nll(fitted, rows.targets)
 
     @pytest.mark.parametrize("kind", TARGETS)

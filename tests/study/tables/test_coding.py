@@ -18,9 +18,9 @@ from predbayes_study.tables.coding import (
     encode,
     examine,
     target_problems,
-    untransform,
 )
 from predbayes_study.tables.problem import Kind, Problem
+from predbayes_study.tasks.numbers import untransform
 
 PLAN = """
 format = 1

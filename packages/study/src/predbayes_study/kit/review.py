@@ -34,22 +34,16 @@ from predbayes_study.tables.coding import (
     code_targets,
     examine,
     target_problems,
-    target_units,
 )
 from predbayes_study.tables.form import read_reference
 from predbayes_study.tables.vectorcells import with_vectors
+from predbayes_study.tasks import task_of
 from predbayes_study.wording import bytes_readable
 
 MIN_INPUTS = 200
 INPUTS_PER_COLUMN = 10
 """The student sees nothing but the reference inputs: with fewer than ten for each of its own inputs
 not even a linear function of them is determined well."""
-
-MIN_ROWS_OF_CLASS = 5
-"""With fewer expected, a class may well have no labelled row at all."""
-
-MIN_EVENTS = 5
-"""Of an interval of a survival."""
 
 MAX_WORDS = 50
 """Each category is an input of the network, and a small site has hardly a row of each."""
@@ -74,8 +68,6 @@ _LEAST_ALONE = 12
 
 _MANY_VALUES = 0.05
 """Two rows agree more rarely than this in a column of many values: about twenty, and more."""
-
-_NULL_ECE = 0.9  # ECE of a perfectly calibrated model, times sqrt(n): .09 at 100, .03 at 1,000
 
 
 @dataclass(frozen=True)  # without slots, where what is read is kept
@@ -302,7 +294,7 @@ def _labels(plan: Plan) -> Iterator[Finding]:
 
 def _scores(plan: Plan) -> Iterator[Finding]:
     given = plan.target.centre is not None and plan.target.scale is not None
-    if plan.regression and not plan.reference.labelled and not given:
+    if task_of(plan).is_scaled and not plan.reference.labelled and not given:
         yield error(
             "target: its centre and scale come from labelled rows, and there are none; add some, "
             "or write centre and scale into the plan"
@@ -312,24 +304,8 @@ def _scores(plan: Plan) -> Iterator[Finding]:
         yield warning(
             f"reference: scores rest on {num_scored} labels, below min_labels_to_judge = "
             f"{plan.rules.min_labels_to_judge}: the report will not judge calibration"
-            f"{_chance(plan, num_scored)}"
+            f"{task_of(plan).by_chance(num_scored)}"
         )
-
-
-def _chance(plan: Plan, num: int) -> str:
-    """What a perfect model would show with so few labels."""
-    if not num:
-        return ""
-    if plan.classification:
-        return (
-            f". Even a perfectly calibrated model has an ECE of about "
-            f"{min(_NULL_ECE / math.sqrt(num), 1):.2f} then (.09 with 100, .04 with 500, .03 with "
-            "1,000)"
-        )
-    if plan.survival:
-        return ""
-    off = 1.96 * math.sqrt(0.95 * 0.05 / num)
-    return f". The coverage of 95 % intervals would be known to ±{100 * off:.0f} points only"
 
 
 def _rules(plan: Plan, today: datetime.date) -> Iterator[Finding]:
@@ -494,67 +470,4 @@ def _table_labels(plan: Plan, frame: pd.DataFrame, file: str) -> Iterator[Findin
             f"have one in {plan.target.name!r}"
         )
     if len(targets):
-        yield from _OF_TASK[plan.target.task](plan, targets)
-
-
-def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
-    counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
-    if int(counts.count_nonzero()) == 1 and plan.reference.labelled + plan.reference.evaluate:
-        (only,) = counts.nonzero()[0].tolist()
-        yield error(
-            f"target: every label is {(plan.target.classes or ())[only]!r}, which is nothing to "
-            "choose or judge by; label rows of at least two classes, or none"
-        )
-        return
-    expected = counts * min(plan.reference.labelled / len(targets), 1)
-    for name, count, tuned_on in zip(plan.target.classes or (), counts, expected, strict=True):
-        if not count:
-            yield warning(
-                f"target: no row has the label {name!r}; what sites say about it is not checked"
-            )
-        elif plan.reference.labelled and tuned_on < MIN_ROWS_OF_CLASS:
-            yield warning(
-                f"target: {int(count)} rows have the label {name!r}, of which about "
-                f"{float(tuned_on):.0f} will be labelled: too few to tune on"
-            )
-
-
-def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
-    if bool((targets == targets[0]).all()):
-        yield error(f"target: {plan.target.name!r} is the same in every reference row")
-    centre, scale = target_units(plan)
-    values = centre + scale * targets
-    is_positive = plan.target.transform == "none" and bool((values > 0).all())
-    if is_positive and float(values.mean()) < 1.96 * float(values.std()):
-        yield warning(
-            f"target: {plan.target.name!r} is positive and skewed, so that intervals of many rows "
-            'would begin below 0; transform = "log" is for such targets'
-        )
-
-
-def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
-    num_events = int((targets > 0).sum())
-    if not num_events:
-        yield error(
-            f"target: no reference row has the event by the last of times; are the codes of "
-            f"{plan.target.event!r} {plan.target.codes[0]!r} and {plan.target.codes[1]!r}?"
-        )
-        return
-    counts = torch.bincount((targets[targets > 0].ceil() - 1).long(), minlength=plan.num_outputs)
-    starts = (0.0, *plan.target.times)
-    poor = [
-        f"{start:g} to {end:g}"
-        for start, end, count in zip(starts, plan.target.times, counts.tolist(), strict=False)
-        if count < MIN_EVENTS
-    ]
-    if poor:
-        more = f" and {len(poor) - MAX_LISTED} more" if len(poor) > MAX_LISTED else ""
-        yield warning(
-            f"target: fewer than {MIN_EVENTS} events of reference rows are in the intervals "
-            f"{', '.join(poor[:MAX_LISTED])}{more} {plan.target.unit}".rstrip()
-            + "; make them wider, so that curves can be learnt and checked"
-        )
-
-
-_OF_TASK = {"classification": _classes, "regression": _spread, "survival": _events}
-"""What is looked for in the labels of each task."""
+        yield from task_of(plan).label_doubts(plan, targets)

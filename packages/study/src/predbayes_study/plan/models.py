@@ -33,20 +33,18 @@ import torch
 from predbayes.errors import PlanError, no_such
 from predbayes.exchange.header import Spec
 from predbayes.exchange.upload import spec_of
-from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
-from predbayes.learning.likelihood import Hazards, LearnedNoise, Likelihood, Softmax
 from predbayes.learning.local import LocalLearner, Network, SGHMCLearner
 from predbayes.learning.moments import RandomFeatures
-from predbayes.learning.named import BY_TASK, CALIBRATED, PRIVATE
+from predbayes.learning.named import BY_TASK, PRIVATE
 from predbayes.learning.nets import mlp
 from predbayes.posterior.cyclical import PRESETS, SamplerSettings
-from predbayes.predictive.families import Gaussian, Predictive
+from predbayes.predictive.families import Predictive
 from predbayes_study.extras.moments.network import head_network
 from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.plan.networks import Build, Installed, require_agreed
 from predbayes_study.plan.schema import FrozenNetwork, Plan, count_parameters
+from predbayes_study.tasks import task_of
 from predbayes_study.tasks.choice import Choice, choose
-from predbayes_study.tasks.hazards import HazardLearner
 
 SMALL = (16,)
 """Hidden layers of the small network."""
@@ -74,7 +72,7 @@ def summed_features(plan: Plan) -> RandomFeatures:
 
 def summed_classes(plan: Plan) -> int | None:
     """Return the number of classes, or None for a number, as moments are told."""
-    return plan.num_outputs if plan.classification else None
+    return plan.num_outputs if task_of(plan).by_class else None
 
 
 def site_arrays(plan: Plan) -> dict[str, Spec]:
@@ -105,7 +103,7 @@ def freeze_network(plan: Plan) -> FrozenNetwork | None:
 def sampler_settings(plan: Plan) -> SamplerSettings:
     """Return how the network is sampled at a site."""
     learner = plan.learner
-    by_number = learner.preset == "tuned" and plan.regression
+    by_number = learner.preset == "tuned" and task_of(plan).is_scaled
     preset = PRESETS["tuned-regression" if by_number else learner.preset]
     return replace(
         preset,
@@ -123,7 +121,7 @@ def upload_dtype(plan: Plan) -> torch.dtype:
 
 def standard_prior(plan: Plan) -> Predictive | None:
     """Return what a product divides out: the standard normal, for a number in standard units."""
-    return Gaussian(torch.zeros(1), torch.ones(1)) if plan.regression else None
+    return task_of(plan).prior()
 
 
 def choose_learner(
@@ -146,7 +144,7 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
     if name == "network":
         return SGHMCLearner(site_network(plan), sampler_settings(plan), device)
     if name == "small-network":
-        small = Network.mlp(plan.num_inputs, _likelihood(plan), SMALL)
+        small = Network.mlp(plan.num_inputs, task_of(plan).likelihood(plan), SMALL)
         return SGHMCLearner(small, sampler_settings(plan), device)
     if name == PRIVATE and plan.promise is not None:
         return PrivateLogistic(plan.num_outputs, plan.promise)
@@ -160,25 +158,12 @@ def make_learner(plan: Plan, name: str, device: str = "cpu") -> LocalLearner:
         estimator = known[name]()
     else:
         raise PlanError(no_such(f"learner for a {plan.target.task}", name, plan.learner_names))
-    if plan.classification:
-        return SklearnClassifier(estimator, plan.num_outputs, calibrated=name in CALIBRATED)
-    if plan.survival:
-        return HazardLearner(SklearnClassifier(estimator, 2), plan.num_outputs)
-    return SklearnRegressor(estimator, discreet=True)
-
-
-def _likelihood(plan: Plan, *, per_input: bool = False) -> Likelihood:
-    """How outputs of a network are read."""
-    if plan.classification:
-        return Softmax(plan.num_outputs)
-    if plan.survival:
-        return Hazards(plan.num_outputs)
-    return LearnedNoise(per_input=per_input)
+    return task_of(plan).learner(plan, name, estimator)
 
 
 def _network(plan: Plan, *, per_input: bool, build: Build | None = None) -> Network:
     """The plan's network; one of the consortium's own is imported, unless `build` is given."""
-    likelihood = _likelihood(plan, per_input=per_input)
+    likelihood = task_of(plan).likelihood(plan, per_input=per_input)
     if build is None:
         build = _agreed(plan) if plan.model.module else partial(mlp, hidden=plan.model.hidden)
     return Network(partial(build, plan.num_inputs, likelihood.num_outputs), likelihood)

@@ -19,6 +19,7 @@ from predbayes.learning.named import AUTO
 from predbayes.posterior.cyclical import enough_epochs
 from predbayes_study.plan.models import sampler_settings
 from predbayes_study.plan.schema import FrozenNetwork, Plan
+from predbayes_study.tasks import task_of
 from predbayes_study.tasks.choice import MOST_ROWS
 
 MOST_STEPS = 10_000_000
@@ -36,15 +37,15 @@ def upload_bytes(plan: Plan) -> int:
         return 8 * plan.sealing.form(plan).size
     if plan.sums_alone:
         return 8 * math.prod(sums_shape(plan))
-    numbers = 3 if plan.regression else plan.num_outputs  # mean and two variances
-    numbers += plan.gate is not None
-    return _PRECISION_BYTES[plan.upload.precision] * numbers * plan.reference.num_rows
+    numbers = sum(math.prod(shape) for shape in task_of(plan).shapes(plan).values())
+    numbers += plan.reference.num_rows if plan.gate is not None else 0
+    return _PRECISION_BYTES[plan.upload.precision] * numbers
 
 
 def sums_shape(plan: Plan) -> tuple[int, int]:
     """Return the shape of sums of moments: scales, and products of each two of a row's numbers."""
     assert plan.moments is not None
-    size = plan.num_summed + (plan.num_outputs if plan.classification else 1)
+    size = plan.num_summed + plan.num_outputs
     return len(plan.moments.scales), size * (size + 1) // 2
 
 
@@ -58,7 +59,7 @@ def num_parameters(plan: Plan, network: FrozenNetwork | None = None) -> int:
         return 0 if network is None else network.parameters
     widths = [plan.num_inputs, *plan.model.hidden, plan.num_outputs]
     weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
-    return weights + plan.regression
+    return weights + task_of(plan).num_noise
 
 
 def num_steps(plan: Plan, num_rows: int = 1) -> int:

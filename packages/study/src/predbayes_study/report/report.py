@@ -56,8 +56,8 @@ from predbayes_study.result.schema import (
     Scores,
     SiteResult,
 )
-from predbayes_study.tables.coding import target_units
 from predbayes_study.tables.vectorcells import vector_words
+from predbayes_study.tasks.numbers import target_units
 from predbayes_study.wording import counted, decimals, plain
 
 MOST_SITES = 20  # in one figure

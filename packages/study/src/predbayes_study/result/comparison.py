@@ -53,10 +53,11 @@ import torch
 from torch import Tensor
 
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
+from predbayes.predictive.families import Predictive
 from predbayes.predictive.selection import MIN_LABELS, least_covered
 from predbayes_study.result.copies import ALL_PAIRS, hellinger
 from predbayes_study.result.schema import Finding
+from predbayes_study.tasks import task_for
 
 ALPHA = 0.01  # false alarms, for all sites together
 LEAST_EFFECT = 0.4  # standard deviations: with many rows a smaller one is still no lie
@@ -68,8 +69,6 @@ _ROWS_PER_FEATURE = 3  # at least, of either kind
 _NUM_DRAWS = 999
 _CHUNK = 100  # draws at a time
 _REACH = 2.5  # standard deviations of an input: one odd row must not own the fit
-_MEAN_BOUND = 3.0  # standard deviations of the target, likewise
-_LEAST_VAR = 1e-4  # of epistemic in whole variance, as `predbayes.predictive.pooling.trust` has it
 
 MOST_ROWS = 6000  # that are compared, a third of each role
 _MOST_ELEMENTS = 2**26  # of all sites together, 256 MB
@@ -344,7 +343,9 @@ def agreements(sites: Sites, gates: Gates) -> dict[str, float]:
         sites: What each predicts.
         gates: Log density ratio of each site's rows to reference rows, on the same rows.
     """
-    said = {name: _said(predictive) for name, predictive in sites.items()}
+    said = {
+        name: task_for(predictive).without_level(predictive) for name, predictive in sites.items()
+    }
     ratios = {name: gates[name].double().exp() for name in sites}
     spreads = torch.stack([_spread(said[name], ratios[name]) for name in sites])
     least = _LEAST_SPREAD * float(spreads.median())
@@ -366,18 +367,6 @@ _LEAST_RATIO = 0.1  # at which a site counts as having rows
 _LEAST_SHARED = 30  # rows, effectively, that two sites must share
 _LEAST_OTHERS = 2  # sites to be compared with
 _LEAST_SPREAD = 0.2  # of the median site's; what varies less is mostly noise, in whatever direction
-_LEAST_LOG_PROB = math.log(0.01)  # one overconfident row must not own the correlation
-
-
-def _said(predictive: Predictive) -> Tensor:
-    """What a site says at each row, but for its base rates: (n, C) or (n, 1)."""
-    if isinstance(predictive, Categorical):
-        log_probs = predictive.log_probs.double().clamp_min(_LEAST_LOG_PROB)
-        return log_probs - log_probs.mean(1, keepdim=True)
-    if isinstance(predictive, Survival):
-        return predictive.log_odds.double().clamp(_LEAST_LOG_PROB, -_LEAST_LOG_PROB)
-    assert isinstance(predictive, Gaussian)
-    return predictive.mean.double().clamp(-_MEAN_BOUND, _MEAN_BOUND).unsqueeze(1)
 
 
 def _centred(said: Tensor, weights: Tensor) -> Tensor:
@@ -470,35 +459,21 @@ def _values(predictives: Sequence[Predictive]) -> Tensor:
     columns = []
     for predictive, mean in _against_others(predictives):
         own, theirs = _varying(predictive, mean)
-        columns += [hellinger(predictive, mean), -(own * theirs).sum(1), _assurance(predictive)]
+        assurance = task_for(predictive).assurance(predictive)
+        columns += [hellinger(predictive, mean), -(own * theirs).sum(1), assurance]
     return torch.stack(columns, dim=1)
 
 
 def _against_others(predictives: Sequence[Predictive]) -> list[tuple[Predictive, Predictive]]:
     """Each site, and the plain mean of the others."""
-    family = type(predictives[0])
+    of_moments = task_for(predictives[0]).of_moments
     moments = [predictive.moments().double() for predictive in predictives]
     total = torch.stack(moments).sum(0)
     means = [(total - own) / (len(moments) - 1) for own in moments]
-    if family is not Gaussian:  # Numerics: rounding must not make a probability negative.
-        means = [mean.clamp_min(0) for mean in means]
-    return list(zip(predictives, map(family.from_moments, means), strict=True))
+    return list(zip(predictives, map(of_moments, means), strict=True))
 
 
 def _varying(*predictives: Predictive) -> tuple[Tensor, ...]:
     """Probabilities, or a regression's means, less their mean over rows."""
-    firsts = [p.moments().double() for p in predictives]
-    if isinstance(predictives[0], Gaussian):
-        firsts = [first[:, :1].clamp(-_MEAN_BOUND, _MEAN_BOUND) for first in firsts]
+    firsts = [task_for(p).expected(p.moments().double()) for p in predictives]
     return tuple(first - first.mean(0) for first in firsts)
-
-
-def _assurance(predictive: Predictive) -> Tensor:
-    """How much a site claims to know at each row."""
-    if isinstance(predictive, Categorical | Survival):
-        return -predictive.entropy().double()
-    assert isinstance(predictive, Gaussian)
-    if predictive.epistemic_var is None:
-        return torch.zeros(len(predictive), dtype=torch.float64)
-    least = _LEAST_VAR * predictive.var.double()
-    return -0.5 * predictive.epistemic_var.double().maximum(least).log()

@@ -20,21 +20,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from predbayes.pools.pool import Contribution
-from predbayes.predictive.families import (
-    LOG_PROB_FLOOR,
-    Categorical,
-    Gaussian,
-    Predictive,
-    Survival,
-)
+from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
+from predbayes_study.tasks import task_for
 
 CONSTANT = 1e-5  # squared Hellinger distance of predictions from their mean
 COPY_DISTANCE = 0.01  # squared Hellinger distance, at most, of copies
@@ -69,7 +63,8 @@ def copies_among(
     noise = _noise(_rows(sites).unsqueeze(1), _rows(sites))
     found: dict[str, list[str]] = {}
     for one, other in (distances < COPY_DISTANCE).triu(1).nonzero().tolist():
-        same = _same(sites[one].predictive, sites[other].predictive)
+        pair = sites[one].predictive, sites[other].predictive
+        same = task_for(pair[0]).is_same(*pair, SAME)
         if same or float(distances[one, other]) < COPY_RATIO * _usual(distances, noise, one, other):
             found.setdefault(sites[one].site, []).append(sites[other].site)
             found.setdefault(sites[other].site, []).append(sites[one].site)
@@ -92,17 +87,7 @@ def _distances(predictives: Sequence[Predictive]) -> Tensor:
     """Squared Hellinger distances between sites, mean over rows."""
     if not predictives:
         return torch.zeros(0, 0, dtype=torch.float64)
-    if not isinstance(predictives[0], Gaussian):
-        roots = torch.stack([_log_shares(p).mul(0.5).exp().flatten() for p in predictives])
-        # Numerics: differences, not products of which equal ones would leave their rounding.
-        exact = "donot_use_mm_for_euclid_dist"
-        apart = torch.cdist(roots, roots, compute_mode=exact)
-        return apart.square() / (2 * len(predictives[0]))
-    mean, var = (
-        torch.stack([getattr(p, name).double() for p in predictives]) for name in ("mean", "var")
-    )
-    everybody = Gaussian(mean, var)
-    return torch.stack([hellinger(one, everybody).mean(-1) for one in predictives])
+    return task_for(predictives[0]).distances(predictives)
 
 
 def _usual(distances: Tensor, noise: Tensor, one: int, other: int) -> float:
@@ -127,47 +112,14 @@ def _noise(one: Tensor, other: Tensor) -> Tensor:
 
 def hellinger(one: Predictive, other: Predictive) -> Tensor:
     """Squared Hellinger distance per row, from 0 to 1."""
-    if not isinstance(one, Gaussian):
-        # Numerics: 1 - sum_c sqrt(p_c q_c) would be rounding where both are certain.
-        roots = (0.5 * _log_shares(one)).exp(), (0.5 * _log_shares(other)).exp()
-        return 0.5 * (roots[0] - roots[1]).square().sum(-1)
-    assert isinstance(other, Gaussian)
-    var, other_var = one.var.double(), other.var.double()
-    both = var + other_var
-    shift = (one.mean.double() - other.mean.double()).square()
-    overlap = (2 * (var * other_var).sqrt() / both).sqrt() * (-0.25 * shift / both).exp()
-    return (1 - overlap).clamp_min(0)
+    return task_for(one).hellinger(one, other)
 
 
 def spread(predictive: Predictive) -> float:
     """Mean squared Hellinger distance of a site's predictions from their mean."""
     if not len(predictive):
         return 1.0
-    if isinstance(predictive, Gaussian):
-        mean: Predictive = Gaussian(
-            predictive.mean.double().mean()[None], predictive.var.double().mean()[None]
-        )
-    else:
-        mean = type(predictive).from_moments(predictive.moments().double().mean(0)[None])
-    return float(hellinger(predictive, mean).mean())
-
-
-def _same(one: Predictive, other: Predictive) -> bool:
-    """Whether predictions were copied without change, or after rounding."""
-    if not isinstance(one, Gaussian):
-        logs = [_log_shares(p).clamp_min(LOG_PROB_FLOOR) for p in (one, other)]
-        return bool(((logs[0] - logs[1]).abs() < SAME * (1 - logs[0])).all())
-    assert isinstance(other, Gaussian)
-    shift = (one.mean - other.mean).abs() < SAME * one.var.sqrt()
-    return bool(shift.all()) and bool(((one.var / other.var).log().abs() < SAME).all())
-
-
-def _log_shares(predictive: Predictive) -> Tensor:
-    """Logarithms of the probabilities of classes, or of intervals."""
-    if isinstance(predictive, Categorical):
-        return predictive.log_probs.double()
-    assert isinstance(predictive, Survival)
-    return Survival(predictive.log_odds.double()).log_moments()
+    return float(hellinger(predictive, task_for(predictive).mean(predictive)).mean())
 
 
 # Sketches
@@ -192,7 +144,7 @@ def _linked(sites: Sequence[Contribution]) -> list[tuple[int, int]]:
         pair = sites[a].predictive, sites[b].predictive
         exactly = float(hellinger(*pair).mean())
         copied = exactly < min(COPY_DISTANCE, COPY_RATIO * float(usual[place]))
-        if copied or (exactly < COPY_DISTANCE and _same(*pair)):
+        if copied or (exactly < COPY_DISTANCE and task_for(pair[0]).is_same(*pair, SAME)):
             found.append((a, b))
     return found
 
@@ -214,28 +166,12 @@ def _directions(seed: int, num: int) -> Tensor:
 
 def _sketches(predictives: Sequence[Predictive], seed: int) -> Tensor:
     """Sites as points, (K, _LENGTH), whose squared distances are about Hellinger's."""
-    points: Callable[[Predictive], Tensor] = _roots
-    if isinstance(predictives[0], Gaussian):
-        some = [p.var.double().log() for p in predictives[:_SAMPLE] if isinstance(p, Gaussian)]
-        points = partial(_scaled, std=(0.5 * torch.stack(some).mean(0)).exp())
+    points = task_for(predictives[0]).point(predictives[:_SAMPLE])
     num = len(points(predictives[0]))
     directions = _directions(seed, num)
     size = max(1, _BLOCK // num)
     blocks = (predictives[k : k + size] for k in range(0, len(predictives), size))
     return torch.cat([torch.stack([*map(points, block)]) @ directions for block in blocks])
-
-
-def _roots(predictive: Predictive) -> Tensor:
-    """A vector whose squared distances are Hellinger's."""
-    roots = (0.5 * _log_shares(predictive).float()).exp()
-    return roots.flatten() / math.sqrt(2 * len(roots))
-
-
-def _scaled(predictive: Predictive, std: Tensor) -> Tensor:
-    """The same for numbers: (shift / std)^2 / 8 + (log ratio of stds)^2 / 4 for near ones."""
-    assert isinstance(predictive, Gaussian)
-    parts = predictive.mean.double() / std / math.sqrt(8), predictive.var.double().log() / 4
-    return (torch.cat(parts) / math.sqrt(len(std))).float()
 
 
 def _sampled_usual(

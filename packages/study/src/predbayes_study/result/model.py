@@ -13,10 +13,6 @@ The plan is all the preprocessing there is, so a table in the plan's units is en
 A number outside its plausible range counts as the end of the range; `predbayes_study.tables.coding`
 says which ones those are.
 
-A Gaussian of mean m and variance v on the logarithm of the target is a lognormal in its unit:
-median exp(m), mean exp(m + v / 2), standard deviation mean * sqrt(exp(v) - 1); quantiles go
-through the transform as they are.
-
 A site that adopts a model (`predbayes_study.site.adopt`) changes as little of it as fits its rows:
 
     classes    eta_c = log p_c + b_c, and sum_c b_c = 0
@@ -34,18 +30,17 @@ import hashlib
 import json
 import logging
 import math
-import statistics
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import pandas as pd
 import safetensors.torch
 import torch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -55,70 +50,17 @@ from predbayes.files import remove, write_bytes
 from predbayes.learning.local import Network, NetworkPredictor
 from predbayes.optional import require
 from predbayes.posterior.samples import WeightSamples
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
+from predbayes.predictive.families import Predictive
 from predbayes_study.plan.models import student_network
 from predbayes_study.plan.networks import HOW_TO_ALLOW, require_allowed
-from predbayes_study.plan.schema import Finite, Number, Plan, Positive, Section
+from predbayes_study.plan.schema import Number, Plan, Positive, Section
 from predbayes_study.result.accepted import WEIGHTS_FILE
-from predbayes_study.tables.coding import Encoder, encode, target_units, untransform
+from predbayes_study.tables.coding import Encoder, encode
+from predbayes_study.tasks import AnyAdjustment, task_of
+from predbayes_study.tasks.task import Adjustment
 
 HEADER_FILE = "model.json"
 OWN_FILE = "own.safetensors"
-
-NUMBERS = ("mean", "median", "std", "low", "high")
-"""What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
-
-
-class Intercept(Section):
-    """A site's own frequencies of the classes."""
-
-    kind: Literal["intercept"] = "intercept"
-    shifts: tuple[Finite, ...]  # of log p, one for each class
-
-    def fits(self, plan: Plan) -> bool:
-        """Return whether it is of the plan's classes."""
-        return plan.classification and len(self.shifts) == plan.num_outputs
-
-    def apply(self, predictive: Predictive) -> Predictive:
-        """Shift every log-odds of a predictive."""
-        log_probs = cast("Categorical", predictive).log_probs
-        return Categorical.from_natural(log_probs + log_probs.new_tensor(self.shifts))
-
-
-class ShiftScale(Section):
-    """A site's own level of the target, and its own spread about what is predicted."""
-
-    kind: Literal["shift-scale"] = "shift-scale"
-    shift: Finite  # of the mean, in standard units
-    var_factor: Positive
-
-    def fits(self, plan: Plan) -> bool:
-        """Return whether the plan's target is a number."""
-        return plan.regression
-
-    def apply(self, predictive: Predictive) -> Predictive:
-        """Move and widen a predictive."""
-        gaussian = cast("Gaussian", predictive)
-        return Gaussian(gaussian.mean + self.shift, self.var_factor * gaussian.var)
-
-
-class HazardShift(Section):
-    """A site's own level of the hazards."""
-
-    kind: Literal["hazard-shift"] = "hazard-shift"
-    shift: Finite  # of the log odds in every interval
-
-    def fits(self, plan: Plan) -> bool:
-        """Return whether the plan's target is a time to an event."""
-        return plan.survival
-
-    def apply(self, predictive: Predictive) -> Predictive:
-        """Shift every log odds of a predictive."""
-        return Survival(cast("Survival", predictive).log_odds + self.shift)
-
-
-Adjustment = Annotated[Intercept | ShiftScale | HazardShift, Field(discriminator="kind")]
-"""What a site that adopted a model changed."""
 
 
 class OwnHalf(Section):
@@ -138,7 +80,7 @@ class ModelHeader(Section):
     weights_digest: str
     inverse_temperature: Positive
     plan: Plan
-    adjustment: Adjustment | None = None  # not written where there is none
+    adjustment: AnyAdjustment | None = None  # not written where there is none
     own: OwnHalf | None = None  # likewise
 
 
@@ -156,7 +98,7 @@ class CalibratedModel:
     plan: Plan
     predictor: NetworkPredictor
     number: int = 1
-    adjustment: Intercept | ShiftScale | HazardShift | None = None  # of the site that adopted it
+    adjustment: Adjustment | None = None  # of the site that adopted it
     own: NetworkPredictor | None = None  # that site's, if it adopted by half
 
     def __post_init__(self) -> None:
@@ -184,7 +126,7 @@ class CalibratedModel:
             weights_digest=hashlib.sha256(weights).hexdigest(),
             inverse_temperature=self.predictor.inverse_temperature,
             plan=self.plan.model_copy(update={"reference": reference}),
-            adjustment=self.adjustment,
+            adjustment=cast("AnyAdjustment | None", self.adjustment),
             own=own,
         )
         left_out = {name for name in ("adjustment", "own") if getattr(header, name) is None}
@@ -232,8 +174,9 @@ class CalibratedModel:
         """Predict for a table in the plan's units, one row for each of its rows.
 
         Of a class the probabilities, ``probability_<class>``, and the likeliest, ``predicted``;
-        of a number `NUMBERS`; of a time to an event the probability to be without it at the end of
-        each interval, ``survival_<time>``, and the ``median`` time, empty if it is after the last.
+        of a number `predbayes_study.tasks.numbers.NUMBERS`; of a time to an event the probability
+        to be without it at the end of each interval, ``survival_<time>``, and the ``median`` time,
+        empty if it is after the last.
 
         Args:
             frame: At least the plan's columns, as read by `predbayes_study.tables.coding`.
@@ -244,17 +187,7 @@ class CalibratedModel:
     def told(self, inputs: Tensor, index: pd.Index, level: float = 0.95) -> pd.DataFrame:
         """Return the predictions of `predict` for network inputs, with the index of their rows."""
         described = describe(self.plan, self.predictive(inputs), level)
-        if self.plan.survival:
-            curve = described.pop("survival").numpy()
-            of_ends = {f"survival_{t:g}": curve[:, j] for j, t in enumerate(self.plan.target.times)}
-            return pd.DataFrame({**of_ends, "median": described["median"].numpy()}, index)
-        if self.plan.target.classes is None:
-            columns = {name: values.numpy() for name, values in described.items()}
-            return pd.DataFrame(columns, index=index)
-        names, probabilities = self.plan.target.classes, described["probabilities"]
-        columns = {f"probability_{n}": probabilities[:, c].numpy() for c, n in enumerate(names)}
-        predicted = [names[c] for c in probabilities.argmax(1).tolist()]
-        return pd.DataFrame({**columns, "predicted": predicted}, index=index)
+        return pd.DataFrame(task_of(self.plan).columns(self.plan, described), index=index)
 
     def export_onnx(self, path: Path, level: float = 0.95) -> None:
         """Write one ONNX file from codes to what `predict` says.
@@ -297,7 +230,7 @@ class CalibratedModel:
             "number": self.number,
             "predbayes": predbayes.__version__,
         }
-        if plan.regression:
+        if task_of(plan).is_scaled:
             entries["level"] = level
         if self.adjustment is not None:
             entries["adjustment"] = self.adjustment.model_dump()
@@ -308,6 +241,7 @@ def halved(adopted: Predictive, own: Predictive) -> Predictive:
     """Half of each, in natural parameters.
 
     Examples:
+        >>> from predbayes.predictive.families import Categorical
         >>> even = Categorical.from_moments(torch.tensor([[0.5, 0.5]]))
         >>> sure = Categorical.from_moments(torch.tensor([[0.9, 0.1]]))
         >>> halved(even, sure).moments()  # odds of 3, the root of 9
@@ -318,7 +252,7 @@ def halved(adopted: Predictive, own: Predictive) -> Predictive:
 
 def _adjusted(
     predictive: Predictive,
-    adjustment: Intercept | ShiftScale | HazardShift | None,
+    adjustment: Adjustment | None,
     own: Predictive | None,
 ) -> Predictive:
     if adjustment is not None:
@@ -345,48 +279,10 @@ def plan_of(folder: Path) -> Plan:
 
 
 def describe(plan: Plan, predictive: Predictive, level: float) -> dict[str, Tensor]:
-    """Return what a user is told, in float64.
-
-    ``probabilities`` (N, C); or `NUMBERS`, (N,) each; or ``survival`` (N, J) and the ``median``
-    time, (N,), NaN where it is after the last interval.
-    """
+    """Return what a user is told, in float64, as the plan's task has it (`Task.describe`)."""
     if not 0 < level < 1:
         raise DataError(f"level must be between 0 and 1, not {level:g}")
-    if isinstance(predictive, Categorical):
-        return {"probabilities": predictive.log_probs.double().softmax(1)}
-    if isinstance(predictive, Survival):
-        return _told_survival(plan, Survival(predictive.log_odds.double()))
-    gaussian = cast("Gaussian", predictive)
-    mean, std = gaussian.mean.double(), gaussian.var.double().sqrt()
-    reach = statistics.NormalDist().inv_cdf((1 + level) / 2) * std
-    median, low, high = (untransform(plan, q) for q in (mean, mean - reach, mean + reach))
-    mean, std = _moments_in_unit(plan, mean, std)
-    return {"mean": mean, "median": median, "std": std, "low": low, "high": high}
-
-
-def _told_survival(plan: Plan, predictive: Survival) -> dict[str, Tensor]:
-    """The curve, and where it passes one half; within an interval the hazard is constant."""
-    curve = predictive.curve()
-    before = nn.functional.pad(curve[:, :-1], (1, 0), value=1.0)
-    above = curve > 0.5
-    place = above.sum(1, keepdim=True).clamp_max(curve.shape[1] - 1)
-    start, end = before.gather(1, place)[:, 0].log(), curve.gather(1, place)[:, 0].log()
-    part = ((start - math.log(0.5)) / (start - end).clamp_min(1e-12)).clamp(0, 1)
-    ends = torch.tensor([0.0, *plan.target.times], dtype=torch.float64)
-    low, high = ends[place[:, 0]], ends[place[:, 0] + 1]
-    median = torch.where(above.all(1), torch.nan, low + part * (high - low))
-    return {"survival": curve, "median": median}
-
-
-def _moments_in_unit(plan: Plan, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the target from those in standard units."""
-    centre, scale = target_units(plan)
-    mean, std = centre + scale * mean, scale * std
-    if plan.target.transform == "none":
-        return mean, std
-    var = std.square()
-    lognormal_mean = (mean + 0.5 * var).exp()
-    return lognormal_mean, lognormal_mean * var.expm1().sqrt()
+    return task_of(plan).describe(plan, predictive, level)
 
 
 class _Deployed(nn.Module):
@@ -407,10 +303,8 @@ class _Deployed(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of what `forward` returns; with a prefix, because "mean" is also an operator."""
-        if self.plan.survival:
-            return ["survival", "median"]
-        return ["probabilities"] if self.plan.classification else [f"target_{n}" for n in NUMBERS]
+        """Names of what `forward` returns."""
+        return list(task_of(self.plan).outputs)
 
     def forward(self, codes: Tensor, *vectors: Tensor) -> tuple[Tensor, ...]:
         # Comparisons leave NaN, which is missing, as it is.

@@ -31,7 +31,7 @@ from predbayes_study.result.conformal import (
     score_rows,
 )
 from predbayes_study.result.schema import Promise, ScoreSums
-from predbayes_study.tables.coding import untransform
+from predbayes_study.tasks.numbers import untransform
 
 LEVELS = (0.8, 0.9, 0.95)
 """Coverages that a report shows."""

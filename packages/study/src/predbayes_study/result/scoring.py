@@ -36,7 +36,7 @@ from predbayes_study.result.schema import (
     RiskBin,
     Scores,
 )
-from predbayes_study.tables.coding import target_units, untransform
+from predbayes_study.tasks.numbers import target_units, untransform
 
 FAMILY: Mapping[str, type[Predictive]] = {
     "classification": Categorical,

@@ -49,36 +49,25 @@ from predbayes.files import write_bytes
 from predbayes.learning.distill import distill, without_unseen_inputs
 from predbayes.learning.local import NetworkPredictor
 from predbayes.predictive.estimate import Estimate
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
+from predbayes.predictive.families import Predictive
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.seeding import generator
 from predbayes_study.plan.models import student_network
 from predbayes_study.plan.schema import Plan, Section
-from predbayes_study.result.model import (
-    CalibratedModel,
-    HazardShift,
-    Intercept,
-    ShiftScale,
-    halved,
-)
+from predbayes_study.result.model import CalibratedModel, halved
 from predbayes_study.result.schema import Scores
 from predbayes_study.result.scoring import mean_estimate, row_values, score
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.simple import SimpleModels
 from predbayes_study.site.training import Holdout
+from predbayes_study.tasks import task_for
 
 MIN_TO_COMPARE = 10
 """Held-out rows below which no interval of a difference is worth its name."""
 
-PRIOR_STD = 1.5  # of a class's shift, in nats
-PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
-
 COMPARISON_FILE = "comparison.json"
 
-_LEAST_VAR = 0.1  # of the mean variance, with which a row enters a shift
 _NUM_PARTS = 10
-_MAX_STEPS = 100
-_TOLERANCE = 1e-10
 
 _NOT_COMPARED = (
     "Your own model was not compared: give --home, the folder that `predbayes site train` wrote."
@@ -143,7 +132,7 @@ def adopt(model: CalibratedModel, site: str, rows: SiteRows, own: Holdout | None
     if own is not None:
         require_trained_rows(plan, rows, held_out, own)
     predictive = model.predictive(rows.inputs)
-    fitted = fit_adjustment(predictive, rows.targets)
+    fitted = task_for(predictive).adjust(predictive, rows.targets)
     rng = generator(plan.seed, "adopt", site)
     honest = cross_adjusted(predictive, rows.targets, rng=rng, groups=rows.patients)
     rivals: dict[Name, Predictive] = {"adopted": honest[held_out], "global": predictive[held_out]}
@@ -229,108 +218,13 @@ def evaluated_rows(
 # Fitting
 
 
-def fit_adjustment(predictive: Predictive, targets: Tensor) -> Intercept | ShiftScale | HazardShift:
-    """The adjustment of a site with these rows."""
-    if isinstance(predictive, Survival):
-        return fit_hazard_shift(predictive, targets)
-    if isinstance(predictive, Categorical):
-        return fit_intercept(predictive, targets)
-    assert isinstance(predictive, Gaussian)
-    return fit_shift_scale(predictive, targets)
-
-
-def fit_intercept(
-    predictive: Categorical, targets: Tensor, prior_std: float = PRIOR_STD
-) -> Intercept:
-    """The most probable shifts of the classes, by Newton's method.
-
-    Examples:
-        >>> even = Categorical.from_moments(torch.full((40, 2), 0.5))
-        >>> rows = torch.tensor([0] * 10 + [1] * 30)
-        >>> no, yes = fit_intercept(even, rows, prior_std=1e6).shifts
-        >>> round(yes - no, 6)  # log(30 / 10)
-        1.098612
-    """
-    natural = predictive.log_probs.double()
-    num_classes = natural.shape[1]
-    counts = torch.bincount(targets, minlength=num_classes).double()
-    prior_prec = prior_std**-2
-    # Numerics: all shifts by the same are no shift, so with a flat prior nothing would hold them;
-    # steps sum to zero, and what is added along (1, ..., 1) leaves those as they are.
-    prior = prior_prec * torch.eye(num_classes, dtype=torch.float64) + 1
-
-    def objective(shifts: Tensor) -> float:
-        fit = (natural + shifts).logsumexp(1).sum() - counts @ shifts
-        return float(fit + 0.5 * prior_prec * shifts.square().sum())
-
-    shifts = torch.zeros(num_classes, dtype=torch.float64)
-    for _ in range(_MAX_STEPS):
-        probs = (natural + shifts).softmax(1)
-        expected = probs.sum(0)
-        gradient = expected - counts + prior_prec * shifts
-        hessian = expected.diag() - probs.T @ probs + prior
-        step = torch.linalg.solve(hessian, gradient)
-        if float(step.abs().max()) < _TOLERANCE:
-            break
-        # Numerics: where predictions are saturated a full step can be far too long.
-        while objective(shifts - step) > objective(shifts) and float(step.abs().max()) > _TOLERANCE:
-            step = step / 2
-        shifts = shifts - step
-    return Intercept(shifts=tuple((shifts - shifts.mean()).tolist()))
-
-
-def fit_shift_scale(
-    predictive: Gaussian, targets: Tensor, prior_rows: float = PRIOR_ROWS
-) -> ShiftScale:
-    """The most probable shift and factor, in closed form.
-
-    Examples:
-        >>> flat = Gaussian(torch.zeros(9), torch.ones(9))
-        >>> fit_shift_scale(flat, torch.full((9,), 2.0)).shift  # nine of ten rows say 2
-        1.8
-    """
-    residuals = predictive.residuals(targets).double()
-    var = predictive.var.double()
-    # No row speaks for ten: a few that claim to be certain would decide the shift of all.
-    prec = var.clamp_min(_LEAST_VAR * float(var.mean())).reciprocal()
-    # The best shift does not depend on the factor, because its prior has the factor in it, too.
-    shift = (prec @ residuals) / (prec.sum() + 1)
-    squares = prec @ (residuals - shift).square() + shift.square() + prior_rows
-    return ShiftScale(shift=float(shift), var_factor=float(squares) / (len(targets) + prior_rows))
-
-
-def fit_hazard_shift(
-    predictive: Survival, targets: Tensor, prior_std: float = PRIOR_STD
-) -> HazardShift:
-    """The most probable shift of all log odds, by Newton's method.
-
-    Examples:
-        >>> even = Survival(torch.zeros(40, 1))
-        >>> rows = torch.tensor([-1.0] * 10 + [1.0] * 30)
-        >>> round(fit_hazard_shift(even, rows, prior_std=1e6).shift, 6)  # log(30 / 10)
-        1.098612
-    """
-    trials = predictive.log_odds.double()[at_risk(targets, predictive.log_odds.shape[1])]
-    num_events, prior_prec = int((targets > 0).sum()), prior_std**-2
-    shift = 0.0
-    for _ in range(_MAX_STEPS):
-        hazards = (trials + shift).sigmoid()
-        gradient = float(hazards.sum()) - num_events + prior_prec * shift
-        step = gradient / (float((hazards * (1 - hazards)).sum()) + prior_prec)
-        # Numerics: where hazards are next to nothing a full step can be far too long.
-        shift -= max(-1.0, min(1.0, step))
-        if abs(step) < _TOLERANCE:
-            break
-    return HazardShift(shift=shift)
-
-
 def cross_adjusted(
     predictive: Predictive, targets: Tensor, *, rng: torch.Generator, groups: Tensor | None = None
 ) -> Predictive:
     """Each row with an adjustment that was fitted without it, and without rows of its group."""
     parts = folds(len(targets), min(_NUM_PARTS, len(targets)), rng=rng, groups=groups)
     adjusted = [
-        fit_adjustment(predictive[rest], targets[rest]).apply(predictive[out])
+        task_for(predictive).adjust(predictive[rest], targets[rest]).apply(predictive[out])
         for out, rest in parts
     ]
     return in_row_order(parts, adjusted)

@@ -55,6 +55,7 @@ from predbayes_study.plan.schema import Plan
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.site.secret import derived
 from predbayes_study.site.sums import require_many, upload_of_sums
+from predbayes_study.tasks import task_of
 from predbayes_study.tasks.choice import Choice
 
 
@@ -146,7 +147,7 @@ def fit_site(
             "predictions",
             rows[kept],
             kit.inputs,
-            count_classes=plan.classification,
+            count_classes=task_of(plan).by_class,
             gate=_gate(kit, site, rows, kept, teller, checkpoint),
             dtype=upload_dtype(plan),
             rng=rng,

@@ -14,58 +14,41 @@ Nothing of it leaves the site.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from predbayes.errors import TrainingError
-from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.local import kept_together
-from predbayes.learning.named import BY_TASK, CALIBRATED
+from predbayes.learning.named import BY_TASK
 from predbayes.learning.training import Rows, gather
-from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
+from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator, split
 from predbayes.threads import threads
 from predbayes_study.plan.schema import Plan
 from predbayes_study.site.rows import SiteRows
+from predbayes_study.tasks import task_of
 from predbayes_study.tasks.choice import choose, is_worse, row_losses
-from predbayes_study.tasks.hazards import HazardLearner
 
 BASE_RATE = "base-rate"
 NUM_ERRORS = 2.0
 """Standard errors beyond which one model beats another."""
 
-_LEAST_VAR = 1e-4  # of numbers that are all the same
-_NUM_MEMBERS = 3
 _MOST_ROWS = 1000  # that cross-validation looks at
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRate:
-    """A learner that looks at no column: shares of classes, with a row of each, or two moments."""
+    """A learner that looks at no column, only at how targets are distributed."""
 
-    num_classes: int | None  # None for numbers
-    num_intervals: int = 0  # of a time to an event
+    plan: Plan
 
     def fit(self, rows: Rows, *, rng: torch.Generator) -> BaseRate.Fitted:
-        """Count, or take mean and variance."""
+        """Look at the targets."""
         _, targets = gather(rows, rng=rng)
-        if self.num_intervals:
-            return BaseRate.Fitted(self._life_table(targets))
-        if self.num_classes is not None:
-            counts = torch.bincount(targets, minlength=self.num_classes) + 1.0
-            return BaseRate.Fitted(Categorical.from_moments(counts[None] / counts.sum()))
-        var = targets.var(correction=0).clamp_min(_LEAST_VAR)
-        return BaseRate.Fitted(Gaussian(targets.mean()[None], var[None]))
-
-    def _life_table(self, targets: Tensor) -> Survival:
-        """Events over rows that reached an interval, with half a row of each kind."""
-        reached = at_risk(targets, self.num_intervals).sum(0)
-        ended = targets[targets > 0].ceil().long() - 1
-        events = torch.bincount(ended, minlength=self.num_intervals)
-        return Survival(((events + 0.5) / (reached - events + 0.5)).log()[None])
+        return BaseRate.Fitted(task_of(self.plan).base_rate(self.plan, targets))
 
     @dataclass(frozen=True, slots=True)
     class Fitted:
@@ -125,26 +108,10 @@ class SimpleModels:
 
 def simple_learners(plan: Plan) -> dict[str, Any]:
     """Return the learners by name, simplest first."""
-    num_classes = plan.num_outputs if plan.classification else None
-    known = BY_TASK[plan.target.task]
-    num_intervals = plan.num_outputs if plan.survival else 0
-    learners: dict[str, Any] = {BASE_RATE: BaseRate(num_classes, num_intervals)}
-    for name in plan.tried:
-        if name not in known:
-            continue  # a network is not simple
-        if plan.survival:
-            one = SklearnClassifier(known[name](), 2, size=1)
-            learners[name] = HazardLearner(one, num_intervals)
-            continue
-        if num_classes is None:
-            learners[name] = SklearnRegressor(
-                known[name](), size=_NUM_MEMBERS, discreet=name in CALIBRATED
-            )
-            continue
-        learner = SklearnClassifier(known[name](), num_classes, size=1)
-        is_bag = name in CALIBRATED
-        learners[name] = replace(learner, size=_NUM_MEMBERS, calibrated=True) if is_bag else learner
-    return learners
+    task, known = task_of(plan), BY_TASK[plan.target.task]
+    learners: dict[str, Any] = {BASE_RATE: BaseRate(plan)}
+    # A network is not simple.
+    return learners | {n: task.simple(plan, n, known[n]) for n in plan.tried if n in known}
 
 
 def beats(rows: Tensor, others: Tensor) -> bool:

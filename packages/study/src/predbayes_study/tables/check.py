@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from predbayes.errors import DataError
-from predbayes.predictive.survival import FEWEST_AT_RISK
 from predbayes_study.plan.schema import Category, Column, Number, Plan
 from predbayes_study.plan.text import assignments
 from predbayes_study.rules import Finding, error, errors_of, warning
@@ -28,7 +25,6 @@ from predbayes_study.tables.coding import (
     code_targets,
     examine,
     target_problems,
-    target_units,
 )
 from predbayes_study.tables.mapping import (
     PATIENT,
@@ -44,6 +40,8 @@ from predbayes_study.tables.sitefile import SITE_FILE, SiteColumn, SiteFile
 from predbayes_study.tables.suggest import Cells, assign, common_codes, propose
 from predbayes_study.tables.vectorcells import with_vectors
 from predbayes_study.tables.vectors import moments
+from predbayes_study.tasks import task_of
+from predbayes_study.tasks.numbers import target_units
 from predbayes_study.wording import counted
 
 MIN_TRAIN_ROWS = 50
@@ -363,7 +361,7 @@ def _target(table: _Table) -> Iterator[Finding]:
         yield warning(f"{name}: missing in {rows}, which are not trained on")
     yield from _sizes(table, len(known))
     if len(known):
-        yield from _OF_TASK[plan.target.task](plan, known)
+        yield from task_of(plan).doubts(plan, known)
         yield from _doubts(table, targets)
 
 
@@ -373,7 +371,7 @@ def _doubts(table: _Table, targets: Tensor) -> Iterator[Finding]:
     codes = table.examined.codes.numpy()
     severity = warning if table.site.target.confirmed else error
     yield from map(severity, target_doubts(plan, codes, targets.numpy()))
-    if not plan.regression or target.scale is None:
+    if not task_of(plan).is_scaled or target.scale is None:
         return
     column = Number(type="number", unit=target.unit, centre=target.centre, scale=target.scale)
     centre, scale = target_units(plan)
@@ -398,82 +396,6 @@ def _sizes(table: _Table, num_rows: int) -> Iterator[Finding]:
             f"{counted(num_held_out, 'row')} held out: with fewer than {MIN_HELD_OUT} nobody can "
             "say which model is best for you"
         )
-
-
-def _classes(plan: Plan, targets: Tensor) -> Iterator[Finding]:
-    """Which classes are there; how many rows of each is nobody's business."""
-    counts = torch.bincount(targets.long(), minlength=plan.num_outputs)
-    names = plan.target.classes or ()
-    if int((counts > 0).sum()) == 1:
-        yield warning(
-            f"{plan.target.name}: all rows are of one class, {names[int(counts.argmax())]!r}; "
-            "a model of this site alone cannot tell classes apart"
-        )
-        return
-    for name, count in zip(names, counts.tolist(), strict=True):
-        if not count:
-            yield warning(f"{plan.target.name}: no row is of the class {name!r}")
-        elif count < plan.rules.min_cell:
-            yield warning(
-                f"{plan.target.name}: fewer than {plan.rules.min_cell} rows are of the class "
-                f"{name!r}; no counts of classes will be sent"
-            )
-        elif count < max(MIN_OF_CLASS, plan.rules.min_cell / (1 - plan.learner.holdout)):
-            yield warning(
-                f"{plan.target.name}: few rows are of the class {name!r}: a model hardly learns "
-                "it, and counts of classes may not be sent"
-            )
-
-
-def _spread(plan: Plan, targets: Tensor) -> Iterator[Finding]:
-    if bool((targets == targets[0]).all()):
-        yield warning(f"{plan.target.name}: the same in every row; is it the right column?")
-
-
-def _events(plan: Plan, targets: Tensor) -> Iterator[Finding]:
-    """Whether there are events to learn from; how many is nobody's business."""
-    num_events, least = int((targets > 0).sum()), max(MIN_OF_CLASS, plan.rules.min_cell)
-    if num_events < least:
-        yield warning(
-            f"{plan.target.event}: fewer than {least} rows have the event by "
-            f"{plan.target.times[-1]:g} {plan.target.unit}".rstrip()
-            + "; a model of this site "
-            "alone learns little. Are its codes those of the plan?"
-        )
-    elif num_events == len(targets):
-        yield warning(
-            f"{plan.target.event}: every row has the event; are rows that were last seen without "
-            "it left out?"
-        )
-    yield from _follow_up(plan, targets.abs().double())
-
-
-def _follow_up(plan: Plan, times: Tensor) -> Iterator[Finding]:
-    """Whether times, in intervals, are in the plan's unit and reach its horizon."""
-    target, num = plan.target, plan.num_outputs
-    ends = f"{target.times[0]:g}", f"{target.times[-1]:g} {target.unit}".rstrip()
-    middle = float(np.interp(target.times[-1] / 2, (0.0, *target.times), range(num + 1)))
-    in_unit = f"in {target.unit or 'the unit of the plan'}"
-    if float((times <= 1).double().mean()) > _MOST_IN_FIRST:
-        yield warning(
-            f"{target.name}: nearly all times are within the first interval, which ends at "
-            f"{ends[0]}, of a horizon of {ends[1]}; are they {in_unit}?"
-        )
-    elif not bool((times > middle).any()):
-        yield warning(
-            f"{target.name}: no time is in the second half of the horizon of {ends[1]}; are they "
-            f"{in_unit}?"
-        )
-    if int((times > num - 1).sum()) < FEWEST_AT_RISK:
-        yield warning(
-            f"{target.name}: fewer than {FEWEST_AT_RISK} rows are seen in the last interval. Some "
-            "intervals may have nobody at risk: there this site's model only repeats the hazards "
-            "of the intervals before, and no figure at the horizon will be told of its rows"
-        )
-
-
-_OF_TASK = {"classification": _classes, "regression": _spread, "survival": _events}
-"""What is looked for in the targets of each task."""
 
 
 def _repeated(table: _Table) -> Iterator[Finding]:

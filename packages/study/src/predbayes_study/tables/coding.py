@@ -31,6 +31,7 @@ from predbayes_study.tables.problem import Kind, Problem
 from predbayes_study.tables.textfile import LINE
 from predbayes_study.tables.vectorcells import Array, vector_words
 from predbayes_study.tables.vectors import read_vectors
+from predbayes_study.tasks import task_of
 
 _MAX_INPUT = 1e6  # in scales; far outside any range, and far inside float32
 
@@ -114,31 +115,13 @@ def target_problems(plan: Plan, frame: pd.DataFrame) -> list[Problem]:
 
 
 def code_targets(plan: Plan, frame: pd.DataFrame, *, least: int = 0) -> Tensor:
-    """Return targets (N,) in float64: classes, or numbers in standard units; NaN is missing.
+    """Return targets (N,) in float64 as the plan's task has them; NaN is missing.
 
-    The time to an event is in intervals of the plan, and negative where a row is censored
-    (`predbayes.predictive.families.Survival`). After the last interval nothing is looked at: a row
-    that was seen longer is censored at its end.
-
-    Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre
-    and scale yet leaves t as it is. What is told of problems is as in `code_table`.
+    What is told of problems is as in `code_table`.
     """
     codes, problems = _examine_targets(plan, frame)
     _require_none(problems, least)
     return codes
-
-
-def untransform(plan: Plan, values: Tensor) -> Tensor:
-    """Take quantiles of a regression's target from standard units to its own unit."""
-    centre, scale = target_units(plan)
-    transformed = centre + scale * values
-    return transformed.exp() if plan.target.transform == "log" else transformed
-
-
-def target_units(plan: Plan) -> tuple[float, float]:
-    """Return centre and scale of the transformed target: 0 and 1 where the plan has none yet."""
-    centre, scale = plan.target.centre, plan.target.scale
-    return 0.0 if centre is None else centre, 1.0 if scale is None else scale
 
 
 class Encoder(nn.Module):
@@ -215,48 +198,20 @@ def encode(
 
 
 def _examine_targets(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
-    if plan.survival:
-        return _examine_survival(plan, frame)
-    target, column = plan.target, plan.target.as_column()
-    if (whole := _column_problem(frame, target.name)) is not None:
-        return torch.full((len(frame),), torch.nan, dtype=torch.float64), [whole]
-    coded = code_column(column, frame[target.name])
-    if not plan.classification:
-        coded = _in_standard_units(plan, coded)
-    return torch.from_numpy(coded.codes), _problems(target.name, column, coded.faults, frame)
-
-
-def _examine_survival(plan: Plan, frame: pd.DataFrame) -> tuple[Tensor, list[Problem]]:
     absent = [problem for name in plan.outcomes if (problem := _column_problem(frame, name))]
     if absent:
         return torch.full((len(frame),), torch.nan, dtype=torch.float64), absent
-    (time, event), target = plan.outcomes, plan.target
-    forms = target.as_column(), target.event_column()
-    times, events = code_column(forms[0], frame[time]), code_column(forms[1], frame[event])
-    times = Coded(times.codes, times.faults | {Kind.NEGATIVE: times.codes < 0})
-    problems = _problems(time, forms[0], times.faults, frame)
-    problems += _problems(event, forms[1], events.faults, frame)
-    return torch.from_numpy(in_intervals(plan, times.codes, events.codes)), problems
-
-
-_AT_ONCE = 1e-6  # of an interval: a time of 0 has a sign as well
-
-
-def in_intervals(plan: Plan, times: Array, events: Array) -> Array:
-    """Return times in the plan's intervals, negative where events are 0; NaN is missing."""
-    ends = (0.0, *plan.target.times)
-    lived = np.interp(times, ends, np.arange(len(ends))).clip(_AT_ONCE)
-    seen = (events == 1) & (times <= ends[-1])
-    return np.where(np.isnan(times) | np.isnan(events), np.nan, np.where(seen, lived, -lived))
-
-
-def _in_standard_units(plan: Plan, coded: Coded) -> Coded:
-    centre, scale = target_units(plan)
-    values, faults = coded.codes, coded.faults
-    if plan.target.transform == "log":
-        faults = faults | {Kind.NOT_POSITIVE: values <= 0}
-        values = np.log(np.where(values > 0, values, np.nan))
-    return Coded((values - centre) / scale, faults)
+    forms = plan.target.as_column(), plan.target.event_column()
+    columns = dict(zip(plan.outcomes, forms, strict=False))
+    coded = {name: code_column(column, frame[name]) for name, column in columns.items()}
+    codes = {name: column.codes for name, column in coded.items()}
+    targets, faults = task_of(plan).encode(plan, codes)
+    problems = [
+        problem
+        for name, column in columns.items()
+        for problem in _problems(name, column, coded[name].faults | faults.get(name, {}), frame)
+    ]
+    return torch.from_numpy(targets), problems
 
 
 def _column_problem(frame: pd.DataFrame, name: str) -> Problem | None:

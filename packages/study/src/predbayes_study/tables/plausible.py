@@ -35,6 +35,7 @@ from predbayes_study.tables.vocabulary import (
     conversions,
     normal_unit,
 )
+from predbayes_study.tasks import task_of
 from predbayes_study.wording import six_digits
 
 Array = np.ndarray[Any, Any]
@@ -113,9 +114,7 @@ def target_doubts(plan: Plan, codes: Array, targets: Array) -> Iterator[str]:
         targets: (N,) classes, or numbers.
     """
     name, known = plan.target.name, np.isfinite(targets)
-    if plan.survival:
-        return  # a trend of times is none of what was censored
-    if known.sum() < MIN_VALUES:
+    if not task_of(plan).has_trend or known.sum() < MIN_VALUES:
         return
     share = plan.target.share
     if share is not None and is_swapped(share, float(targets[known].mean())):

@@ -1,0 +1,258 @@
+"""Numbers: a value is predicted, by a normal distribution in standard units of the target.
+
+Standard units are (t - centre) / scale of the transformed target t; a plan that has no centre and
+scale yet leaves t as it is. A Gaussian of mean m and variance v on the logarithm of the target is a
+lognormal in its unit: median exp(m), mean exp(m + v / 2), standard deviation
+mean * sqrt(exp(v) - 1); quantiles go through the transform as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from predbayes.learning.estimators import SklearnRegressor
+from predbayes.learning.likelihood import LearnedNoise
+from predbayes.learning.named import CALIBRATED
+from predbayes.predictive.families import Gaussian
+from predbayes_study.plan.schema import Finite, Plan, Positive
+from predbayes_study.rules import Finding, error, warning
+from predbayes_study.tables.problem import Kind
+from predbayes_study.tasks.task import MOST_MEAN, NUM_MEMBERS, Adjustment, Array, Faults, Task
+
+PRIOR_ROWS = 8  # that say k = 1: about the weight of log k ~ N(0, 0.5^2)
+
+NUMBERS = ("mean", "median", "std", "low", "high")
+"""What is said of a number: all in the target's unit, ``low`` and ``high`` at the level asked."""
+
+_LEAST_VAR = 1e-4  # of numbers that are all the same
+_LEAST_EPISTEMIC = 1e-4  # of the whole variance, as `predbayes.predictive.pooling.trust` has it
+_LEAST_OF_MEAN = 0.1  # of the mean variance, with which a row enters a shift
+
+
+class ShiftScale(Adjustment):
+    """A site's own level of the target, and its own spread about what is predicted."""
+
+    kind: Literal["shift-scale"] = "shift-scale"
+    shift: Finite  # of the mean, in standard units
+    var_factor: Positive
+
+    def fits(self, plan: Plan) -> bool:
+        """Return whether the plan's target is a number."""
+        return plan.target.task == "regression"
+
+    def apply(self, predictive: Gaussian) -> Gaussian:
+        """Move and widen a predictive."""
+        return Gaussian(predictive.mean + self.shift, self.var_factor * predictive.var)
+
+
+class Numbers(Task[Gaussian]):
+    """A number is predicted."""
+
+    family = Gaussian
+    is_scaled = True
+    num_noise = 1
+    outputs = tuple(f"target_{name}" for name in NUMBERS)  # "mean" is also an operator
+
+    def in_words(self, plan: Plan) -> str:
+        """Return that it is a number."""
+        del plan
+        return "regression"
+
+    def encode(self, plan: Plan, columns: Mapping[str, Array]) -> tuple[Array, Faults]:
+        """Return numbers in standard units."""
+        name, faults = plan.target.name, dict[Kind, Array]()
+        (centre, scale), values = target_units(plan), columns[name]
+        if plan.target.transform == "log":
+            faults = {Kind.NOT_POSITIVE: values <= 0}
+            values = np.log(np.where(values > 0, values, np.nan))
+        return (values - centre) / scale, {name: faults}
+
+    def doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
+        """Yield that a target does not vary."""
+        if bool((targets == targets[0]).all()):
+            yield warning(f"{plan.target.name}: the same in every row; is it the right column?")
+
+    def label_doubts(self, plan: Plan, targets: Tensor) -> Iterator[Finding]:
+        """Yield that labels do not vary, or are skewed."""
+        if bool((targets == targets[0]).all()):
+            yield error(f"target: {plan.target.name!r} is the same in every reference row")
+        centre, scale = target_units(plan)
+        values = centre + scale * targets
+        is_positive = plan.target.transform == "none" and bool((values > 0).all())
+        if is_positive and float(values.mean()) < 1.96 * float(values.std()):
+            yield warning(
+                f"target: {plan.target.name!r} is positive and skewed, so that intervals of many "
+                'rows would begin below 0; transform = "log" is for such targets'
+            )
+
+    def by_chance(self, num_scored: int) -> str:
+        """Return how well a coverage would be known."""
+        if not num_scored:
+            return ""
+        off = 1.96 * math.sqrt(0.95 * 0.05 / num_scored)
+        return f". The coverage of 95 % intervals would be known to ±{100 * off:.0f} points only"
+
+    def likelihood(self, plan: Plan, *, per_input: bool = False) -> LearnedNoise:
+        """Return a mean, and a variance that is learnt."""
+        del plan
+        return LearnedNoise(per_input=per_input)
+
+    def learner(self, plan: Plan, name: str, estimator: Any) -> SklearnRegressor:
+        """Return the learner of a regressor."""
+        del plan, name
+        return SklearnRegressor(estimator, discreet=True)
+
+    def simple(self, plan: Plan, name: str, estimator: Callable[[], Any]) -> SklearnRegressor:
+        """Return a few fits."""
+        del plan
+        return SklearnRegressor(estimator(), size=NUM_MEMBERS, discreet=name in CALIBRATED)
+
+    def base_rate(self, plan: Plan, targets: Tensor) -> Gaussian:
+        """Return mean and variance."""
+        del plan
+        var = targets.var(correction=0).clamp_min(_LEAST_VAR)
+        return Gaussian(targets.mean()[None], var[None])
+
+    def prior(self) -> Gaussian:
+        """Return the standard normal, in standard units."""
+        return Gaussian(torch.zeros(1), torch.ones(1))
+
+    def shapes(self, plan: Plan) -> Mapping[str, tuple[int, ...]]:
+        """Return a mean and two variances for each reference row."""
+        names = ("mean", "epistemic_var", "noise_var")
+        return dict.fromkeys(names, (plan.reference.num_rows,))
+
+    def describe(self, plan: Plan, predictive: Gaussian, level: float) -> dict[str, Tensor]:
+        """Return each of `NUMBERS`, (N,)."""
+        mean, std = predictive.mean.double(), predictive.var.double().sqrt()
+        reach = statistics.NormalDist().inv_cdf((1 + level) / 2) * std
+        median, low, high = (untransform(plan, q) for q in (mean, mean - reach, mean + reach))
+        mean, std = _moments_in_unit(plan, mean, std)
+        return {"mean": mean, "median": median, "std": std, "low": low, "high": high}
+
+    def columns(self, plan: Plan, described: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return each of `NUMBERS`."""
+        del plan
+        return {name: values.numpy() for name, values in described.items()}
+
+    def adjust(self, predictive: Gaussian, targets: Tensor) -> ShiftScale:
+        """Fit a shift and a factor."""
+        return fit_shift_scale(predictive, targets)
+
+    def hellinger(self, one: Gaussian, other: Gaussian) -> Tensor:
+        """Return the distance of two normal distributions."""
+        var, other_var = one.var.double(), other.var.double()
+        both = var + other_var
+        shift = (one.mean.double() - other.mean.double()).square()
+        overlap = (2 * (var * other_var).sqrt() / both).sqrt() * (-0.25 * shift / both).exp()
+        return (1 - overlap).clamp_min(0)
+
+    def distances(self, predictives: Sequence[Gaussian]) -> Tensor:
+        """Return the distances of one after the other."""
+        means = torch.stack([p.mean.double() for p in predictives])
+        everybody = Gaussian(means, torch.stack([p.var.double() for p in predictives]))
+        return torch.stack([self.hellinger(one, everybody).mean(-1) for one in predictives])
+
+    def point(self, some: Sequence[Gaussian]) -> Callable[[Gaussian], Tensor]:
+        """Return (shift / std)^2 / 8 + (log ratio of stds)^2 / 4 for near ones."""
+        std = (0.5 * torch.stack([p.var.double().log() for p in some]).mean(0)).exp()
+
+        def scaled(predictive: Gaussian) -> Tensor:
+            logs = predictive.var.double().log()
+            parts = predictive.mean.double() / std / math.sqrt(8), logs / 4
+            return (torch.cat(parts) / math.sqrt(len(std))).float()
+
+        return scaled
+
+    def is_same(self, one: Gaussian, other: Gaussian, nearly: float) -> bool:
+        """Compare means in standard deviations, and variances by their ratio."""
+        shift = (one.mean - other.mean).abs() < nearly * one.var.sqrt()
+        return bool(shift.all()) and bool(((one.var / other.var).log().abs() < nearly).all())
+
+    def mean(self, predictive: Gaussian) -> Gaussian:
+        """Return the mean of means, and of variances."""
+        mean, var = predictive.mean.double().mean(), predictive.var.double().mean()
+        return Gaussian(mean[None], var[None])
+
+    def movement(self, predictive: Gaussian) -> str:
+        """Return the range of the means."""
+        means = predictive.mean
+        return f"{float(means.max() - means.min()):.2g} standard units"
+
+    def agreement(self, predictive: Gaussian, targets: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Score means by how sure they are."""
+        residuals = targets.double() - targets.double().mean()
+        target_var = float(residuals.square().mean())
+        if not target_var > 0:
+            return residuals, residuals, 0
+        reach = MOST_MEAN * math.sqrt(target_var)
+        means = (predictive.mean.double() - targets.double().mean()).clamp(-reach, reach)
+        certainty = target_var / (target_var + predictive.var.double())
+        centred = certainty * (means - (certainty * means).sum() / certainty.sum())
+        return centred * residuals, centred.square() * target_var, 1
+
+    def without_level(self, predictive: Gaussian) -> Tensor:
+        """Return bounded means."""
+        return predictive.mean.double().clamp(-MOST_MEAN, MOST_MEAN).unsqueeze(1)
+
+    def expected(self, moments: Tensor) -> Tensor:
+        """Return bounded means."""
+        return moments[:, :1].clamp(-MOST_MEAN, MOST_MEAN)
+
+    def assurance(self, predictive: Gaussian) -> Tensor:
+        """Return how small the epistemic variance is; 0 where it is not known."""
+        if predictive.epistemic_var is None:
+            return torch.zeros(len(predictive), dtype=torch.float64)
+        least = _LEAST_EPISTEMIC * predictive.var.double()
+        return -0.5 * predictive.epistemic_var.double().maximum(least).log()
+
+
+def target_units(plan: Plan) -> tuple[float, float]:
+    """Return centre and scale of the transformed target: 0 and 1 where the plan has none yet."""
+    centre, scale = plan.target.centre, plan.target.scale
+    return 0.0 if centre is None else centre, 1.0 if scale is None else scale
+
+
+def untransform(plan: Plan, values: Tensor) -> Tensor:
+    """Take quantiles of the target from standard units to its own unit."""
+    centre, scale = target_units(plan)
+    transformed = centre + scale * values
+    return transformed.exp() if plan.target.transform == "log" else transformed
+
+
+def _moments_in_unit(plan: Plan, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of the target from those in standard units."""
+    centre, scale = target_units(plan)
+    mean, std = centre + scale * mean, scale * std
+    if plan.target.transform == "none":
+        return mean, std
+    var = std.square()
+    lognormal_mean = (mean + 0.5 * var).exp()
+    return lognormal_mean, lognormal_mean * var.expm1().sqrt()
+
+
+def fit_shift_scale(
+    predictive: Gaussian, targets: Tensor, prior_rows: float = PRIOR_ROWS
+) -> ShiftScale:
+    """Find the most probable shift and factor, in closed form.
+
+    Examples:
+        >>> flat = Gaussian(torch.zeros(9), torch.ones(9))
+        >>> fit_shift_scale(flat, torch.full((9,), 2.0)).shift  # nine of ten rows say 2
+        1.8
+    """
+    residuals = predictive.residuals(targets).double()
+    var = predictive.var.double()
+    # No row speaks for ten: a few that claim to be certain would decide the shift of all.
+    prec = var.clamp_min(_LEAST_OF_MEAN * float(var.mean())).reciprocal()
+    # The best shift does not depend on the factor, because its prior has the factor in it, too.
+    shift = (prec @ residuals) / (prec.sum() + 1)
+    squares = prec @ (residuals - shift).square() + shift.square() + prior_rows
+    return ShiftScale(shift=float(shift), var_factor=float(squares) / (len(targets) + prior_rows))
