@@ -103,7 +103,8 @@ def test_four_hospitals_from_nothing_by_commands(tmp_path):
     assert study.verify() == []
     result = study.result(1)
     assert result.student.scores is None
-    assert [site.name for site in result.table_one.sites] == sorted(h.name for h in script.ALIKE)
+    sites = result.extras["survey"]["sites"]
+    assert [site["name"] for site in sites] == sorted(h.name for h in script.ALIKE)
     models = {site.name: models_at_home(out, site, "patients.csv") for site in script.ALIKE}
     found = scores([models], [site.name for site in script.ALIKE])
     assert found["global"]["nll"] < 0.48

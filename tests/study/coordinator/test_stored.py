@@ -7,8 +7,8 @@ import pytest
 
 from predbayes.errors import StudyError, UploadError
 from predbayes_study.coordinator import stored
+from predbayes_study.coordinator.attachments import max_bytes
 from predbayes_study.coordinator.stored import add_stored
-from predbayes_study.extras.survey.surveyed import MAX_SURVEY_BYTES
 from tests.study.world import make_world
 
 ENDINGS = (".safetensors", ".sealed", ".survey")
@@ -21,7 +21,7 @@ def world(tmp_path):
 
 def test_what_lies_in_memory_is_added_as_files_are(world):
     study, files = world.begin(), fsspec.filesystem("memory")
-    most = max(stored.Intake.of(study.plan).max_bytes, MAX_SURVEY_BYTES)
+    most = max(stored.Intake.of(study.plan).max_bytes, *max_bytes())
     files.pipe(
         {
             "/in/Alpha.safetensors": world.file("Alpha").read_bytes(),

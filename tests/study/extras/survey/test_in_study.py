@@ -8,6 +8,7 @@ import pytest
 from predbayes.errors import UploadError
 from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.survey.surveyfile import NumberTold, read_survey
+from predbayes_study.extras.survey.tableone import TableOne
 from predbayes_study.trust.signing import SigningKey
 from tests.study.invented import survey_of
 from tests.study.world import SITES, World, _frame, make_world
@@ -49,8 +50,8 @@ def stored(study: Study) -> set[str]:
 class TestTable:
     def test_members_see_every_site_and_the_public_all_together(self, study):
         recorded, result = study.finish()
-        assert [site.name for site in result.table_one.sites] == sorted(SITES[:3])
-        assert result.table_one.total.rows == 3 * NUM_ROWS
+        assert [site.name for site in TableOne.of(result).sites] == sorted(SITES[:3])
+        assert TableOne.of(result).total.rows == 3 * NUM_ROWS
         folder = study.result_folder(recorded.number)
         members, public = (
             (folder / name).read_text() for name in ("report.html", "report-public.html")
@@ -73,13 +74,13 @@ class TestTable:
         second, result = begun.finish()
         assert (second.number, second.outcome) == (2, first.outcome)
         assert second.model == first.model
-        assert len(result.table_one.sites) == 1
+        assert len(TableOne.of(result).sites) == 1
         assert "(Table 1)" not in (begun.result_folder(2) / "report-public.html").read_text()
 
     def test_a_site_that_is_not_in_the_result_is_not_in_the_table(self, study, world):
         study.add(survey(world, "Delta"))  # which sent no upload
         _, result = study.finish(leave_out=["Beta"])
-        assert [site.name for site in result.table_one.sites] == ["Alpha", "Gamma"]
+        assert [site.name for site in TableOne.of(result).sites] == ["Alpha", "Gamma"]
 
 
 class TestIntake:
@@ -127,7 +128,7 @@ class TestIntake:
     def test_one_with_numbers_next_to_nothing_has_a_table(self, study, world):
         study.add(_told(world, "Alpha", {25: 5e-324, 50: 10.0, 75: 100.0}))
         _, result = study.finish()
-        alpha = result.table_one.sites[0]
+        alpha = TableOne.of(result).sites[0]
         assert alpha.cells[0].middle.low == 5e-324
 
 
@@ -136,7 +137,7 @@ class TestLeaving:
         study.withdraw("Alpha")
         assert len(stored(study)) == 2
         _, result = study.finish()
-        assert [site.name for site in result.table_one.sites] == ["Beta", "Gamma"]
+        assert [site.name for site in TableOne.of(result).sites] == ["Beta", "Gamma"]
         assert study.verify() == []
 
     def test_deleting_deletes_it_too(self, study):

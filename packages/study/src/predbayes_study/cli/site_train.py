@@ -24,7 +24,6 @@ from predbayes_study.cli.site_check import DEFAULT_SITE, site_log, site_option
 if TYPE_CHECKING:
     from predbayes_study.plan.schema import Plan
     from predbayes_study.site.policy import Asked
-    from predbayes_study.site.release import What
     from predbayes_study.site.training import Trained
     from predbayes_study.tables.sitefile import SiteFile
     from predbayes_study.trust.signing import SigningKey
@@ -59,7 +58,8 @@ def key_command(
 
 
 WhatArgument = Annotated[
-    Path, typer.Argument(metavar="KIT|FILE", help="A kit, for its plan; or an upload, or a survey.")
+    Path,
+    typer.Argument(metavar="KIT|FILE", help="A kit, for its plan; or a file to send."),
 ]
 ByOption = Annotated[str, typer.Option(metavar="NAME", help="Who says so: name and office.")]
 OfficerOption = Annotated[
@@ -73,7 +73,7 @@ def approve_command(
     key: OfficerOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Record that somebody approved a plan, one upload or one survey."""
+    """Record that somebody approved a plan, or one file that would leave."""
     new, thing = _record("approve", what, by, key, site)
     say(f"{'approved' if new else 'was approved before'}: {thing.kind} {thing.digest}")
     _say_words(thing.digest)
@@ -97,7 +97,7 @@ def revoke_command(
 class _Thing(NamedTuple):
     """What is approved or revoked."""
 
-    kind: What
+    kind: str
     digest: str
     about: dict[str, str]
     made_by: str  # the command that signs it; empty if nothing waits for that
@@ -105,10 +105,10 @@ class _Thing(NamedTuple):
 
 
 def _thing(path: Path) -> _Thing:
-    """Read what is to be approved: a kit, an upload or a survey."""
+    """Read what is to be approved: a kit, an upload or an attachment."""
     from predbayes.exchange.header import Header
     from predbayes.exchange.upload import Upload
-    from predbayes_study.extras.survey.surveyfile import is_survey, read_survey
+    from predbayes_study.coordinator.attachments import kind_named, kind_of
     from predbayes_study.site.policy import Asked
 
     if path.is_dir():
@@ -116,11 +116,11 @@ def _thing(path: Path) -> _Thing:
         plan, digest = kit.plan, kit.digest
         about = {"plan": digest, "kind": plan.sent, "network": plan.model.module}
         return _Thing("plan", digest, about, "", Asked.of(plan))
-    if is_survey(path):
-        survey, is_signed = read_survey(path)
-        about = {"plan": survey.plan, "kind": survey.kind}
-        made_by = "" if is_signed else "survey"
-        return _Thing("survey", survey.digest(), about, made_by, Asked(leaving=("survey",)))
+    if attached := kind_of(path):
+        sent = kind_named(attached).read(path)
+        about = {"plan": sent.plan, "kind": attached}
+        made_by = "" if sent.is_signed else attached  # the command has the kind's name
+        return _Thing(attached, sent.digest, about, made_by, Asked(leaving=(attached,)))
     header = Header.read(path)
     kind = header.info.kind
     made_by = "evaluate" if kind == "evaluation" else "train"

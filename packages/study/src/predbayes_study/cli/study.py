@@ -41,8 +41,6 @@ app = typer.Typer(
     suggest_commands=False,
 )
 
-_KINDS = (".safetensors", ".sealed", ".survey")  # of files that sites send
-
 
 @app.command("key")
 def make_key(
@@ -143,13 +141,15 @@ def add(
 
 def _answers(study: predbayes_study.Study, given: list[str]) -> Iterator[Answer]:
     """Take in files, folders and what is at addresses; yield what became of each file."""
+    from predbayes_study.coordinator.attachments import attachment_kinds
     from predbayes_study.coordinator.stored import add_stored, is_address
 
+    endings = (".safetensors", ".sealed", *(f".{kind}" for kind in attachment_kinds()))
     local = [Path(text) for text in given if not is_address(text)]
-    files = [file for path in local for file in _files_in(path, _KINDS)]
+    files = [file for path in local for file in _files_in(path, endings)]
     yield from zip((file.name for file in files), study.add_all(files), strict=True)
     for address in filter(is_address, given):
-        yield from add_stored(study, address, _KINDS)
+        yield from add_stored(study, address, endings)
 
 
 def _files_in(path: Path, endings: tuple[str, ...]) -> list[Path]:

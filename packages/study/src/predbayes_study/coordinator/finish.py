@@ -11,11 +11,13 @@ import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from predbayes.errors import StudyError, no_such
 from predbayes.files import digests, file_digest, make_folder
 from predbayes.progress import tell_step
 from predbayes.threads import threads
+from predbayes_study.coordinator import attachments
 from predbayes_study.coordinator.differencing import require_apart
 from predbayes_study.coordinator.folder import StudyFolder
 from predbayes_study.coordinator.record import LABELS
@@ -23,8 +25,6 @@ from predbayes_study.coordinator.signer import Signer
 from predbayes_study.coordinator.state import MODEL_FOLDER, FinishedResult, State
 from predbayes_study.coordinator.step import Step
 from predbayes_study.extras.sealed.masking import OPENING, Request, requests_of
-from predbayes_study.extras.survey.surveyed import survey_of_site, table_one
-from predbayes_study.extras.survey.tableone import TableOne
 from predbayes_study.kit.kit import Labels
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.outstanding import site_files
@@ -43,7 +43,7 @@ from predbayes_study.trust.statement import MODEL_SIGNATURE, RESULT_SIGNATURE
 
 _ONNX = f"{MODEL_FOLDER}/model.onnx"
 _BESIDE_FINDINGS = {
-    "number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites", "table_one",
+    "number", "finished", "ledger_digest", "withdrawn", "versions", "at_sites", "extras",
 }  # fmt: skip
 
 
@@ -101,8 +101,8 @@ def _made_of(state: State, found: Conclusion) -> dict[str, object]:
     }
     if shown := state.evaluations_of(found.model.weights_digest()):
         data["evaluations"] = [accepted.digest for accepted in shown]
-    if state.surveys:
-        data["surveys"] = list(state.survey_digests)
+    if state.attachments:
+        data["attachments"] = list(state.attachment_digests)
     return data
 
 
@@ -148,7 +148,7 @@ def _found(
     state, study = step.state, step.study
     last = state.of_these_uploads
     if last is not None and last.serves(leave_out, []):
-        # New are evaluations, surveys, or a file that is asked for: the model stays to the bit.
+        # New are evaluations, attachments, or a file that is asked for: the model stays to the bit.
         return evaluated(study, state, _again(study, last, heading))
     sent = state.uploads.values()
     gone = sorted(accepted.site for accepted in sent if accepted.digest in state.deleted)
@@ -220,20 +220,31 @@ def evaluated(study: StudyFolder, state: State, found: Conclusion) -> Conclusion
         sums = pooled_scores([info for info in infos if info.site not in found.result.out])
         told = {"scores": sums, "promises": promises(study.plan, predictive, sums)}
         shown = shown.model_copy(update=told)
-    change = {"at_sites": shown, "table_one": _table_one(study, state, found.result)}
+    change = {"at_sites": shown, "extras": _attached(study, state, found.result)}
     return dataclasses.replace(found, result=found.result.model_copy(update=change))
 
 
-def _table_one(study: StudyFolder, state: State, result: Result) -> TableOne | None:
-    """Whom the result is about, as far as sites whose uploads count have told it."""
+def _attached(study: StudyFolder, state: State, result: Result) -> dict[str, Any]:
+    """What attachments of the sites whose uploads count say together, by kind."""
     counted = {site.site for site in result.sites} - result.out
-    plan = study.plan
-    told = [
-        survey_of_site(study.upload_path(accepted), plan, {site: accepted.key}, accepted.digest)
-        for site, accepted in state.surveys.items()
-        if site in counted and accepted.digest not in state.deleted
-    ]
-    return table_one(plan, told, len(counted))
+    plan, said = study.plan, {}
+    for kind in attachments.attachment_kinds():
+        files = [
+            attachments.read_attachment(
+                kind,
+                study.upload_path(accepted),
+                plan,
+                {accepted.site: accepted.key},
+                accepted.digest,
+            )
+            for accepted in state.attachments.values()
+            if accepted.kind == kind
+            and accepted.site in counted
+            and accepted.digest not in state.deleted
+        ]
+        if files and (told := attachments.kind_named(kind).conclude(plan, files, len(counted))):
+            said[kind] = told
+    return said
 
 
 def outcome(found: Conclusion) -> str:

@@ -8,7 +8,7 @@ kit/                    plan and reference inputs, as every site has them
 labels.json             the coordinator's labels and which rows they are of
 ledger.jsonl            every step (`predbayes_study.store.ledger`)
 audit.jsonl             who asked for what (`predbayes_study.store.audit`)
-uploads/                DIGEST.safetensors, DIGEST.survey
+uploads/                DIGEST.safetensors, DIGEST.KIND of attachments
 results/N/              result.json, report.html, report-public.html, model-card.html and .json,
                         model/
 .key-path               where the coordinator's key lies, if the plan names one
@@ -27,14 +27,14 @@ from pydantic_core import from_json
 from predbayes.errors import StudyError
 from predbayes_study.coordinator.state import State
 from predbayes_study.plan.schema import PLAN_FILE, Plan
-from predbayes_study.result.accepted import RESULT_FILE, Accepted, AcceptedSurvey
+from predbayes_study.result.accepted import RESULT_FILE, Accepted, AcceptedAttachment
 from predbayes_study.result.schema import Result
 from predbayes_study.store.audit import AuditLog
 from predbayes_study.store.ledger import Ledger
 
 KIT, LABELS, LEDGER = "kit", "labels.json", "ledger.jsonl"
 UPLOADS, RESULTS = "uploads", "results"
-PLAIN, SURVEY = ".safetensors", ".survey"
+PLAIN = ".safetensors"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -92,6 +92,6 @@ class StudyRecord:
         return self.folder / RESULTS / str(number)
 
     def upload_path(self, accepted: Accepted) -> Path:
-        """Return where an accepted upload, evaluation or survey is."""
-        suffix = SURVEY if isinstance(accepted, AcceptedSurvey) else PLAIN
+        """Return where an accepted upload, evaluation or attachment is."""
+        suffix = f".{accepted.kind}" if isinstance(accepted, AcceptedAttachment) else PLAIN
         return self.folder / UPLOADS / f"{accepted.digest}{suffix}"

@@ -3,11 +3,11 @@
     init      the plan, its files and the labels' digest; the coordinator's key, if he has one
     admit     a site, its key and perhaps the rows agreed; admitting again replaces them
     add       a site's upload, by its digest
-    survey    what a site told of its columns; a newer one takes its place
     evaluate  how a result's model does on a site's own rows; a newer one takes its place
     withdraw  a site takes all that it sent back; the bytes go, the digest stays
     delete    the bytes of files go, as when their time is over; results stay as they are
     finish    a numbered result: of which uploads, and its files
+    ...       a site's attachment, by the kind that an extra adds; a newer one takes its place
 
 A site has one upload at most. One that withdrew is not admitted any more, and a key that was
 replaced or withdrawn is never taken again for that site: nobody can put an old upload back. A key
@@ -24,11 +24,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from predbayes.errors import StudyError
 from predbayes.exchange.strict import folded_name
+from predbayes_study.coordinator.attachments import attachment_kinds
 from predbayes_study.result.accepted import (
     WEIGHTS_FILE,
     Accepted,
+    AcceptedAttachment,
     AcceptedEvaluation,
-    AcceptedSurvey,
     AcceptedUpload,
     Digest,
 )
@@ -53,7 +54,7 @@ class FinishedResult:
     outcome: str  # digest of what was found: equal for equal sets of uploads
     ledger: str  # digest of the entry before
     evaluations: tuple[str, ...] = ()  # digests of those that it shows, ascending
-    surveys: tuple[str, ...] = ()  # that were in, likewise
+    attachments: tuple[str, ...] = ()  # that were in, likewise
     screened: tuple[str, ...] = ()  # left out by screening
 
     @property
@@ -101,12 +102,12 @@ _FORMS: dict[str, TypeAdapter[Any]] = {
     "init": TypeAdapter(_Begun),
     "admit": TypeAdapter(_Admitted),
     "add": TypeAdapter(AcceptedUpload),
-    "survey": TypeAdapter(AcceptedSurvey),
     "evaluate": TypeAdapter(AcceptedEvaluation),
     "withdraw": TypeAdapter(_Withdrawn),
     "delete": TypeAdapter(_Deleted),
     "finish": TypeAdapter(FinishedResult),
 }
+_ATTACHED = TypeAdapter(AcceptedAttachment)  # of the steps that extras add
 
 
 @dataclass(slots=True)
@@ -125,7 +126,8 @@ class State:
     uploads: dict[str, AcceptedUpload] = field(default_factory=dict)  # by site
     # By site and model.
     evaluations: dict[tuple[str, str], AcceptedEvaluation] = field(default_factory=dict)
-    surveys: dict[str, AcceptedSurvey] = field(default_factory=dict)  # by site
+    # By site and kind.
+    attachments: dict[tuple[str, str], AcceptedAttachment] = field(default_factory=dict)
     replaced: dict[str, str] = field(default_factory=dict)  # site by digest that counts no more
     retired: dict[str, str] = field(default_factory=dict)  # site by key that was in use
     spent: dict[str, str] = field(default_factory=dict)  # site by key that signed an added file
@@ -172,10 +174,10 @@ class State:
                 self.spent[accepted.key] = accepted.site
                 self.uploads[accepted.site] = accepted
                 self.awaited.pop(accepted.site, None)
-            case AcceptedSurvey() as accepted:
+            case AcceptedAttachment() as accepted:
                 self.spent[accepted.key] = accepted.site
-                self._forget_survey(accepted.site)
-                self.surveys[accepted.site] = accepted
+                self._forget_attachment(accepted.site, accepted.kind)
+                self.attachments[accepted.site, accepted.kind] = accepted
             case AcceptedEvaluation() as accepted:
                 self.spent[accepted.key] = accepted.site
                 self._forget(accepted.site, accepted.model)
@@ -195,12 +197,15 @@ class State:
 
     def _read(self, entry: Entry) -> Any:
         """An entry as what it says; a chain of digests does not make it sensible."""
-        form = _FORMS.get(str(entry.step))
+        attached = entry.step in attachment_kinds()
+        form = _ATTACHED if attached else _FORMS.get(str(entry.step))
         if form is None:
             raise StudyError(f"the ledger has a step {entry.step!r} that this version lacks")
         try:
             told = dict(entry.data)
-            if entry.step in ("add", "survey", "evaluate"):
+            if attached:
+                told["kind"] = entry.step
+            if attached or entry.step in ("add", "evaluate"):
                 key = self.keys.get(told["site"], "")  # that its site had then
                 told |= {"at": entry.at, "number": entry.number, "key": key}
             if entry.step in ("delete", "finish"):
@@ -212,7 +217,8 @@ class State:
 
     def _withdraw(self, site: str) -> None:
         self.uploads.pop(site, None)
-        self._forget_survey(site)
+        for kind in attachment_kinds():
+            self._forget_attachment(site, kind)
         for model in self.models:
             self._forget(site, model)
         self._retire(site)
@@ -243,15 +249,16 @@ class State:
         if before is not None:
             self.replaced[before.digest] = site
 
-    def _forget_survey(self, site: str) -> None:
-        before = self.surveys.pop(site, None)
+    def _forget_attachment(self, site: str, kind: str) -> None:
+        before = self.attachments.pop((site, kind), None)
         if before is not None:
             self.replaced[before.digest] = site
 
     @property
     def accepted(self) -> list[Accepted]:
         """Every file that counts, uploads first."""
-        sent = (self.uploads, self.evaluations, self.surveys)
+        sent: Iterable[Mapping[Any, Accepted]]
+        sent = (self.uploads, self.evaluations, self.attachments)
         return [accepted for table in sent for accepted in table.values()]
 
     @property
@@ -267,7 +274,8 @@ class State:
     def sent_by(self, site: str) -> list[Accepted]:
         """All that counts of a site, its upload first."""
         tried = [self.evaluations.get((site, model)) for model in self.models]
-        found = [self.uploads.get(site), *tried, self.surveys.get(site)]
+        attached = [self.attachments.get((site, kind)) for kind in attachment_kinds()]
+        found = [self.uploads.get(site), *tried, *attached]
         return [accepted for accepted in found if accepted is not None]
 
     def too_like(self, site: str, owner: str) -> str | None:
@@ -314,15 +322,15 @@ class State:
 
     @property
     def current(self) -> FinishedResult | None:
-        """That result, if it also shows the evaluations and surveys that count now."""
+        """That result, if it also shows the evaluations and attachments that count now."""
         last = self.of_these_uploads
         if last is None:
             return None
         now = tuple(accepted.digest for accepted in self.evaluations_of(last.model))
-        is_shown = last.evaluations == now and last.surveys == self.survey_digests
+        is_shown = last.evaluations == now and last.attachments == self.attachment_digests
         return last if is_shown else None
 
     @property
-    def survey_digests(self) -> tuple[str, ...]:
-        """The digests of the surveys that count, ascending."""
-        return tuple(sorted(accepted.digest for accepted in self.surveys.values()))
+    def attachment_digests(self) -> tuple[str, ...]:
+        """The digests of the attachments that count, ascending."""
+        return tuple(sorted(accepted.digest for accepted in self.attachments.values()))

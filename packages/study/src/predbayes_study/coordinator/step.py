@@ -26,8 +26,9 @@ from predbayes.exchange.strict import require_site_name
 from predbayes.files import TEMPORARY, file_digest, remove
 from predbayes.system import sync_folder
 from predbayes.text import printable
+from predbayes_study.coordinator import attachments
 from predbayes_study.coordinator.folder import StudyFolder
-from predbayes_study.coordinator.record import PLAIN, RESULTS, SURVEY, UPLOADS
+from predbayes_study.coordinator.record import PLAIN, RESULTS, UPLOADS
 from predbayes_study.coordinator.signer import Signer, private_key
 from predbayes_study.coordinator.state import MAX_ROWS, State
 from predbayes_study.plan.schema import PLAN_FILE, Plan, read_text
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from predbayes.exchange.upload import Upload
     from predbayes_study.coordinator.intake import Intake
 
-_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.(safetensors|survey)|{re.escape(TEMPORARY)}.*")
+_UPLOAD_NAME = re.compile(rf"[0-9a-f]{{64}}\.[a-z]+|{re.escape(TEMPORARY)}.*")
 
 
 @dataclass(slots=True)
@@ -152,16 +153,14 @@ class Step:
 
     def add(self, path: Path, *, uploads_only: bool = False) -> Accepted | None:
         """Check a file and take it in; None if it is in already."""
-        from predbayes_study.extras.survey.surveyed import is_survey_file
-
         shown = printable(path.name)
         # A copy of our own: nobody changes it between the check and the rename.
         scratch, content = self._uploads / f"{TEMPORARY}upload", None
         try:
             content = None if self.intake.recipient else read_small(path)
-            if is_survey_file(path, content):
+            if kind := attachments.kind_of(path, content):
                 content = None
-                return self._add_survey(path, scratch, uploads_only=uploads_only)
+                return self._attach(kind, path, scratch, uploads_only=uploads_only)
             source, upload = self._checked(path, scratch, content)
             if uploads_only and upload.info.kind == "evaluation":
                 raise UploadError("it is an evaluation, and an upload was asked for")
@@ -193,35 +192,29 @@ class Step:
             raise UploadError("its envelope names another site than the one that signed it")
         return scratch, upload
 
-    def _add_survey(self, path: Path, scratch: Path, *, uploads_only: bool) -> Accepted | None:
-        """Take in a survey of the plan's columns; it is as it came, before there was a key."""
-        from predbayes_study.extras.survey.surveyed import (
-            MAX_SURVEY_BYTES,
-            rehearse_table,
-            survey_of_site,
-        )
-
+    def _attach(
+        self, kind: str, path: Path, scratch: Path, *, uploads_only: bool
+    ) -> Accepted | None:
+        """Take in an attachment; it is not encrypted, as the site may have had no key for that."""
         if uploads_only:
-            raise UploadError("it is a survey, and an upload was asked for")
-        num_bytes = copy_bounded(path, scratch, MAX_SURVEY_BYTES)
-        survey = survey_of_site(scratch, self.intake.plan, self.state.keys)
-        rehearse_table(self.intake.plan, survey)
-        site, digest = survey.site, survey.digest()
-        before = self.state.surveys.get(site)
-        if before is not None and before.digest == digest:
+            raise UploadError(f"it is a {kind}, and an upload was asked for")
+        num_bytes = copy_bounded(path, scratch, attachments.kind_named(kind).max_bytes)
+        sent = attachments.read_attachment(kind, scratch, self.intake.plan, self.state.keys)
+        before = self.state.attachments.get((sent.site, kind))
+        if before is not None and before.digest == sent.digest:
             return None
-        if digest in self.state.replaced:
-            raise UploadError("the site has sent a newer survey")
+        if sent.digest in self.state.replaced:
+            raise UploadError(f"the site has sent a newer {kind}")
         data: dict[str, object] = {
-            "site": site,
-            "digest": digest,
+            "site": sent.site,
+            "digest": sent.digest,
             "file_digest": file_digest(scratch),
             "num_bytes": num_bytes,
-            "num_rows": survey.rows,
+            "num_rows": sent.num_rows,
         }
-        self._place(scratch, f"{digest}{SURVEY}", before)
-        self.note("survey", data)
-        return self.state.surveys[site]
+        self._place(scratch, f"{sent.digest}.{kind}", before)
+        self.note(kind, data)
+        return self.state.attachments[sent.site, kind]
 
     def _decrypt(self, scratch: Path) -> str:
         """Decrypt a file in its place, and return the site that its envelope names.

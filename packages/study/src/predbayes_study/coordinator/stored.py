@@ -14,9 +14,9 @@ from pathlib import Path
 from predbayes.errors import PredbayesError, StudyError, UploadError
 from predbayes.optional import require
 from predbayes.text import printable
+from predbayes_study.coordinator import attachments
 from predbayes_study.coordinator.intake import Intake
 from predbayes_study.coordinator.study import Study
-from predbayes_study.extras.survey.surveyed import MAX_SURVEY_BYTES
 from predbayes_study.result.accepted import Accepted
 
 Answer = tuple[str, Accepted | UploadError | None]
@@ -46,7 +46,7 @@ def add_stored(study: Study, address: str, endings: tuple[str, ...]) -> Iterator
         address: A file, or a folder whose files are listed, such as ``s3://bucket/folder``.
         endings: Endings of the files to copy from a folder.
     """
-    most = max(Intake.of(study.plan).max_bytes, MAX_SURVEY_BYTES)
+    most = max(Intake.of(study.plan).max_bytes, *attachments.max_bytes())
     with tempfile.TemporaryDirectory() as scratch:
         copies = [*_copied(address, Path(scratch), endings, most)]
         paths = [copy for _, copy in copies if isinstance(copy, Path)]

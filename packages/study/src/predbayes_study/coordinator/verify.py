@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from predbayes.errors import PredbayesError, StudyError
 from predbayes.files import file_digest
 from predbayes.text import printable
+from predbayes_study.coordinator.attachments import read_attachment
 from predbayes_study.coordinator.crate import CRATE_FILE, is_crate, listed_digests
 from predbayes_study.coordinator.finish import (
     conclude_study,
@@ -30,9 +31,8 @@ from predbayes_study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPL
 from predbayes_study.coordinator.run_status import RUN_FILE
 from predbayes_study.coordinator.signer import KEY_PATH
 from predbayes_study.coordinator.state import MODEL_FOLDER, State
-from predbayes_study.extras.survey.surveyed import survey_of_site
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
-from predbayes_study.result.accepted import AcceptedSurvey
+from predbayes_study.result.accepted import AcceptedAttachment
 from predbayes_study.result.conclude import Heading
 from predbayes_study.result.schema import Result
 from predbayes_study.store.audit import AUDIT_FILE, AUDIT_LOCK
@@ -131,10 +131,9 @@ def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
     """Yield files that their sites did not sign, or whose sites have seen another ledger."""
     for accepted in state.kept:
         try:
-            if isinstance(accepted, AcceptedSurvey):  # it is older than the ledger
-                survey_of_site(
-                    study.upload_path(accepted), study.plan, {accepted.site: accepted.key}
-                )
+            if isinstance(accepted, AcceptedAttachment):  # it names no head of the ledger
+                path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
+                read_attachment(accepted.kind, path, study.plan, keys)
                 continue
             seen = study.read(accepted).info.seen
         except PredbayesError as error:
@@ -236,8 +235,8 @@ def _rebuilt(study: StudyFolder, state: State) -> list[str]:
     shown = evaluated(study, state, found).result
     if shown.at_sites != before.at_sites:
         return [f"result {last.number} does not show what the sites' evaluations say"]
-    if shown.table_one != before.table_one:
-        return [f"result {last.number} does not show what the sites' surveys say"]
+    if shown.extras != before.extras:
+        return [f"result {last.number} does not show what the sites' attachments say"]
     return []
 
 

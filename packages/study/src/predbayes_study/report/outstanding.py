@@ -41,8 +41,6 @@ def outstanding(result: Result) -> Result:
         change["at_sites"] = result.at_sites.model_copy(
             update={"sites": tuple(one for one in result.at_sites.sites if one.site in shown)}
         )
-    if result.table_one is not None:
-        change["table_one"] = result.table_one.model_copy(update={"sites": ()})
     return result.model_copy(update=change)
 
 

@@ -26,8 +26,7 @@ from predbayes.pools.auto import site_component
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.measures import MEASURES, Measure
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN
-from predbayes_study.extras.survey.tableone import in_public
-from predbayes_study.extras.survey.tableone_page import MOST_LINES, table_blocks
+from predbayes_study.extra import added
 from predbayes_study.extras.survey.words import synthetic_words
 from predbayes_study.plan.schema import Category, Column, Number, Plan
 from predbayes_study.report import figures
@@ -145,10 +144,12 @@ def render_report(plan: Plan, result: Result, *, public: bool) -> str:
         class_table=plan.num_outputs <= _MOST_CLASSES,
         num_evaluated=0 if result.at_sites is None else len(result.at_sites.sites),
         sites_table=_sites_table(shown, numbers),
-        table_one=shown.table_one,
+        sections=[
+            extra.load(reference)(plan, result, public=public)
+            for page, extra, reference in added("pages")
+            if page == "report"
+        ],
         fewest_sites=FEWEST_TO_POOL,
-        most_lines=MOST_LINES,
-        table_blocks=[] if shown.table_one is None else table_blocks(shown.table_one),
         first=first_lines(plan, result, public=public),
         trusted=trusted(plan, shown),
         promises=_promises(plan, shown),
@@ -204,8 +205,7 @@ def without_sites(result: Result) -> Result:
             }
         )
         at_sites = bare if at_sites.public else None
-    table = None if result.table_one is None else in_public(result.table_one, FEWEST_TO_POOL)
-    change = {"sites": (), "pool": pool, "at_sites": at_sites, "table_one": table}
+    change = {"sites": (), "pool": pool, "at_sites": at_sites, "extras": {}}
     return result.model_copy(update=change)
 
 

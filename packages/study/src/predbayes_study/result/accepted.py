@@ -58,10 +58,12 @@ class AcceptedEvaluation(Accepted):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedSurvey(Accepted):
-    """What a site told of its columns; its latest word."""
+class AcceptedAttachment(Accepted):
+    """A site's latest file of a kind that an extra adds."""
+
+    kind: str
 
     @property
     def rows_in_words(self) -> str:
-        """The rows, which are told in steps."""
-        return f"a survey of at least {self.num_rows:,} rows"
+        """The rows, which such files may state in steps."""
+        return f"a {self.kind} of at least {self.num_rows:,} rows"

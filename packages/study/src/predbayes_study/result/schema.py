@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from predbayes.predictive.estimate import Estimate
 from predbayes.text import html_lines, html_table
-from predbayes_study.extras.survey.tableone import TableOne
 from predbayes_study.plan.schema import Finite, Section
 
 FEWEST_TO_POOL = 3
@@ -286,8 +285,8 @@ class Result(Section):
     reliability: Reliability | None = None
     coverage: Coverage | None = None
     at_sites: AtSites | None = None  # None until some site has sent an evaluation
-    # None until some site's survey is in.
-    table_one: Annotated[TableOne | None, Field(exclude_if=lambda table: table is None)] = None
+    # What extras add, by their names of it, such as the ledger's step of an attachment.
+    extras: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda added: not added)
     bytes_in: int  # of all uploads
     bytes_out: int  # of the kit, once for each site
     versions: dict[str, str]

@@ -3,7 +3,7 @@
     the plan      needs an approval before training if it says `release = "manual"`, and always if
                   a message from outside asks for training: nobody sits there who could refuse
     an upload     needs an approval before it is signed if the plan says `release = "manual"`
-    a survey      likewise
+    attachments   likewise: what extras have a site send beside its upload, such as a survey
 
 Approvals are recorded in `approvals.jsonl` beside the site's `site.toml`, a hash-chained ledger:
 who approved what, when. They are by digest: a plan or an upload that changes needs a new one.
@@ -42,7 +42,6 @@ if TYPE_CHECKING:  # a Flower node reads approvals without torch
 
 FILE = "approvals.jsonl"
 _LOCK = ".lock-approvals"
-What = Literal["plan", "upload", "survey"]
 Act = Literal["approve", "revoke"]
 
 
@@ -50,7 +49,7 @@ class Statement(Strict):
     """What an officer signs."""
 
     act: Act
-    what: What
+    what: str
     digest: str
     plan: str = ""  # digest of the plan that it is for
     kind: str = ""  # of what leaves
@@ -72,7 +71,7 @@ class _Signed(Strict):
 class _Word(Strict):
     """What an entry of the file says."""
 
-    what: What
+    what: str
     digest: str
     by: str
     signed: _Signed | None = None
@@ -101,7 +100,7 @@ class Approvals:
 
     def record(
         self,
-        what: What,
+        what: str,
         digest: str,
         by: str,
         *,
@@ -112,7 +111,7 @@ class Approvals:
         """Record an approval, or that it is taken back; False if that was the last word already.
 
         Args:
-            what: A plan, an upload or a survey.
+            what: `plan`, `upload`, or the kind of an attachment.
             digest: Its own.
             by: Who says so; a name that can be seen.
             act: Yes or no.
@@ -134,11 +133,11 @@ class Approvals:
             self._ledger.append(act, told)
         return True
 
-    def given(self, what: What, digest: str) -> bool:
+    def given(self, what: str, digest: str) -> bool:
         """Return whether this digest is approved."""
         return dict(self._words(what)).get(digest) == "approve"
 
-    def revoked(self, what: What, digest: str) -> bool:
+    def revoked(self, what: str, digest: str) -> bool:
         """Return whether the last word on this digest is no."""
         return dict(self._words(what)).get(digest) == "revoke"
 
@@ -183,18 +182,18 @@ class Approvals:
             return False
         return not self.policy.asks_release(plan) or self.given("upload", digest)
 
-    def may_tell(self, plan: Plan, survey_digest: str) -> bool:
-        """Return whether a survey may be signed: after approval wherever a plan or upload is."""
+    def may_attach(self, plan: Plan, kind: str, digest: str) -> bool:
+        """Return whether an attachment may be signed: after approval, if uploads need one."""
         asks = self.policy.asks_release(plan)
-        no = self.revoked("plan", plan.digest()) or self.revoked("survey", survey_digest)
-        return self.given("survey", survey_digest) if asks and not no else not no
+        no = self.revoked("plan", plan.digest()) or self.revoked(kind, digest)
+        return self.given(kind, digest) if asks and not no else not no
 
     def may_send(self, plan_digest: str, upload_digest: str) -> bool:
         """Return whether nobody said no to what was signed before."""
         plan_no = self.revoked("plan", plan_digest)
         return not plan_no and not self.revoked("upload", upload_digest)
 
-    def _words(self, what: What) -> Iterator[tuple[str, Act]]:
+    def _words(self, what: str) -> Iterator[tuple[str, Act]]:
         """Yield what was said about each digest, in order."""
         seen: set[str] = set()
         for act, word in self._ledger.records({"approve": _Word, "revoke": _Word}):

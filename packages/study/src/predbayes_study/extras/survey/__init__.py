@@ -4,4 +4,9 @@ from __future__ import annotations
 
 from predbayes_study.extra import Extra
 
-extra = Extra("predbayes_study.extras.survey", commands={"site survey": "command:survey_command"})
+extra = Extra(
+    "predbayes_study.extras.survey",
+    events={"survey": "events:SURVEYS"},
+    pages={"report": "tableone_page:section"},
+    commands={"site survey": "command:survey_command"},
+)

@@ -42,7 +42,7 @@ def write_survey(plan: Plan, own: SiteFile, key: SigningKey, data: Path, out: Pa
     require_no_promise(plan, "a survey")
     step, public = policy.least_cell(plan), key.public.hex
     survey = take_survey(plan, own, data, step=step, key=public, moments=policy.allows("moments"))
-    released = approvals.may_tell(plan, survey.digest())
+    released = approvals.may_attach(plan, survey.kind, survey.digest())
     path, other = (out, held_back) if released else (held_back, out)
     content = survey.file(key if released else None)
     write_bytes(path, content)

@@ -8,29 +8,20 @@ units agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from predbayes.errors import StudyError, no_such
-from predbayes.text import printable
+from predbayes.errors import StudyError
 from predbayes_study.extras.survey.marginal import Marginal
 from predbayes_study.extras.survey.merge import agreeing
 from predbayes_study.extras.survey.surveyfile import (
-    MAX_BYTES,
     CategoryTold,
     NumberTold,
     Survey,
-    begins_survey,
-    is_survey,
-    read_survey,
 )
 from predbayes_study.extras.survey.tableone import Cell, Count, Group, Line, Middle, TableOne
 from predbayes_study.plan.schema import Category, Number, Plan
-
-MAX_SURVEY_BYTES = MAX_BYTES
-"""Of a file of a survey that is looked at."""
 
 _QUARTILES = (25, 50, 75)
 _LEVELS = (np.arange(2000) + 0.5) / 2000
@@ -59,36 +50,6 @@ def table_one(plan: Plan, surveys: Sequence[Survey], num_sites: int) -> TableOne
     )
 
 
-def is_survey_file(path: Path, content: bytes | None = None) -> bool:
-    """Return whether a file, whose content may be known, begins as a survey and as no upload."""
-    return is_survey(path) if content is None else begins_survey(content)
-
-
-def survey_of_site(
-    path: Path, plan: Plan, keys: Mapping[str, str], digest: str | None = None
-) -> Survey:
-    """Read the survey of an admitted site.
-
-    Args:
-        path: The file.
-        plan: Whose columns it must be of.
-        keys: The public key of each admitted site.
-        digest: Of its content, if it is known.
-    """
-    survey, is_signed = read_survey(path)
-    site = printable(survey.site)
-    if not is_signed:
-        raise StudyError(f"it is not signed: it was held back at {site}")
-    if survey.site not in keys:
-        raise StudyError(printable(no_such("admitted site", survey.site, keys), 200))
-    if survey.key != keys[survey.site]:
-        raise StudyError(f"it is not signed with the key that {site} was admitted with")
-    if digest not in (None, survey.digest()):
-        raise StudyError(f"the survey of {site} was altered; run `predbayes study verify`")
-    require_fitting(plan, survey)
-    return survey
-
-
 def require_fitting(plan: Plan, survey: Survey) -> None:
     """Refuse a survey that is of other columns than the plan's, in kind, unit or words."""
     for name, told in survey.columns.items():
@@ -103,16 +64,6 @@ def require_fitting(plan: Plan, survey: Survey) -> None:
             strange = [word for word in told.words if word not in column.categories]
             if strange:
                 raise StudyError(f"it tells of words of {name} that the plan does not have")
-
-
-def rehearse_table(plan: Plan, survey: Survey) -> None:
-    """Do with a survey what `finish` will do with it, and refuse one that has no table."""
-    try:
-        table_one(plan, [survey], 1)
-    except (ValueError, ArithmeticError) as error:
-        raise StudyError(
-            "its figures make no table; ask the site to look at what its survey tells"
-        ) from error
 
 
 def _line(plan: Plan, name: str) -> Line:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from predbayes_study.plan.schema import Finite, Section
+from predbayes_study.result.schema import Result
 
 
 class Count(Section):
@@ -65,6 +66,12 @@ class TableOne(Section):
     lines: tuple[Line, ...]
     total: Group
     sites: tuple[Group, ...] = ()  # in the order of their names
+
+    @classmethod
+    def of(cls, result: Result) -> TableOne | None:
+        """Return the table of a result; None if no survey is in."""
+        found = result.extras.get("survey")
+        return None if found is None else cls.model_validate(found, strict=False)
 
 
 def in_public(table: TableOne, fewest: int) -> TableOne | None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from predbayes_study.extras.survey.tableone import Cell, Count, Group, Line, TableOne
+from predbayes_study.extras.survey.tableone import (
+    Cell,
+    Count,
+    Group,
+    Line,
+    TableOne,
+    in_public,
+)
+from predbayes_study.plan.schema import Plan
+from predbayes_study.report.outstanding import is_listed
+from predbayes_study.report.pages import render_page
+from predbayes_study.result.schema import FEWEST_TO_POOL, Result
 from predbayes_study.wording import plain
 
 MOST_LINES = 100
@@ -28,6 +39,27 @@ class Block(NamedTuple):
 
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
+
+
+def section(_: Plan, result: Result, *, public: bool) -> str:
+    """Render the report's section on whom the result is about; "" without surveys."""
+    table = TableOne.of(result)
+    if table is not None and public:
+        table = in_public(table, FEWEST_TO_POOL)
+    elif table is not None and not is_listed(result):
+        table = table.model_copy(update={"sites": ()})
+    if table is None:
+        return ""
+    return render_page(
+        "table_one.html.j2",
+        {},
+        "predbayes_study.extras.survey",
+        table=table,
+        blocks=table_blocks(table),
+        public=public,
+        fewest_sites=FEWEST_TO_POOL,
+        most_lines=MOST_LINES,
+    )
 
 
 def table_blocks(table: TableOne) -> list[Block]:
