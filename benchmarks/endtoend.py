@@ -28,7 +28,7 @@ from predbayes.learning.local import Network, SGHMCLearner
 from predbayes.learning.nets import mlp
 from predbayes.methods.method import ModelState
 from predbayes.methods.pooled import Pooled
-from predbayes.pools.beta import BetaPool
+from predbayes.pools.terms import beta
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.families import Predictive
 from predbayes.seeding import generator
@@ -87,7 +87,7 @@ def _run(preset: str, import_s: float) -> dict[str, Any]:
         world = make_world(SETTINGS, SEED)
     sites, reference, test_targets = world.sites, world.reference, world.targets
     learner = SGHMCLearner(NETWORK, PRESETS[preset])
-    method = Pooled(learner, BetaPool())
+    method = Pooled(learner, beta())
     state = method.init(reference, rng=generator(SEED, "init"))
     # As in the released code the sites start from common weights, without which the product of
     # EP-MCMC has no meaning; the pools take the same samples.

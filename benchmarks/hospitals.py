@@ -38,8 +38,8 @@ from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.optional import require
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool, mixture, product
 from predbayes.pools.pool import PoolState
+from predbayes.pools.terms import beta, mixture, product
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.pooling import LOG_POOL, PredictiveSum
 from predbayes.seeding import generator
@@ -117,7 +117,7 @@ def score_split(seed: int, canonical: Tensor) -> Split:
         "product": _categorical(
             _pooled(Pooled(learner, product(), send="predictions"), world, seed)
         ),
-        "beta": _categorical(_pooled(Pooled(learner, BetaPool(), send="predictions"), world, seed)),
+        "beta": _categorical(_pooled(Pooled(learner, beta(), send="predictions"), world, seed)),
     }
     predictives["log pool"] = _log_pool(predictives, world)
     predictives[AUTO] = _categorical(auto)

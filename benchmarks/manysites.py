@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes_study.result.influence import PoolLosses
 from predbayes_study.result.screening import screen

@@ -34,9 +34,9 @@ from predbayes.learning.crossfit import cross_fitted
 from predbayes.learning.estimators import SklearnClassifier, SklearnRegressor
 from predbayes.learning.local import LocalLearner
 from predbayes.optional import require
-from predbayes.pools.pool import Contribution
 from predbayes.pools.prior import prior_predictive
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
+from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import candidates, select
 from predbayes.seeding import generator
 from predbayes_lab.config import Settings

@@ -25,7 +25,7 @@ sites = {f"site {k}": (x[part], y[part]) for k, part in enumerate(parts)}
 reference = pb.ReferenceRows.of((x[600:700], y[600:700]), unlabelled=x[700:1300])
 head = pb.Network.mlp(288, pb.Softmax(10), hidden=())
 learner = pb.SGDLearner(head, pb.OptimizerSettings("adam", lr=0.01, num_epochs=40))
-result = pb.run(pb.Distilled(pb.Pooled(learner, pb.BetaPool()), head), sites, reference)
+result = pb.run(pb.Distilled(pb.Pooled(learner, pb.pools.beta()), head), sites, reference)
 
 print(result)
 print(f"NLL {pb.metrics.nll(result.predict(x[1300:]), y[1300:]):.3f}")

@@ -16,7 +16,7 @@ reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), unlabelled=x[2100:
 # --8<-- [start:run]
 forest = RandomForestClassifier(50, min_samples_leaf=5)
 method = pb.Distilled(
-    pb.Pooled(pb.SklearnClassifier(forest, num_classes=3), pb.BetaPool(), send="predictions"),
+    pb.Pooled(pb.SklearnClassifier(forest, num_classes=3), pb.pools.beta(), send="predictions"),
     student=pb.Network.mlp(2, pb.Softmax(3)),
 )
 result = pb.run(method, sites, reference)

@@ -32,5 +32,5 @@ if __name__ == "__main__":
     rows = {name: torch.tensor([clinic == name for clinic in clinics]) for name in names}
     sites = {name: (x[own], y[own]) for name, own in rows.items()}
     learner = pb.SGDLearner(pb.Network.mlp(3, pb.Softmax(2)))
-    result = pb.run(pb.Pooled(learner, pb.mixture()), sites, test)
+    result = pb.run(pb.Pooled(learner, pb.pools.mixture()), sites, test)
     print(f"{len(y)} rows of {len(sites)} clinics: NLL {result.account.nll:.3f}")

@@ -47,7 +47,7 @@ def main() -> None:
     reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), unlabelled=x[2100:2500])
     # --8<-- [start:run]
     method = pb.Distilled(
-        pb.Pooled(NaiveBayes(), pb.BetaPool(), send="predictions"),
+        pb.Pooled(NaiveBayes(), pb.pools.beta(), send="predictions"),
         student=pb.Network.mlp(2, pb.Softmax(3)),
     )
     result = pb.run(method, sites, reference)

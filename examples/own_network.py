@@ -28,7 +28,7 @@ class Reader(nn.Module):
 
 network = pb.Network(Reader, pb.Softmax(10))
 fit = pb.OptimizerSettings("adam", lr=0.01, num_epochs=20)
-method = pb.Distilled(pb.Pooled(pb.SGDLearner(network, fit), pb.BetaPool()), student=network)
+method = pb.Distilled(pb.Pooled(pb.SGDLearner(network, fit), pb.pools.beta()), student=network)
 result = pb.run(method, sites, reference)
 
 predicted = result.predict(x[1400:])

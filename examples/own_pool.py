@@ -52,7 +52,8 @@ def main() -> None:
     network = pb.Network.mlp(2, pb.Softmax(3))
     learner = pb.SGDLearner(network, pb.OptimizerSettings("adam", lr=0.01, num_epochs=20))
     # --8<-- [start:run]
-    for name, pool in {"median": Median(), "mixture": pb.mixture(), "beta": pb.BetaPool()}.items():
+    pools = {"median": Median(), "mixture": pb.pools.mixture(), "beta": pb.pools.beta()}
+    for name, pool in pools.items():
         result = pb.run(pb.Pooled(learner, pool), sites, reference)
         predicted = result.predictive[reference.evaluate]
         print(f"{name}: NLL {pb.metrics.nll(predicted, y[2500:]):.3f}")

@@ -16,7 +16,7 @@ reference = pb.ReferenceRows.of((x[2000:2100], y[2000:2100]), unlabelled=x[2100:
 # The paper's Algorithm 1: every site samples and sends; pool, tune beta, distil.
 network = pb.Network.mlp(2, pb.Softmax(3))
 learner = pb.SGHMCLearner(network, pb.PRESETS["paper"])
-result = pb.run(pb.Distilled(pb.Pooled(learner, pb.BetaPool()), network), sites, reference)
+result = pb.run(pb.Distilled(pb.Pooled(learner, pb.pools.beta()), network), sites, reference)
 
 print(result)
 print("test NLL", pb.metrics.nll(result.predict(x[2500:]), y[2500:]))

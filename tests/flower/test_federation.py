@@ -14,7 +14,6 @@ from flwr.app import Array, Context, Error, Message, RecordDict
 from sklearn.ensemble import RandomForestClassifier
 
 from predbayes import (
-    BetaPool,
     Distilled,
     InProcess,
     Network,
@@ -23,6 +22,7 @@ from predbayes import (
     SklearnClassifier,
     Softmax,
     load,
+    pools,
     run,
 )
 from predbayes.errors import DataError, TrainingError, UploadError
@@ -243,7 +243,7 @@ class TestLearners:
 
     @pytest.fixture
     def pooled(self):
-        return Pooled(point(Categorical), BetaPool(), send="predictions")
+        return Pooled(point(Categorical), pools.beta(), send="predictions")
 
     def grid(self, method, sites, learners, out):
         app = client_app(

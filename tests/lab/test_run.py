@@ -18,7 +18,7 @@ from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool
+from predbayes.pools.terms import beta
 from predbayes.predictive import metrics
 from predbayes.seeding import generator
 from predbayes_lab import methods as methods_module
@@ -173,7 +173,7 @@ class TestResults:
         settings = experiment.settings({}, "beta")
         world = make_world(settings, 0)
         network = Network(lambda: mlp(11, 1, hidden=(5,)), LearnedNoise())
-        pool = Pooled(SGHMCLearner(network, settings.sampler), BetaPool(), send="predictions")
+        pool = Pooled(SGHMCLearner(network, settings.sampler), beta(), send="predictions")
         student = Network(lambda: mlp(11, 2, hidden=(5,)), LearnedNoise(per_input=True))
         method = Distilled(pool, student, settings.distillation, recalibrate=False)
         state = run(method, InProcess(world.sites), world.reference, seed=0).state
@@ -383,9 +383,7 @@ class TestMethods:
         """Options are those of the pool and of `Pooled`; predictions are sent."""
         monkeypatch.syspath_prepend(tmp_path)
         (tmp_path / "halved.py").write_text(
-            "from predbayes import BetaPool\n"
-            "def halved(scale=0.5):\n"
-            "    return BetaPool(beta=scale)\n"
+            "from predbayes.pools import beta\ndef halved(scale=0.5):\n    return beta(scale)\n"
         )
         config.write_text(
             "[data]\nname='wine'\n[methods.half]\nmethod='halved:halved'\n"
@@ -395,7 +393,7 @@ class TestMethods:
         entry, settings = experiment.method({}, "half"), experiment.settings({}, "half")
         spec, learner = find_method("halved:halved"), SGDLearner(None)
         assert method_options(spec, entry, settings) == {"send": "predictions", "scale": 0.25}
-        expected = Pooled(learner, BetaPool(beta=0.25), send="predictions")
+        expected = Pooled(learner, beta(0.25), send="predictions")
         assert build_method(spec, entry, settings, learner) == expected
 
     def test_options_of_a_pool_are_split(self, config):
@@ -406,7 +404,7 @@ class TestMethods:
         learner = SGDLearner(None)
         expected = Pooled(learner, AutoPool(gates=False), send="weights", own="none")
         assert build_method(find_method("auto"), entry, settings, learner) == expected
-        with pytest.raises(TrainingError, match="BetaPool takes no own model"):
+        with pytest.raises(TrainingError, match="beta takes no own model"):
             build_method(find_method("beta"), entry, settings, learner)
 
     def test_mistakes_are_one_line(self, config):

@@ -16,7 +16,7 @@ def method(context):
         from predbayes_lab.baselines.fedavg import FedAvg
 
         return FedAvg(learner)
-    return pb.Distilled(pb.Pooled(learner, pb.BetaPool(), send="predictions"), NETWORK)
+    return pb.Distilled(pb.Pooled(learner, pb.pools.beta(), send="predictions"), NETWORK)
 
 
 def rows(context):

@@ -123,12 +123,12 @@ class TestLearnersOfSites:
     def test_one_site_has_trees(self, distilled, trees):
         sites, reference = world(pb.Categorical)
         learner = SGDLearner(STUDENTS[pb.Categorical], SHORT)
-        method = pb.Pooled(learner, pb.mixture(), send="predictions")
+        method = pb.Pooled(learner, pb.pools.mixture(), send="predictions")
         if distilled:
             method = pb.Distilled(method, STUDENTS[pb.Categorical], SHORT)
         only = {"site1": sites["site1"]}
         grown = pb.run(
-            pb.Pooled(trees, pb.mixture(), send="predictions"), only, reference
+            pb.Pooled(trees, pb.pools.mixture(), send="predictions"), only, reference
         ).predictive
         mixed = pb.InProcess(sites, learners={"site1": trees})
         together = pb.run(method, mixed, reference).predictive.probs
@@ -139,14 +139,14 @@ class TestLearnersOfSites:
 
     def test_trees_have_no_weights_to_send(self, trees):
         sites, reference = world(pb.Categorical)
-        method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.mixture())
+        method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.pools.mixture())
         mixed = pb.InProcess(sites, learners={"site1": trees})
         with pytest.raises(pb.TrainingError, match=r"^site 'site1': .*use send='predictions'$"):
             pb.run(method, mixed, reference)
 
     def test_weights_of_another_network_are_refused_with_the_sites_name(self):
         sites, reference = world(pb.Categorical)
-        method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.mixture())
+        method = pb.Pooled(SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.pools.mixture())
         other = SGDLearner(pb.Network.mlp(2, pb.Softmax(3), hidden=(3,)), SHORT)
         mixed = pb.InProcess(sites, learners={"site1": other})
         with pytest.raises(pb.UploadError, match=r"^site 'site1': these weights are not of this"):
@@ -168,7 +168,7 @@ class TestTheLog:
 
     def test_it_says_what_is_done(self, caplog):
         lines = self.lines(caplog, METHODS["distilled beta"](pb.Categorical), seed=3)
-        assert lines[0] == "run: Distilled(Pooled(BetaPool)), 30 reference rows, seed 3"
+        assert lines[0] == "run: Distilled(Pooled(beta)), 30 reference rows, seed 3"
         assert lines[1] == "site 'site0' learns"
         assert "site0: 30 rows are in" in lines
         assert lines[-1].startswith("student: ")
@@ -294,9 +294,9 @@ class TestWhatRunTakes:
 
     def test_a_pool_alone_is_no_method(self):
         with pytest.raises(
-            pb.TrainingError, match=r"^BetaPool is a pool; wrap it: pb\.Pooled\(lea"
+            pb.TrainingError, match=r"^TermPool is a pool; wrap it: pb\.Pooled\(lea"
         ):
-            self.run(pb.BetaPool())
+            self.run(pb.pools.beta())
 
     def test_a_list_is_no_sites(self):
         sites, _rows = world(pb.Categorical)

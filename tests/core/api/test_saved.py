@@ -32,13 +32,13 @@ print(result)
 
 def distilled(family):
     learner = pb.SGDLearner(STUDENTS[family], SHORT)
-    return pb.Distilled(pb.Pooled(learner, pb.BetaPool()), STUDENTS[family], SHORT)
+    return pb.Distilled(pb.Pooled(learner, pb.pools.beta()), STUDENTS[family], SHORT)
 
 
 def forests():
     ensemble = pytest.importorskip("sklearn.ensemble")
     learner = pb.SklearnClassifier(ensemble.RandomForestClassifier(5), num_classes=3, size=2)
-    pool = pb.Pooled(learner, pb.BetaPool(), send="predictions")
+    pool = pb.Pooled(learner, pb.pools.beta(), send="predictions")
     return pb.Distilled(pool, STUDENTS[pb.Categorical], SHORT)
 
 
@@ -110,7 +110,7 @@ class TestANetworkOfOnesOwn:
 def test_a_pool_without_a_network_keeps_its_predictive(tmp_path):
     sites, reference = world(pb.Gaussian)
     learner = pb.SGDLearner(STUDENTS[pb.Gaussian], SHORT)
-    result = pb.run(pb.Pooled(learner, pb.mixture()), sites, reference)
+    result = pb.run(pb.Pooled(learner, pb.pools.mixture()), sites, reference)
     result.save(tmp_path)
     again = pb.load(tmp_path)
     assert torch.equal(again.predictive.natural(), result.predictive.natural())
@@ -192,8 +192,8 @@ class TestTheModule:
 
     def test_is_refused_where_there_is_none(self):
         sites, reference = world(pb.Categorical)
-        method = pb.Pooled(pb.SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.mixture())
-        with pytest.raises(pb.PoolError, match=r"^Pooled\(BetaPool\) has no network of its own"):
+        method = pb.Pooled(pb.SGDLearner(STUDENTS[pb.Categorical], SHORT), pb.pools.mixture())
+        with pytest.raises(pb.PoolError, match=r"^Pooled\(mixture\) has no network of its own"):
             pb.run(method, sites, reference).module()
 
 

@@ -34,15 +34,12 @@ from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
-from predbayes.pools.beta import BetaPool, mixture, product
-from predbayes.pools.gated import GatedPool
-from predbayes.pools.informed import gpoe, rbcm
-from predbayes.pools.tempered import Tempered
+from predbayes.pools.terms import beta, gated, gpoe, mixture, product, rbcm, tempered
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
 from predbayes.summand import Kept, fold
-from predbayes_lab.released_beta import ReleasedBeta
+from predbayes_lab.released_beta import beta as released
 from tests.core.contracts.averaged import Averaged, Ensemble
 
 NETWORKS = {
@@ -74,17 +71,17 @@ def sampler(family):
 METHODS = {
     "mixture": lambda family: Pooled(learner(family), mixture()),
     "product": lambda family: Pooled(learner(family), product()),
-    "beta": lambda family: Pooled(learner(family), BetaPool()),
-    "beta by predictions": lambda family: Pooled(learner(family), BetaPool(), send="predictions"),
-    "released beta": lambda family: Pooled(learner(family), ReleasedBeta()),
+    "beta": lambda family: Pooled(learner(family), beta()),
+    "beta by predictions": lambda family: Pooled(learner(family), beta(), send="predictions"),
+    "released beta": lambda family: Pooled(learner(family), released("released")),
     "rbcm": lambda family: Pooled(learner(family), rbcm()),
     "gpoe": lambda family: Pooled(learner(family), gpoe()),
-    "gated": lambda family: Pooled(learner(family), GatedPool()),
+    "gated": lambda family: Pooled(learner(family), gated()),
     "gated log, by predictions": lambda family: Pooled(
-        learner(family), GatedPool("log"), send="predictions"
+        learner(family), gated("log"), send="predictions"
     ),
-    "tempered mixture": lambda family: Pooled(learner(family), Tempered()),
-    "tempered product": lambda family: Pooled(learner(family), Tempered("product")),
+    "tempered mixture": lambda family: Pooled(learner(family), tempered()),
+    "tempered product": lambda family: Pooled(learner(family), tempered("product")),
     "auto": lambda family: Pooled(learner(family), AutoPool(min_labels=20, num_folds=2)),
     "auto, kept apart": lambda family: Pooled(
         learner(family), AutoPool(keep_apart=True, min_labels=20, num_folds=2)
@@ -95,7 +92,7 @@ METHODS = {
     "ensemble": lambda family: Ensemble(point(family)),
     "server only": lambda family: ServerOnly(learner(family)),
     "distilled beta": lambda family: Distilled(
-        Pooled(learner(family), BetaPool()), STUDENTS[family], SHORT
+        Pooled(learner(family), beta()), STUDENTS[family], SHORT
     ),
     "one's own": lambda family: OWN_METHOD(point(family)),
     "a pool of one's own": lambda family: Pooled(learner(family), OWN_POOL()),

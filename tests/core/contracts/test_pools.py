@@ -16,16 +16,13 @@ import torch
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.pools.auto import AutoPool
 from predbayes.pools.best_site import BestSite
-from predbayes.pools.beta import BetaPool, mixture, product
-from predbayes.pools.gated import GatedPool
-from predbayes.pools.informed import gpoe, rbcm
-from predbayes.pools.pool import Contribution
-from predbayes.pools.stacking import LogPool, RidgeStacker, SimplexStacking
-from predbayes.pools.tempered import Tempered
+from predbayes.pools.stacking import RidgeStacker, SimplexStacking
+from predbayes.pools.terms import beta, gated, gpoe, log_pool, mixture, product, rbcm, tempered
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes.summand import Kept, fold
-from predbayes_lab.released_beta import ReleasedBeta
+from predbayes_lab.released_beta import beta as released
 
 OWN_POOL = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "own_pool.py"))["Median"]
 POOLS = {
@@ -33,17 +30,17 @@ POOLS = {
     "product": product(),
     "robust committee": rbcm(),
     "generalised product": gpoe(),
-    "beta": BetaPool(),
-    "released beta": ReleasedBeta(),
-    "tempered mixture": Tempered(),
-    "tempered product": Tempered("product"),
+    "beta": beta(),
+    "released beta": released("released"),
+    "tempered mixture": tempered(),
+    "tempered product": tempered("product"),
     "auto": AutoPool(),
     "auto, kept apart": AutoPool(keep_apart=True, num_folds=2),
     "auto, too few labels": AutoPool(min_labels=100),
     "best site": BestSite(),
-    "gated mixture": GatedPool(),
-    "gated log pool": GatedPool("log", exponent=0.5),
-    "log pool": LogPool(),
+    "gated mixture": gated(),
+    "gated log pool": gated("log", exponent=0.5),
+    "log pool": log_pool(),
     "simplex stacking": SimplexStacking(),
     "ridge stacker": RidgeStacker(),
     "one's own": OWN_POOL(),

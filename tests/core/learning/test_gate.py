@@ -24,8 +24,8 @@ from predbayes.learning.local import (
     teller_of,
 )
 from predbayes.methods.pooled import Pooled
-from predbayes.pools.gated import GatedPool
 from predbayes.pools.pool import PoolState
+from predbayes.pools.terms import gated
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.families import Categorical
 from predbayes.seeding import generator
@@ -267,9 +267,9 @@ class TestBinary:
 
     def test_who_has_none_is_told_what_to_do(self):
         with pytest.raises(TrainingError, match="give a learner for two classes as gate="):
-            Pooled(Remembering(), GatedPool())
+            Pooled(Remembering(), gated())
         with pytest.raises(TrainingError, match="the pool needs gates"):
-            Pooled(LOGISTIC, GatedPool(), gate="none")
+            Pooled(LOGISTIC, gated(), gate="none")
 
     def test_and_auto_does_without(self):
         rows = rows_at(0.0, 40, "rows"), (torch.arange(40) % 2).long()

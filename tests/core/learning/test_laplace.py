@@ -130,7 +130,7 @@ def test_the_same_seed_gives_the_same_samples_and_they_are_a_learners(rng):
     assert len(one.samples) == 5
     for name, value in one.samples.arrays().items():
         assert torch.equal(value, two.samples.arrays()[name])
-    method = pb.Pooled(learner, pb.BetaPool(), send="weights")
+    method = pb.Pooled(learner, pb.pools.beta(), send="weights")
     reference = pb.ReferenceRows.of((rows[0][:30], rows[1][:30]))
     result = pb.run(method, {"A": rows, "B": rows}, reference)
     assert result.predictive.moments().shape == (30, 3)

@@ -18,13 +18,11 @@ from predbayes.learning.local import Network, NetworkPredictor, OptimizerSetting
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.best_site import BestSite
-from predbayes.pools.beta import product
-from predbayes.pools.pool import Contribution
-from predbayes.pools.tempered import Tempered
+from predbayes.pools.terms import product, tempered
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive import metrics
 from predbayes.predictive.families import Categorical, Gaussian
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.tuning import tune_temperature
 from predbayes.seeding import generator
 from predbayes.summand import Kept, fold
@@ -141,7 +139,7 @@ class TestControls:
         )
         targets = torch.cat([agreed[:5], (agreed[5:6] + 1) % 3])  # right in five rows of six
         reference = replace(reference, targets=targets)
-        state = run_on(Pooled(learner, Tempered(component)), sites, reference)
+        state = run_on(Pooled(learner, tempered(component)), sites, reference)
         total = fold(
             PredictiveSum.of(CLASSES.predict(learner.results[n], reference.inputs[:6]), n)
             for n in (1, 3, 4)
@@ -168,11 +166,11 @@ class TestControls:
     def test_controls_refuse_what_they_cannot_do(self, rng):
         learner, _sites, _reference = class_world(rng)
         bare = ReferenceRows(torch.zeros(3, 2), torch.zeros(0, dtype=torch.long))
-        for method in (ServerOnly(learner), Pooled(learner, Tempered())):
+        for method in (ServerOnly(learner), Pooled(learner, tempered())):
             with pytest.raises(TrainingError, match="there are none"):
                 method.init(bare, rng=rng)
         with pytest.raises(TrainingError, match="component"):
-            Pooled(learner, Tempered("sum"))
+            Pooled(learner, tempered("sum"))
 
 
 class TestReleasedScores:

@@ -18,7 +18,7 @@ from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool, mixture
+from predbayes.pools.terms import beta, mixture
 from predbayes.predictive.metrics import nll
 from predbayes.seeding import generator
 
@@ -79,7 +79,7 @@ def test_the_gaps_are_what_they_are_called(world):
 
 def test_without_labels_there_is_neither_temperature_nor_nll_gap(world):
     network, sites, reference = with_reference(world, targets=world[2].targets[:0])
-    flat = Pooled(SGDLearner(network, FIT), BetaPool(beta=0.5, prior="flat"))
+    flat = Pooled(SGDLearner(network, FIT), beta(0.5, prior="flat"))
     state = run(Distilled(flat, network, FIT), InProcess(sites), reference, seed=0).state
     assert state.temperature == 1
     assert math.isnan(state.nll_gap)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from predbayes import pools
 from predbayes.api.run import run
 from predbayes.errors import PoolError, PredbayesError, TrainingError, UploadError
 from predbayes.exchange.federation import InProcess
@@ -19,8 +20,7 @@ from predbayes.learning.nets import mlp
 from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool, mixture, product
-from predbayes.pools.gated import GatedPool
+from predbayes.pools.best_site import BestSite
 from predbayes.pools.pool import PoolState
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
@@ -58,9 +58,9 @@ def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
     beta, low, high = (
         run(method, federation, reference, seed=0).state
         for method in (
-            Pooled(LEARNER, BetaPool()),
-            Pooled(LEARNER, mixture()),
-            Pooled(LEARNER, product()),
+            Pooled(LEARNER, pools.beta()),
+            Pooled(LEARNER, pools.mixture()),
+            Pooled(LEARNER, pools.product()),
         )
     )
     ends = [nll(state.predictive, reference.targets) for state in (low, high)]
@@ -71,7 +71,7 @@ def test_tuned_is_not_worse_than_either_end_on_the_labelled_rows(world):
 def test_sending_predictions_equals_sending_weights(world):
     sites, reference = world
     states = [
-        run(Pooled(LEARNER, BetaPool(), send=kind), InProcess(sites), reference, seed=0).state
+        run(Pooled(LEARNER, pools.beta(), send=kind), InProcess(sites), reference, seed=0).state
         for kind in ("weights", "predictions")
     ]
     torch.testing.assert_close(states[0].predictive.natural(), states[1].predictive.natural())
@@ -84,7 +84,10 @@ def test_any_learner_can_send_predictions(world):
     cuts = torch.arange(120).tensor_split([10, 30, 60])  # sites of 10, 20, 30 and 60 rows
     sites = {str(k): (x[rows], y[rows]) for k, rows in enumerate(cuts)}
     state = run(
-        Pooled(Frequencies(), mixture(), send="predictions"), InProcess(sites), reference, seed=0
+        Pooled(Frequencies(), pools.mixture(), send="predictions"),
+        InProcess(sites),
+        reference,
+        seed=0,
     ).state
     sizes = torch.tensor([float(len(y)) for _, y in sites.values()])
     freq = torch.stack(
@@ -97,7 +100,7 @@ def test_any_learner_can_send_predictions(world):
 def test_a_learner_without_weights_cannot_send_them(world):
     sites, reference = world
     with pytest.raises(TrainingError, match="send='predictions'"):
-        run(Pooled(Frequencies(), BetaPool()), InProcess(sites), reference, seed=0)
+        run(Pooled(Frequencies(), pools.beta()), InProcess(sites), reference, seed=0)
 
 
 @pytest.mark.parametrize("bad", [{"send": "prediction"}, {"own": "sam"}])
@@ -112,7 +115,7 @@ def test_misspelt_choices_are_refused(bad):
     [
         (LEARNER, "is no pool"),
         ("beta", "is no pool"),
-        (BetaPool, r"^BetaPool is a class; write BetaPool\(\)$"),
+        (AutoPool, r"^AutoPool is a class; write AutoPool\(\)$"),
     ],
 )
 def test_what_is_no_pool_is_refused(wrong, said):
@@ -140,12 +143,12 @@ class Estimator:
 )
 def test_what_is_no_learner_is_refused(wrong, said):
     with pytest.raises(TrainingError, match=said):
-        Pooled(wrong, BetaPool())
+        Pooled(wrong, pools.beta())
     with pytest.raises(TrainingError, match=said):
         Pooled(LEARNER, AutoPool(), own=wrong)
 
 
-class Careless(BetaPool):
+class Careless(BestSite):
     """A pool that returns whatever it is told to."""
 
     def returns(self, what):
@@ -225,9 +228,9 @@ def test_what_cannot_work_is_refused_before_any_site_trains(world):
             raise AssertionError("a site was asked")
 
     for method, rows in (
-        (Pooled(LEARNER, BetaPool()), wrong),
-        (Pooled(LEARNER, BetaPool()), none),
-        (Distilled(Pooled(LEARNER, BetaPool()), other), reference),
+        (Pooled(LEARNER, pools.beta()), wrong),
+        (Pooled(LEARNER, pools.beta()), none),
+        (Distilled(Pooled(LEARNER, pools.beta()), other), reference),
     ):
         with pytest.raises(PredbayesError):
             run(method, Untouched(sites), rows, seed=0)
@@ -244,12 +247,12 @@ def test_a_learner_must_return_a_predictive(world):
             return inputs
 
     with pytest.raises(TrainingError, match="must return a Categorical, a Gaussian or a Survival"):
-        run(Pooled(Sloppy(), BetaPool(), send="predictions"), InProcess(sites), reference, seed=0)
+        run(Pooled(Sloppy(), pools.beta(), send="predictions"), InProcess(sites), reference, seed=0)
 
 
 def test_predictions_must_cover_the_reference_inputs(world):
     sites, reference = world
-    method = Pooled(LEARNER, BetaPool(), send="predictions")
+    method = Pooled(LEARNER, pools.beta(), send="predictions")
     state = method.init(reference, rng=generator(0))
     upload = method.learn(state, sites["site0"], reference.inputs[:15], rng=generator(0))
     with pytest.raises(UploadError, match="predicted 15 rows; there are 30"):
@@ -260,16 +263,14 @@ def test_options_of_the_method_reach_the_pool(world):
     sites, reference = world
     federation = InProcess(sites)
 
-    def beta(**options):
-        return run(Pooled(LEARNER, BetaPool(**options)), federation, reference, seed=0).state.beta
+    def tuned(**options):
+        return run(Pooled(LEARNER, pools.beta(**options)), federation, reference, seed=0).state.beta
 
-    assert 0.2 <= beta(domain=(0.2, 0.3)) <= 0.3
-    assert beta(domain=(-1, 1), prior_std=1e-3) == pytest.approx(0, abs=1e-3)
-    assert abs(beta(domain=(-1, 1))) > 0.01
-    floored = run(
-        Pooled(LEARNER, BetaPool(beta=1.0, floor=-0.5)), federation, reference, seed=0
-    ).state
-    plain = run(Pooled(LEARNER, BetaPool(beta=1.0)), federation, reference, seed=0).state
+    assert 0.2 <= tuned(domain=(0.2, 0.3)) <= 0.3
+    assert tuned(domain=(-1, 1), prior_std=1e-3) == pytest.approx(0, abs=1e-3)
+    assert abs(tuned(domain=(-1, 1))) > 0.01
+    floored = run(Pooled(LEARNER, pools.beta(1.0, floor=-0.5)), federation, reference, seed=0).state
+    plain = run(Pooled(LEARNER, pools.beta(1.0)), federation, reference, seed=0).state
     assert float(floored.predictive.entropy().min()) > float(plain.predictive.entropy().min())
 
 
@@ -289,7 +290,7 @@ class TestGates:
         state = method.init(self.reference, rng=generator(0))
         return method.lift(state, upload.named("Delta"), self.reference.inputs)
 
-    @pytest.mark.parametrize("pool", [GatedPool(), AutoPool(), AutoPool(gates=False)])
+    @pytest.mark.parametrize("pool", [pools.gated(), AutoPool(), AutoPool(gates=False)])
     @pytest.mark.parametrize("log_ratio", [0.1, 3.0, 30.0, 800.0, -300.0])
     def test_one_that_no_site_can_have_learnt_is_refused_by_name(self, pool, log_ratio):
         with pytest.raises(UploadError, match=r"^site 'Delta': its gate .*; leave the site out"):
@@ -298,21 +299,21 @@ class TestGates:
     @pytest.mark.parametrize("shape", [(0,), (79,), (80, 1)])
     def test_it_has_one_number_for_each_reference_row(self, shape):
         with pytest.raises(UploadError, match=r"^site 'Delta': .*; leave the site out"):
-            self.lift(torch.zeros(shape), GatedPool())
+            self.lift(torch.zeros(shape), pools.gated())
 
     def test_the_mean_is_over_the_contrast_rows(self):
         """Rows that are kept for evaluation teach no gate, which may be large there."""
         gate = torch.zeros(80)
         gate[60:] = 3.0
-        self.lift(gate, GatedPool())
+        self.lift(gate, pools.gated())
         with pytest.raises(UploadError, match="mean ratio"):
-            self.lift(gate.flip(0), GatedPool())
+            self.lift(gate.flip(0), pools.gated())
 
     def test_a_federation_of_honest_sites_passes(self, world, rng):
         sites, labelled = world
         far = 4 * torch.randn(40, 2, generator=rng) + 2
         reference = ReferenceRows.of((labelled.inputs, labelled.targets), far, far)
-        for pool in (GatedPool(), AutoPool()):
+        for pool in (pools.gated(), AutoPool()):
             run(Pooled(LEARNER, pool), sites, reference, seed=0)
 
 
@@ -321,7 +322,7 @@ class TestPrior:
     classes = ReferenceRows.of((torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])))
 
     def prior(self, reference, **options):
-        return Pooled(Frequencies(), BetaPool(**options)).init(reference, rng=generator(0)).prior
+        return Pooled(Frequencies(), pools.beta(**options)).init(reference, rng=generator(0)).prior
 
     def test_regression_takes_the_reference_targets_moments(self):
         prior = self.prior(self.numbers)
@@ -342,6 +343,8 @@ class TestPrior:
     def test_class_frequencies_must_be_given(self):
         with pytest.raises(TrainingError, match="give a Categorical"):
             self.prior(self.classes, prior="reference")
+        with pytest.raises(TrainingError, match="not 'refrence'"):
+            self.prior(self.classes, prior="refrence")
 
     @pytest.mark.parametrize("num_labels", [0, 1])
     def test_without_targets_that_vary_the_default_is_flat(self, num_labels):
@@ -365,14 +368,14 @@ class TestPrior:
         reference = ReferenceRows.of((x[rows], y[rows]), unlabelled=x[60 + num_labels :])
         default, gated = (
             run(Pooled(learner, pool, send="predictions"), sites, reference, seed=0).state
-            for pool in (AutoPool(), GatedPool())
+            for pool in (AutoPool(), pools.gated())
         )
         assert default.choice.name == "gated mixture"
         torch.testing.assert_close(default.predictive.moments(), gated.predictive.moments())
 
     def test_clients_less_certain_than_the_prior_still_pool(self):
         """Without the cap on variances this product would have negative precision."""
-        method = Pooled(Frequencies(), BetaPool(beta=1.0), send="predictions")
+        method = Pooled(Frequencies(), pools.beta(1.0), send="predictions")
         state = method.init(self.numbers, rng=generator(0))
         vague = Upload.of_predictions(Gaussian(torch.zeros(4), torch.full((4,), 50.0)), num_rows=1)
         total = method.lift(state, vague, self.numbers.inputs)
@@ -391,7 +394,7 @@ def test_the_student_of_a_regression_has_a_variance_head(rng):
     net = Network(lambda: mlp(1, 2, hidden=(32, 32)), LearnedNoise(per_input=True))
     fast = OptimizerSettings("adam", lr=0.01, num_epochs=100, batch_size=20)
     learner = SGDLearner(net, OptimizerSettings("adam", lr=0.01, num_epochs=30, batch_size=20))
-    method = Distilled(Pooled(learner, BetaPool()), student=net, settings=fast)
+    method = Distilled(Pooled(learner, pools.beta()), student=net, settings=fast)
     state = run(method, InProcess(sites), reference, seed=0).state
     gap = state.teacher.predictive.kl(state.student.predict(reference.inputs))
     assert float(gap.mean()) < 0.05

@@ -24,8 +24,7 @@ from predbayes.methods.pooled import Pooled, upload_of
 from predbayes.methods.server_only import ServerOnly
 from predbayes.pools import auto as auto_module
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool, mixture
-from predbayes.pools.tempered import Tempered
+from predbayes.pools.terms import beta, mixture, tempered
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.predictive.metrics import nll
 from predbayes.predictive.pooling import PredictiveSum
@@ -146,9 +145,9 @@ class TestItPays:
         learner = LEARNERS[family]
         methods = (
             auto(family),
-            Pooled(learner, BetaPool(), send="predictions"),
+            Pooled(learner, beta(), send="predictions"),
             Pooled(learner, mixture(), send="predictions"),
-            Pooled(learner, Tempered(), send="predictions"),
+            Pooled(learner, tempered(), send="predictions"),
             ServerOnly(learner),
         )
         losses = torch.zeros(len(methods))
@@ -200,7 +199,7 @@ class TestLearn:
 
     def test_other_pools_count_no_classes(self):
         sites, reference, _ = world()
-        for method in (Pooled(NETWORK, BetaPool()), Pooled(NETWORK, Tempered())):
+        for method in (Pooled(NETWORK, beta()), Pooled(NETWORK, tempered())):
             assert all(u.info.class_rows is None for u in lifted(method, sites, reference)[1])
         fitted = NETWORK.fit(sites["site0"], rng=generator(0))
         upload = upload_of(fitted, "weights", sites["site0"], reference.inputs, rng=generator(0))
@@ -412,7 +411,6 @@ class TestErrors:
     @pytest.mark.parametrize(
         "bad",
         [
-            {"prior": "refrence"},
             {"num_folds": 1},
             {"num_folds": 31},
             {"num_folds": 5, "min_labels": 4},

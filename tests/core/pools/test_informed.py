@@ -9,9 +9,9 @@ import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.informed import gpoe, rbcm
-from predbayes.pools.pool import Contribution
+from predbayes.pools.terms import gpoe, rbcm
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes.summand import fold
 

@@ -16,16 +16,16 @@ from predbayes.learning.estimators import SklearnClassifier
 from predbayes.methods.pooled import Pooled
 from predbayes.methods.server_only import ServerOnly
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.pool import Contribution
 from predbayes.pools.stacking import (
-    LogPool,
     RidgeStacker,
     SimplexStacking,
     ridge_weights,
     simplex_weights,
 )
+from predbayes.pools.terms import log_pool
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.metrics import nll
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes.summand import fold
 from tests.core.oracles import random_categorical
@@ -47,7 +47,7 @@ def labelled(rng):
 def test_the_log_pool_is_the_mean_of_logarithms_by_rows(labelled, rng):
     first, second = (random_categorical(rng, 300) for _ in range(2))
     expected = (first.log_probs / 3 + 2 * second.log_probs / 3).log_softmax(-1)
-    found = pooled(LogPool(), [first, second], labelled[0])
+    found = pooled(log_pool(), [first, second], labelled[0])
     torch.testing.assert_close(found.log_probs, expected)
 
 

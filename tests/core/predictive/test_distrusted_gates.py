@@ -9,10 +9,9 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.estimators import SklearnClassifier
 from predbayes.learning.gate import log_density_ratio
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.metrics import nll
-from predbayes.predictive.pooling import PredictiveSum, gated
+from predbayes.predictive.pooling import Contribution, PredictiveSum, gated
 from predbayes.predictive.selection import (
     GATED,
     GATED_MIXTURE,

@@ -247,7 +247,7 @@ def test_plus_leaves_both_sides_untouched(rng):
 
 def test_terms_of_ones_own_are_weighted_means(rng):
     """A size-weighted log pool, and a class-weighted mixture, each in one line."""
-    log_pool = Term("log_pool", "natural", lambda client: client.rows)
+    log_pool = Term("log_pool", "natural", lambda client: client.num_rows)
     by_class = Term("by_class", "moments", lambda client: client.class_rows)
     clients = [random_categorical(rng) for _ in range(2)]
     counts = [torch.tensor([8.0, 1, 1, 1]).double(), torch.tensor([1.0, 1, 1, 8]).double()]

@@ -205,7 +205,7 @@ def test_a_flat_direction_has_an_unbounded_interval(rng):
 
 def test_equal_components_share_their_weight(rng):
     """Directions that repeat make a singular Hessian, which must not stop the solve."""
-    again = Term("again", "moments", lambda client: client.rows)
+    again = Term("again", "moments", lambda client: client.num_rows)
     total, y = federation(Categorical, rng, terms=[again])
     options = {"prior_std": None, "profiles": False}
     once = tune_weights(total, y, components=["product", "mixture"], **options)

@@ -23,7 +23,7 @@ from predbayes.learning.local import (
     SGHMCLearner,
 )
 from predbayes.methods.pooled import Pooled
-from predbayes.pools.beta import product
+from predbayes.pools.terms import product
 from predbayes.posterior.cyclical import SamplerSettings
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive import metrics

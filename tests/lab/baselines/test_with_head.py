@@ -10,9 +10,9 @@ from predbayes.exchange.reference import ReferenceRows
 from predbayes.learning.likelihood import Hazards
 from predbayes.learning.local import Network, OptimizerSettings, SGDLearner
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
+from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import HEAD, TERMS, candidates
 from predbayes.seeding import generator
 from predbayes.summand import fold

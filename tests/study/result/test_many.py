@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes_study.result import copies, screening
 from predbayes_study.result.conclude import compact

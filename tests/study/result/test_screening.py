@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import nll
+from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import MARGINAL, MIN_LABELS, OWN, PoolSpec, candidates, select
 from predbayes.seeding import generator
 from predbayes_study.plan.schema import Plan

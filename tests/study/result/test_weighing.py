@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Categorical
+from predbayes.predictive.pooling import Contribution
 from predbayes_study.result.comparison import Comparison
 from predbayes_study.result.schema import Finding
 from predbayes_study.result.screening import Screening

@@ -1,4 +1,5 @@
 from . import partition as partition
+from . import pools as pools
 from .api.estimators import FederatedClassifier as FederatedClassifier
 from .api.estimators import FederatedRegressor as FederatedRegressor
 from .api.result import Result as Result
@@ -41,16 +42,8 @@ from .methods.pooled import Pooled as Pooled
 from .methods.server_only import ServerOnly as ServerOnly
 from .pools.auto import AutoPool as AutoPool
 from .pools.best_site import BestSite as BestSite
-from .pools.beta import BetaPool as BetaPool
-from .pools.beta import mixture as mixture
-from .pools.beta import product as product
-from .pools.gated import GatedPool as GatedPool
-from .pools.informed import gpoe as gpoe
-from .pools.informed import rbcm as rbcm
-from .pools.pool import Contribution as Contribution
 from .pools.pool import Pool as Pool
 from .pools.pool import PoolState as PoolState
-from .pools.tempered import Tempered as Tempered
 from .posterior.cyclical import PRESETS as PRESETS
 from .posterior.cyclical import SamplerSettings as SamplerSettings
 from .posterior.samples import WeightSamples as WeightSamples
@@ -59,6 +52,7 @@ from .predictive import metrics as metrics
 from .predictive.families import Categorical as Categorical
 from .predictive.families import Gaussian as Gaussian
 from .predictive.families import Predictive as Predictive
+from .predictive.pooling import Contribution as Contribution
 from .predictive.pooling import PredictiveSum as PredictiveSum
 from .predictive.tuning import TunedPool as TunedPool
 from .predictive.tuning import tune_beta as tune_beta

@@ -48,23 +48,23 @@ class MethodSpec:
 
 
 METHODS: dict[str, MethodSpec] = {
-    "mixture": MethodSpec("predbayes.pools.beta:mixture"),
-    "product": MethodSpec("predbayes.pools.beta:product"),
-    "rbcm": MethodSpec("predbayes.pools.informed:rbcm"),
-    "gpoe": MethodSpec("predbayes.pools.informed:gpoe"),
+    "mixture": MethodSpec("predbayes.pools.terms:mixture"),
+    "product": MethodSpec("predbayes.pools.terms:product"),
+    "rbcm": MethodSpec("predbayes.pools.terms:rbcm"),
+    "gpoe": MethodSpec("predbayes.pools.terms:gpoe"),
     "beta": MethodSpec("predbayes_lab.released_beta:beta"),
-    "gated": MethodSpec("predbayes.pools.gated:GatedPool"),
-    "gated-log": MethodSpec("predbayes.pools.gated:GatedPool", options={"pool": "log"}),
+    "gated": MethodSpec("predbayes.pools.terms:gated"),
+    "gated-log": MethodSpec("predbayes.pools.terms:gated", options={"pool": "log"}),
     "auto": MethodSpec("predbayes.pools.auto:AutoPool", options={"gates": False}, version=3),
     "auto-gated": MethodSpec("predbayes.pools.auto:AutoPool", version=4),
     "tempered-mixture": MethodSpec(
-        "predbayes.pools.tempered:Tempered", options={"component": "mixture"}
+        "predbayes.pools.terms:tempered", options={"component": "mixture"}
     ),
     "tempered-product": MethodSpec(
-        "predbayes.pools.tempered:Tempered", options={"component": "product"}
+        "predbayes.pools.terms:tempered", options={"component": "product"}
     ),
     "best-site": MethodSpec("predbayes.pools.best_site:BestSite"),
-    "log-pool": MethodSpec("predbayes.pools.stacking:LogPool"),
+    "log-pool": MethodSpec("predbayes.pools.terms:log_pool"),
     "simplex-stacking": MethodSpec("predbayes.pools.stacking:SimplexStacking"),
     "ridge-stacker": MethodSpec("predbayes.pools.stacking:RidgeStacker"),
     "server-only": MethodSpec("predbayes.methods.server_only:ServerOnly"),

@@ -45,7 +45,7 @@ from predbayes.methods.distilled import Distilled
 from predbayes.methods.pooled import Pooled
 from predbayes.optional import require
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool
+from predbayes.pools.terms import beta, mixture, product
 from predbayes.posterior.cyclical import PRESETS
 from predbayes.predictive.families import Gaussian
 from predbayes.progress import Callback
@@ -271,10 +271,10 @@ class _Federated(_base.BaseEstimator):  # type: ignore[misc, name-defined]
         prior: Any = Gaussian(torch.zeros(1), torch.ones(1)) if self._numeric else "default"
         if self.pool == "auto":
             return Pooled(learner, AutoPool(prior=prior), send="predictions")
-        betas: dict[str, Any] = {"beta": "tuned", "mixture": 0.0, "product": 1.0}
-        if self.pool not in betas:
-            raise TrainingError(no_such("pool", str(self.pool), ["auto", *betas]))
-        return Pooled(learner, BetaPool(betas[self.pool], prior=prior), send="predictions")
+        pools: dict[str, Any] = {"beta": beta, "mixture": mixture, "product": product}
+        if self.pool not in pools:
+            raise TrainingError(no_such("pool", str(self.pool), ["auto", *pools]))
+        return Pooled(learner, pools[self.pool](prior=prior), send="predictions")
 
     def _predictive(self, x: Any) -> Any:
         _validation.check_is_fitted(self)

@@ -27,7 +27,7 @@ from predbayes.errors import DataError, PoolError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.strict import Strict
 from predbayes.learning.local import NetworkPredictor, Predictor
-from predbayes.methods.description import describe_pool, pool_of
+from predbayes.methods.description import describe_pool, name_of, pool_of
 from predbayes.predictive.families import Predictive
 from predbayes.predictive.metrics import nll
 from predbayes.text import html_table
@@ -198,13 +198,6 @@ def _weights(pool: Any) -> dict[str, float | list[float]]:
         name: list(weight) if isinstance(weight, tuple) else float(weight)
         for name, weight in tuned.weights.items()
     }
-
-
-def name_of(method: Any) -> str:
-    """Return a method's name, with that of what it wraps."""
-    inner = getattr(method, "method", None) or getattr(method, "pool", None)
-    name = type(method).__name__
-    return name if inner is None else f"{name}({name_of(inner)})"
 
 
 def _number(value: Any) -> float | None:

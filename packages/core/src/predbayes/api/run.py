@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from predbayes.api.result import Result, account_of, name_of
+from predbayes.api.result import Result, account_of
 from predbayes.errors import PredbayesError, TrainingError
 from predbayes.exchange.federation import (
     Federation,
@@ -25,7 +25,7 @@ from predbayes.exchange.federation import (
 )
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.exchange.upload import Upload
-from predbayes.methods.description import describe_pool, pool_of
+from predbayes.methods.description import describe_pool, name_of, pool_of
 from predbayes.methods.method import HasModel, Method, require_method
 from predbayes.methods.pooled import Pooled
 from predbayes.progress import Callback, Event, listening, tell

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from predbayes.pools.terms import TermPool
 from predbayes.predictive.selection import Choice
+
+
+def name_of(method: Any) -> str:
+    """Return the name of a method or a pool, with that of what it wraps."""
+    name = method.name if isinstance(method, TermPool) else type(method).__name__
+    inner = getattr(method, "method", None) or getattr(method, "pool", None)
+    return name if inner is None else f"{name}({name_of(inner)})"
 
 
 def pool_of(state: Any) -> Any:

@@ -122,7 +122,7 @@ def require_method(method: object) -> None:
     name = type(method).__name__
     missing = [part for part in _PARTS if not hasattr(method, part)]
     if missing == ["learn"]:  # all that a pool lacks
-        raise TrainingError(f"{name} is a pool; wrap it: pb.Pooled(learner, {name}())")
+        raise TrainingError(f"{name} is a pool; wrap it: pb.Pooled(learner, pool)")
     if missing:
         raise TrainingError(
             f"{name} has no {missing[0]}; a method has families, streams, init, learn, lift and "

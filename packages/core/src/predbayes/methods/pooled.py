@@ -1,6 +1,6 @@
 """A method of two halves: what a site learns and sends, and how the coordinator pools it.
 
-With `BetaPool` it is Algorithm 1 of the paper (alg:dBpredbayes) without its last step, which
+With the pool `beta` it is Algorithm 1 of the paper (alg:dBpredbayes) without its last step, which
 `Distilled` adds:
 
     1, 2   each site samples its posterior and sends the samples         learn
@@ -41,18 +41,13 @@ from predbayes.learning.local import (
     teller_of,
 )
 from predbayes.learning.training import Rows, count_rows, gather
+from predbayes.methods.description import name_of
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.gated import GatedPool
-from predbayes.pools.pool import (
-    AsksForGates,
-    Contribution,
-    CountsClasses,
-    Pool,
-    PoolState,
-    TakesOwnModel,
-)
+from predbayes.pools.pool import Pool, PoolState
+from predbayes.pools.terms import TermPool
 from predbayes.posterior.samples import WeightSamples
 from predbayes.predictive.families import FAMILIES, Categorical, Predictive
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import split
 
 Send = Literal["weights", "predictions"]
@@ -91,14 +86,14 @@ class Pooled:
                 raise TrainingError(f"{name} must be 'same', 'none' or a learner, not {given!r}")
             if not isinstance(given, str):
                 require_learner(given)
-        if isinstance(self.pool, GatedPool) and self._teller is None:
+        if isinstance(self.pool, TermPool) and self.pool.gates and self._teller is None:
             why = f"{type(self.learner).__name__} has no teller(), which gates are learnt with"
             raise TrainingError(
                 f"{'the pool needs gates' if self.gate == 'none' else why}; give a learner for two "
                 "classes as gate="
             )
-        if self.own != "same" and not isinstance(self.pool, TakesOwnModel):
-            raise TrainingError(f"{type(self.pool).__name__} takes no own model; leave own out")
+        if self.own != "same" and not hasattr(self.pool, "own"):
+            raise TrainingError(f"{name_of(self.pool)} takes no own model; leave own out")
 
     @property
     def families(self) -> frozenset[type[Predictive]]:
@@ -121,7 +116,7 @@ class Pooled:
     ) -> Upload:
         """Fit the learner; send its samples, or its predictions on the reference inputs."""
         rows = as_rows(rows)  # once: a loader's classes are counted while the learner reads it
-        asked = isinstance(self.pool, CountsClasses) and self.pool.count_classes
+        asked = getattr(self.pool, "count_classes", False)
         fitted = fit_steadily(self.learner, rows, rng=rng)
         gate = self._gate(state, rows, inputs, rng)
         return upload_of(fitted, self.send, rows, inputs, count_classes=asked, gate=gate, rng=rng)
@@ -150,15 +145,14 @@ class Pooled:
     ) -> PoolState:
         """Pool on all rows, with the coordinator's own model where the pool takes one."""
         after = self._pool().finish(state, total, reference, rng=rng)
-        _require_pooled(type(self.pool).__name__, after, len(reference.inputs))
+        _require_pooled(name_of(self.pool), after, len(reference.inputs))
         return after
 
     def _gate(
         self, state: PoolState, rows: Rows, inputs: Tensor, rng: torch.Generator
     ) -> Tensor | None:
         """The site's gate, if the pool asks for it."""
-        asked = isinstance(self.pool, AsksForGates) and self.pool.gates
-        teller = self._teller if asked else None
+        teller = self._teller if getattr(self.pool, "gates", False) else None
         if teller is None:
             return None
         own = gather(rows, rng=rng)
@@ -168,7 +162,7 @@ class Pooled:
 
     def _check_gate(self, state: PoolState, upload: Upload, inputs: Tensor) -> None:
         """Refuse a gate that no site can have learnt, if the pool may weigh by it."""
-        if not isinstance(self.pool, AsksForGates):
+        if state.num_contrast is None:
             return
         try:
             if (gate := upload.gate) is None:
@@ -191,12 +185,10 @@ class Pooled:
         return teller_of(self.learner) if able else None
 
     def _pool(self) -> Pool[Any]:
-        pool: Pool[Any] = self.pool
-        wanted = isinstance(pool, TakesOwnModel) and pool.own is None
-        if wanted and self.own != "none":
-            learner: Any = self.learner if self.own == "same" else self.own
-            pool = replace(self.pool, own=partial(cross_fitted, learner))  # type: ignore[type-var]
-        return pool
+        if self.own == "none" or getattr(self.pool, "own", self) is not None:
+            return self.pool
+        learner: Any = self.learner if self.own == "same" else self.own
+        return replace(self.pool, own=partial(cross_fitted, learner))  # type: ignore[type-var]
 
 
 def _require_pool(pool: object) -> None:

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from predbayes.errors import TrainingError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import Contribution, OwnModel, PoolState
-from predbayes.pools.prior import SumsUnderAPrior, marginal_predictive
-from predbayes.predictive.families import FAMILIES, Predictive
+from predbayes.pools.pool import BOTH_FAMILIES, OwnModel, PoolState
+from predbayes.pools.prior import PriorChoice, marginal_predictive, prior_predictive
+from predbayes.predictive.families import FAMILIES, LOG_PROB_FLOOR, Predictive
 from predbayes.predictive.folds import NUM_REPEATS
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import (
     HEAD,
     MIN_LABELS,
@@ -54,7 +54,7 @@ class _Site:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoPool(SumsUnderAPrior):
+class AutoPool:
     """Select a pool by cross-validation on the labelled reference rows.
 
     Args:
@@ -71,6 +71,8 @@ class AutoPool(SumsUnderAPrior):
             the plain one if there are no gates or they cannot be trusted.
         head: A model of all sites' rows on the reference rows, in which no label has a part; see
             `predbayes_lab.baselines.with_head`.
+        prior: The prior predictive that the product divides out.
+        floor: Least log-probability with which a site enters the pool.
     """
 
     own: OwnModel | Predictive | None = None
@@ -81,9 +83,12 @@ class AutoPool(SumsUnderAPrior):
     num_repeats: int = NUM_REPEATS
     min_labels: int = MIN_LABELS
     head: Predictive | None = None
+    prior: PriorChoice | Predictive = field(default="default", kw_only=True)
+    floor: float = field(default=LOG_PROB_FLOOR, kw_only=True)
+
+    families: ClassVar[frozenset[type[Predictive]]] = BOTH_FAMILIES
 
     def __post_init__(self) -> None:
-        SumsUnderAPrior.__post_init__(self)
         if not 2 <= self.num_folds <= self.min_labels:
             raise TrainingError(
                 f"num_folds must be from 2 to min_labels ({self.min_labels}), not {self.num_folds}"
@@ -98,8 +103,8 @@ class AutoPool(SumsUnderAPrior):
 
     def init(self, reference: ReferenceRows) -> PoolState:
         """Return the prior predictive, and which of the reference rows gates are learnt from."""
-        state = SumsUnderAPrior.init(self, reference)
-        return replace(state, num_contrast=reference.distillation.stop)
+        prior = prior_predictive(self.prior, reference)
+        return PoolState(prior=prior, num_contrast=reference.distillation.stop)
 
     def lift(self, state: PoolState, site: Contribution) -> Any:
         """Return the site in every term of the candidates."""

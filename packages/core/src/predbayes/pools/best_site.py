@@ -10,8 +10,9 @@ import torch
 
 from predbayes.errors import ImproperPoolError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import Contribution, KeepsSites, PoolState
+from predbayes.pools.pool import KeepsSites, PoolState
 from predbayes.predictive import metrics
+from predbayes.predictive.pooling import Contribution
 from predbayes.summand import Kept
 
 

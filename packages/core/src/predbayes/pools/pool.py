@@ -11,8 +11,8 @@ a method, `predbayes.methods.pooled.Pooled`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,46 +20,12 @@ from torch import Tensor
 from predbayes.errors import PoolError, TrainingError
 from predbayes.exchange.reference import ReferenceRows
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution
 from predbayes.predictive.selection import Choice
 from predbayes.predictive.tuning import TunedPool
 from predbayes.summand import Kept, Summand
 
 BOTH_FAMILIES: frozenset[type[Predictive]] = frozenset({Categorical, Gaussian})
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What one site predicts on some rows, and how many rows it learnt from."""
-
-    site: str
-    predictive: Predictive
-    num_rows: float
-    class_rows: Tensor | None = None  # (C,)
-    gate: Tensor | None = None  # (R,), log p_k(x) / p_ref(x)
-
-    def limited(self, most: float) -> Contribution:
-        """Return the same with no more rows than these; its classes keep their shares."""
-        if self.num_rows <= most:
-            return self
-        counts = self.class_rows
-        scaled = None if counts is None else counts * (most / self.num_rows)
-        return replace(self, num_rows=most, class_rows=scaled)
-
-    def at(self, rows: Tensor | slice) -> Contribution:
-        """Return the same on some of the rows."""
-        gate = None if self.gate is None else self.gate[rows]
-        return replace(self, predictive=self.predictive[rows], gate=gate)
-
-    def summand(self, **options: Any) -> PredictiveSum[Any]:
-        """Return the site as a sum of one; the options are those of `PredictiveSum.of`."""
-        return PredictiveSum.of(
-            self.predictive,
-            self.num_rows,
-            class_rows=self.class_rows,
-            gate=self.gate,
-            **options,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +57,12 @@ Total = TypeVar("Total", bound=Summand)
 
 
 class Pool(Protocol[Total]):
-    """A pool; its hyperparameters are its fields."""
+    """A pool; its hyperparameters are its fields.
+
+    Three attributes may be left out: `gates` is True if sites send their gates, `count_classes` if
+    they say how many rows of each class they have, and `own` is the coordinator's own model, or how
+    it is made, of a pool in which it takes part.
+    """
 
     @property
     def families(self) -> frozenset[type[Predictive]]:
@@ -126,33 +97,6 @@ class OwnModel(Protocol):
         rng: torch.Generator,
     ) -> Predictive:
         """Return predictives that are honest on the labelled rows, which come first."""
-
-
-@runtime_checkable
-class TakesOwnModel(Protocol):
-    """A pool in which the coordinator's own model takes part, if there is one."""
-
-    @property
-    def own(self) -> OwnModel | Predictive | None:
-        """The model, or how it is made."""
-
-
-@runtime_checkable
-class CountsClasses(Protocol):
-    """A pool that may ask sites how many rows of each class they have."""
-
-    @property
-    def count_classes(self) -> bool:
-        """True if it does."""
-
-
-@runtime_checkable
-class AsksForGates(Protocol):
-    """A pool that may ask sites for their gates."""
-
-    @property
-    def gates(self) -> bool:
-        """True if it does."""
 
 
 class KeepsSites:

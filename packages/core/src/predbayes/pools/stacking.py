@@ -1,6 +1,5 @@
 """Controls: what is learnt about sites from labels alone, with no theory of how they relate.
 
-    log pool           eta = sum_k w_k eta_k, w_k the share of rows; nothing is tuned
     simplex stacking   mixture with weights of sites on the simplex, of least NLL on labelled rows
                        (Breiman, 1996; Yao et al., 2018)
     ridge stacker      multinomial logistic regression on all sites' log-probabilities, penalised
@@ -24,24 +23,16 @@ from torch import Tensor
 
 from predbayes.errors import ImproperPoolError
 from predbayes.exchange.reference import ReferenceRows
-from predbayes.pools.pool import Contribution, KeepsSites, PoolState
-from predbayes.pools.prior import OneTerm
+from predbayes.pools.pool import KeepsSites, PoolState
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.folds import folds
-from predbayes.predictive.pooling import LOG_POOL, Term
+from predbayes.predictive.pooling import Contribution
 from predbayes.summand import Kept
 
 _MAX_STEPS, _TOLERANCE = 10_000, 1e-10
 _PENALTIES = tuple(10.0**power for power in range(-3, 4))  # in rows
 _NUM_FOLDS = 5
 _FLOOR = -20.0  # of a log-probability as a feature
-
-
-@dataclass(frozen=True, slots=True)
-class LogPool(OneTerm):
-    """The mean of the sites' natural coordinates by their rows, untuned."""
-
-    term: Term = LOG_POOL
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,20 +59,44 @@ Weight = float | tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Client(Generic[P]):
-    """One client as the terms see it: its predictive and how many rows it learnt from."""
+class Contribution:
+    """What one site predicts on some rows, and how many rows it learnt from."""
 
-    predictive: P
-    rows: float
+    site: str
+    predictive: Predictive
+    num_rows: float
     class_rows: Tensor | None = None  # (C,)
     gate: Tensor | None = None  # (B,), log p_k(x) / p_ref(x)
-    prior: P | None = None
+    prior: Predictive | None = None
 
     @property
-    def expert(self) -> P:
+    def expert(self) -> Predictive:
         """The predictive as the paper's product sees it."""
         predictive = self.predictive
         return predictive if self.prior is None else predictive.informed(self.prior)
+
+    def limited(self, most: float) -> Self:
+        """Return the same with no more rows than these; its classes keep their shares."""
+        if self.num_rows <= most:
+            return self
+        counts = self.class_rows
+        scaled = None if counts is None else counts * (most / self.num_rows)
+        return replace(self, num_rows=most, class_rows=scaled)
+
+    def at(self, rows: Tensor | slice) -> Self:
+        """Return the same on some of the rows."""
+        gate = None if self.gate is None else self.gate[rows]
+        return replace(self, predictive=self.predictive[rows], gate=gate)
+
+    def summand(self, **options: Any) -> PredictiveSum[Any]:
+        """Return the site as a sum of one; the options are those of `PredictiveSum.of`."""
+        return PredictiveSum.of(
+            self.predictive,
+            self.num_rows,
+            class_rows=self.class_rows,
+            gate=self.gate,
+            **options,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +116,27 @@ class Term:
 
     name: str
     coordinates: Coordinates
-    weigh: Callable[[Client[Any]], float | Tensor]
-    shift: Callable[[Client[Any]], Tensor] | None = None
-    available: Callable[[Client[Any]], bool] = lambda client: True  # noqa: ARG005
+    weigh: Callable[[Contribution], float | Tensor]
+    shift: Callable[[Contribution], Tensor] | None = None
+    available: Callable[[Contribution], bool] = lambda client: True  # noqa: ARG005
     adds: bool = False
 
 
 _LEAST = 2.0**-30  # weight of one that knows nothing
 
 
-def _information(client: Client[Any]) -> Tensor:
+def _information(client: Contribution) -> Tensor:
     """What the client knows about each input, (B, 1)."""
     known: Tensor = client.predictive.information(client.prior).unsqueeze(-1)
     return known
 
 
-def _can_inform(client: Client[Any]) -> bool:
+def _can_inform(client: Contribution) -> bool:
     return client.prior is not None or not isinstance(client.predictive, Gaussian)
 
 
 NATURAL = Term("natural", "natural", lambda client: 1.0)  # noqa: ARG005
-MOMENTS = Term("moments", "moments", lambda client: client.rows)
+MOMENTS = Term("moments", "moments", lambda client: client.num_rows)
 ENTROPY = Term(
     "entropy",
     "natural",
@@ -125,19 +149,19 @@ ENTROPY = Term(
 ROBUST = Term("robust", "natural", _information, available=_can_inform, adds=True)
 """A product that counts each client, at each input, by what it knows there."""
 
-LOG_POOL = Term("log_pool", "natural", lambda client: client.rows)
+LOG_POOL = Term("log_pool", "natural", lambda client: client.num_rows)
 
 
-def _has_class_rows(client: Client[Any]) -> bool:
+def _has_class_rows(client: Contribution) -> bool:
     return client.class_rows is not None
 
 
-def _class_rows(client: Client[Any]) -> Tensor:
+def _class_rows(client: Contribution) -> Tensor:
     assert client.class_rows is not None  # see `Term.available`
     return client.class_rows.double()
 
 
-def _log_base_rates(client: Client[Any]) -> Tensor:
+def _log_base_rates(client: Contribution) -> Tensor:
     """Log shares of the classes among the client's rows, with one row of each added."""
     counts = _class_rows(client) + 1
     return (counts / counts.sum()).log()
@@ -152,7 +176,7 @@ CLASS_MIXTURE = Term(
 CORRECTED = Term(
     "corrected",
     "natural",
-    lambda client: client.rows,
+    lambda client: client.num_rows,
     shift=lambda client: -_log_base_rates(client),
     available=_has_class_rows,
 )
@@ -164,18 +188,19 @@ def trust(exponent: float) -> Term:
     v is taken as no less than 1e-4 of the whole variance: nobody is trusted without bound.
     """
 
-    def weigh(client: Client[Gaussian]) -> Tensor:
+    def weigh(client: Contribution) -> Tensor:
         predictive = client.predictive
-        assert predictive.epistemic_var is not None  # see `Term.available`
+        assert isinstance(predictive, Gaussian)  # see `Term.available`
+        assert predictive.epistemic_var is not None
         least = 1e-4 * predictive.var.double()
         epistemic = predictive.epistemic_var.double().maximum(least)
-        return client.rows * epistemic.pow(-exponent).unsqueeze(-1)
+        return client.num_rows * epistemic.pow(-exponent).unsqueeze(-1)
 
     return Term(
         f"trust_{exponent:g}",
         "moments",
         weigh,
-        available=lambda client: client.predictive.epistemic_var is not None,
+        available=lambda client: getattr(client.predictive, "epistemic_var", None) is not None,
     )
 
 
@@ -186,9 +211,9 @@ def gated(exponent: float = 1.0, coordinates: Coordinates = "moments") -> Term:
     the reference rows do.
     """
 
-    def weigh(client: Client[Any]) -> Tensor:
+    def weigh(client: Contribution) -> Tensor:
         assert client.gate is not None  # see `Term.available`
-        return client.rows * (exponent * client.gate.double()).exp().unsqueeze(-1)
+        return client.num_rows * (exponent * client.gate.double()).exp().unsqueeze(-1)
 
     return Term(
         gated_name(exponent, coordinates),
@@ -230,7 +255,7 @@ def grids(family: type[Predictive], floor: float) -> dict[Coordinates, Grid]:
     return _LOW if floor < _LOW_FLOOR else _BOUNDED
 
 
-def _by_source(terms: Iterable[Term], client: Client[Any]) -> dict[_Source, list[Term]]:
+def _by_source(terms: Iterable[Term], client: Contribution) -> dict[_Source, list[Term]]:
     """Terms by what of a client they sum up."""
     found: dict[_Source, list[Term]] = {}
     for term in terms:
@@ -238,13 +263,13 @@ def _by_source(terms: Iterable[Term], client: Client[Any]) -> dict[_Source, list
     return found
 
 
-def _source(term: Term, client: Client[Any]) -> _Source:
+def _source(term: Term, client: Contribution) -> _Source:
     # Only the paper's product counts a client that knows nothing as the prior.
     differs = term is NATURAL and client.expert is not client.predictive
     return "expert" if differs else term.coordinates
 
 
-def _coordinates(source: _Source, client: Client[Any]) -> Tensor:
+def _coordinates(source: _Source, client: Contribution) -> Tensor:
     predictive = client.expert if source == "expert" else client.predictive
     found: Tensor = predictive.moments() if source == "moments" else predictive.natural()
     return found
@@ -260,7 +285,7 @@ def _of_numbers(weights: list[list[float]]) -> Weights:
     return Weights.of(torch.tensor(weights, dtype=torch.float64), LEAST_WEIGHT)
 
 
-def _lifted(term: Term, client: Client[Any]) -> tuple[Tensor, Tensor]:
+def _lifted(term: Term, client: Contribution) -> tuple[Tensor, Tensor]:
     """One client's value (B, D) and weight in a term."""
     values = _coordinates(_source(term, client), client).double()
     if term.shift is not None:
@@ -308,7 +333,7 @@ class PredictiveSum(Generic[P]):
     _terms: dict[str, Term]
     _grids: dict[Coordinates, Grid]
     _shape: tuple[int, ...]  # (B, D)
-    _waiting: list[Client[P]]  # who are counted, but not added yet
+    _waiting: list[Contribution]  # who are counted, but not added yet
     _totals: dict[str, _Total]
     _lacking: Counter[str]  # clients that could not contribute, by term
     _fixed: dict[str, Tensor]  # natural coordinates of components that are no sums
@@ -349,7 +374,7 @@ class PredictiveSum(Generic[P]):
             raise PoolError(
                 f"a gate has one number per row, {len(predictive)} of them, not {tuple(gate.shape)}"
             )
-        client = Client(predictive.bounded(floor), rows, class_rows, gate, prior)
+        client = Contribution("", predictive.bounded(floor), rows, class_rows, gate, prior)
         natural = client.predictive.natural()
         # Numerics: after the floor a sum is finite if and only if each coordinate is; one
         # reduction is far cheaper than testing every element.
@@ -507,9 +532,9 @@ class PredictiveSum(Generic[P]):
                     self._add_terms(source, among, clients)
         return self._totals
 
-    def _able(self, clients: list[Client[P]]) -> Iterable[tuple[list[Client[P]], list[Term]]]:
+    def _able(self, clients: list[Contribution]) -> Iterable[tuple[list[Contribution], list[Term]]]:
         """Clients that can contribute to the same terms, with these; mostly all to all."""
-        found: dict[tuple[bool, ...], list[Client[P]]] = {}
+        found: dict[tuple[bool, ...], list[Contribution]] = {}
         for client in clients:
             able = tuple(term.available(client) for term in self._terms.values())
             found.setdefault(able, []).append(client)
@@ -518,7 +543,7 @@ class PredictiveSum(Generic[P]):
             self._lacking.update({name: len(some) for (name, _), is_able in told if not is_able})
             yield some, [term for (_, term), is_able in told if is_able]
 
-    def _add_terms(self, source: _Source, terms: list[Term], clients: list[Client[P]]) -> None:
+    def _add_terms(self, source: _Source, terms: list[Term], clients: list[Contribution]) -> None:
         values = torch.stack([_coordinates(source, client) for client in clients])
         numbers: dict[str, list[float]] = {}
         groups: list[tuple[list[ExactSum], Weights]] = []

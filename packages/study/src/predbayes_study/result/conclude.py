@@ -51,12 +51,12 @@ from predbayes.learning.named import AUTO
 from predbayes.learning.training import resolve_device
 from predbayes.methods.distilled import DistilledState, taught_by
 from predbayes.methods.pooled import contribution
-from predbayes.pools.pool import Contribution, PoolState
+from predbayes.pools.pool import PoolState
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import LOG_PROB_FLOOR, Categorical, Predictive, Survival
 from predbayes.predictive.folds import folds, in_row_order
 from predbayes.predictive.metrics import nll, nll_rows
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import GATED, MIN_LABELS, TERMS, distrusted_gates, lacking
 from predbayes.progress import tell_step
 from predbayes.seeding import generator

@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.families import Predictive
+from predbayes.predictive.pooling import Contribution
 from predbayes.seeding import generator
 from predbayes_study.tasks import task_for
 

@@ -26,10 +26,9 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import PoolError
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.estimate import Estimate, t_quantile
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import (
     MIN_LABELS,
     TERMS,

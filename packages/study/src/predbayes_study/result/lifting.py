@@ -12,10 +12,10 @@ from typing import Any, Literal
 from predbayes.exchange.upload import Upload
 from predbayes.methods.pooled import contribution
 from predbayes.pools.auto import AutoPool
-from predbayes.pools.beta import BetaPool
-from predbayes.pools.pool import Contribution, Pool, PoolState
+from predbayes.pools.pool import Pool, PoolState
+from predbayes.pools.terms import beta, mixture, product
 from predbayes.predictive.families import LOG_PROB_FLOOR, Predictive
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes_study.plan.models import standard_prior
 from predbayes_study.plan.schema import Plan
 
@@ -28,11 +28,11 @@ def pool_of(plan: Plan, own: Predictive | None) -> Pool[PredictiveSum[Any]]:
         case "auto":
             return AutoPool(own, prior=prior, floor=floor)
         case "beta":
-            return BetaPool(prior=prior, floor=floor)
+            return beta(prior=prior, floor=floor)
         case "mixture":
-            return BetaPool(0.0, prior=prior, floor=floor)
+            return mixture(prior=prior, floor=floor)
         case "product":
-            return BetaPool(1.0, prior=prior, floor=floor)
+            return product(prior=prior, floor=floor)
 
 
 def lifting(plan: Plan) -> Callable[[Contribution], PredictiveSum[Any]]:

@@ -58,10 +58,9 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import StudyError
-from predbayes.pools.pool import Contribution
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival, at_risk
-from predbayes.predictive.pooling import PredictiveSum
+from predbayes.predictive.pooling import Contribution, PredictiveSum
 from predbayes.predictive.selection import MIN_LABELS, PoolSpec, lacking
 from predbayes_study.plan.models import standard_prior
 from predbayes_study.plan.schema import Plan

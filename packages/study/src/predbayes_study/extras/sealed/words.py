@@ -26,7 +26,7 @@ from predbayes.predictive.pooling import (
     CORRECTED,
     ENTROPY,
     LOG_POOL,
-    Client,
+    Contribution,
     PredictiveSum,
     grids,
 )
@@ -87,7 +87,7 @@ def _of_classes(
         predictive, counted, class_rows=class_rows, terms=terms, floor=form.floor
     ).floats()
     assert CORRECTED.shift is not None
-    shift = CORRECTED.shift(Client(predictive, counted, class_rows))
+    shift = CORRECTED.shift(Contribution("", predictive, counted, class_rows))
     return {name: value for name, (value, _) in lifted.items()} | {
         INFORMATION: lifted["entropy"][1],
         CLASS_ROWS: lifted["class_mixture"][1],
