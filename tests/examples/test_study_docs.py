@@ -15,7 +15,6 @@ from pathlib import Path
 import click
 import pytest
 import typer
-from tests.study.coordinator.test_surveys import survey
 from typer.testing import CliRunner
 
 from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
@@ -30,6 +29,7 @@ from predbayes_study.tables.sitefile import SiteFile
 from predbayes_study.tasks.classes import Intercept
 from predbayes_study.tasks.numbers import ShiftScale
 from predbayes_study.trust.signing import PublicKey
+from tests.study.extras.survey.test_in_study import survey
 from tests.study.messy import write_kit, write_messy
 from tests.study.world import make_world, own_table
 

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from predbayes.errors import StudyError
 from predbayes_study.cli.show import say, watched
+
+if TYPE_CHECKING:
+    from predbayes_study.demo.digits import Say
+    from predbayes_study.result.schema import Result
+
+OutOption = Annotated[Path, typer.Option(help="A new folder for all files.")]
 
 
 def demo_command(
-    out: Annotated[Path, typer.Option(help="A new folder for all files.")] = Path("demo"),
+    out: OutOption = Path("demo"),
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="No reference row has a label.")
     ] = False,
-    nothing: Annotated[
-        bool, typer.Option("--from-nothing", help="No reference row at all; sites tell surveys.")
-    ] = False,
 ) -> None:
     """Run a study of some sites here, from plan to report."""
+    from predbayes_study.demo.digits import run_demo
+
+    run_here(lambda say: run_demo(out, say, labels=not no_labels), labels=not no_labels)
+
+
+def run_here(run: Callable[[Say], tuple[Path, Result]], *, labels: bool) -> None:
+    """Run a demonstration, show its steps with the time, and then how good the model is."""
     import time
 
-    from predbayes_study.demo.digits import run_demo
-    from predbayes_study.extras.survey.nothing import run_from_nothing
-
-    if nothing and no_labels:
-        raise StudyError("give --no-labels or --from-nothing; the latter has no labels either")
     began = time.monotonic()
-
-    def tell(line: str) -> None:
-        say(f"[{time.monotonic() - began:4.0f} s] {line}")
-
-    labels = not (no_labels or nothing)
     with watched():
-        run = run_from_nothing(out, tell) if nothing else run_demo(out, tell, labels=labels)
-    folder, result = run
+        folder, result = run(lambda line: say(f"[{time.monotonic() - began:4.0f} s] {line}"))
     if labels:
         say(result.verdict)
     scores = result.student.scores if result.at_sites is None else result.at_sites.pooled

@@ -15,7 +15,7 @@ from predbayes_study.cli.group import Group
 
 app = typer.Typer(
     cls=Group,
-    help="Take part: survey, check, approve, train, verify, adopt.",
+    help="Take part: check, approve, train, verify, adopt.",
     no_args_is_help=True,
     suggest_commands=False,
 )

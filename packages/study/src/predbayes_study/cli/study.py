@@ -130,7 +130,7 @@ def add(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Uploads, evaluations, surveys; folders of them; or addresses that fsspec knows."
+            help="Files that sites sent; folders of them; or addresses that fsspec knows."
         ),
     ],
     study: StudyOption = DEFAULT_STUDY,

@@ -8,5 +8,9 @@ extra = Extra(
     "predbayes_study.extras.survey",
     events={"survey": "events:SURVEYS"},
     pages={"report": "tableone_page:section"},
-    commands={"site survey": "command:survey_command"},
+    commands={
+        "site survey": "command:survey_command",
+        "plan merge": "command:merge_command",
+        "demo-from-nothing": "command:demo_command",
+    },
 )

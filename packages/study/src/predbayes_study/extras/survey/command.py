@@ -1,17 +1,20 @@
-"""`predbayes site survey`: tell what columns are like, before there is a plan to train for."""
+"""The survey's commands: `site survey`, `plan merge`, and the demo from nothing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import predbayes_study
-from predbayes.errors import StudyError
+from predbayes.errors import PlanError, StudyError
 from predbayes.system import quoted
-from predbayes_study.cli.plan import PlanFile, plan_file
-from predbayes_study.cli.show import DataArgument, SiteOption, require_place, say
+from predbayes.text import printable
+from predbayes_study.cli.demo import OutOption, run_here
+from predbayes_study.cli.plan import PlanFile, plan_file, relative_to_plan
+from predbayes_study.cli.show import DataArgument, SiteOption, require_place, say, show_findings
 from predbayes_study.cli.site_check import (
     DEFAULT_SITE,
     NameOption,
@@ -22,6 +25,9 @@ from predbayes_study.cli.site_check import (
 )
 from predbayes_study.cli.site_train import held_back, read_key, read_site
 from predbayes_study.wording import counted
+
+if TYPE_CHECKING:
+    from predbayes_study.extras.survey.surveyfile import Survey
 
 
 def survey_command(
@@ -57,3 +63,84 @@ def survey_command(
         say("no sums of products: too few rows for so many, or the site's policy forbids them")
     say(f"read and sign the egress page: {done.page}")
     say(f"hand over: {done.path}" if done.released else held_back(done.path, site))
+
+
+def merge_command(
+    plan: PlanFile,
+    surveys: Annotated[
+        list[Path], typer.Argument(metavar="SURVEY...", help="What sites told: NAME.survey.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The plan to write.")],
+    keys: Annotated[
+        list[Path] | None,
+        typer.Option("--key", metavar="FILE", help="A site's NAME.pub; give one for each."),
+    ] = None,
+    reference: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Draw so many synthetic reference rows.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+) -> None:
+    """Propose ranges, categories and the like; say where sites disagree."""
+    from predbayes_study.extras.survey.merge import merge
+    from predbayes_study.plan.text import dump
+    from predbayes_study.rules import warning
+
+    path, rows_path = plan_file(plan), out.with_name(f"{out.stem}-reference.csv")
+    for there in (out, rows_path) if reference else (out,):
+        if there.exists():
+            raise PlanError(f"{there} exists already; choose another name with --out")
+    told = _surveys(surveys, keys or [])
+    merged = merge(predbayes_study.Plan.load(path), told)
+    if reference:
+        from predbayes_study.extras.survey.synthetic import record, with_rows
+
+        drawn = record(told, reference, seed)
+        at = path.parent, relative_to_plan(rows_path, out)
+        proposed, rows = with_rows(merged.plan, told, drawn, *at)
+        merged = replace(merged, plan=proposed)
+        rows_path.write_bytes(rows.to_csv(index=False, lineterminator="\n").encode())
+        say(f"wrote {rows_path}: {counted(len(rows), 'row')}, {reference:,} of them synthetic")
+    text = dump(merged.plan, merged.notes)
+    predbayes_study.Plan.loads(text, out.name)  # a survey may say anything, and a plan may not
+    out.write_bytes(text.encode())
+    show_findings(warning(doubt.text) for doubt in merged.doubts)
+    rows = counted(sum(survey.rows for survey in told), "row")
+    doubts = counted(len(merged.doubts), "warning")
+    say(f"wrote {out}: by {counted(len(told), 'site')} and at least {rows}, {doubts}")
+    if merged.doubts:
+        say("next: ask the sites; what they mend needs a new survey of theirs")
+    else:
+        say(f"next: edit it, then predbayes plan check {quoted(out)}")
+
+
+def _surveys(paths: list[Path], keys: list[Path]) -> list[Survey]:
+    """Read surveys; refuse those that nobody signed, or with another key than the site's given."""
+    from predbayes_study.extras.survey.surveyfile import read_survey
+    from predbayes_study.trust.keyfiles import owner_of
+    from predbayes_study.trust.signing import PublicKey
+
+    known = {PublicKey.load(path).hex: owner_of(path) for path in keys}
+    found = []
+    for path in paths:
+        survey, is_signed = read_survey(path)
+        if not is_signed:
+            raise StudyError(f"{path.name} is not signed: it was held back at {survey.site}")
+        if known and survey.key not in known:
+            raise StudyError(f"{path.name} is signed with a key that is none of those given")
+        if known and known[survey.key] not in ("", survey.site):
+            raise StudyError(
+                f"{path.name} says that it is of {survey.site}, but is signed with the key of "
+                f"{printable(known[survey.key])}"
+            )
+        found.append(survey)
+        if not known:
+            words = PublicKey(survey.key).fingerprint
+            say(f"{survey.site}: signed with {words}; not compared with any key: give --key")
+    return found
+
+
+def demo_command(out: OutOption = Path("demo")) -> None:
+    """Run a study that begins with no reference row, but with surveys."""
+    from predbayes_study.extras.survey.nothing import run_from_nothing
+
+    run_here(lambda say: run_from_nothing(out, say), labels=False)

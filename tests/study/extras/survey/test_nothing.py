@@ -1,18 +1,17 @@
-"""`predbayes demo --from-nothing`: tables at sites, and in the end a model and a report."""
+"""`predbayes demo-from-nothing`: tables at sites, and in the end a model and a report."""
 
 import pytest
 
-from predbayes.errors import StudyError
 from predbayes_study.coordinator.study import Study
 from predbayes_study.plan.schema import Plan
-from tests.study.cli.test_site_train import done, run
+from tests.study.cli.test_site_train import done
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The demo's folder, and what it printed."""
     out = tmp_path_factory.mktemp("demo") / "demo"
-    return out, done(f"demo --from-nothing --out {out}")
+    return out, done(f"demo-from-nothing --out {out}")
 
 
 def test_no_reference_row_is_real_and_none_has_a_label(demo):
@@ -51,10 +50,3 @@ def test_every_site_adopts_it_and_the_study_verifies(demo):
     out, _ = demo
     assert len(list(out.glob("*/adopted/comparison.json"))) == 4
     assert Study(out / "study").verify() == []
-
-
-def test_it_is_one_or_the_other(tmp_path):
-    refused = run(f"demo --no-labels --from-nothing --out {tmp_path / 'demo'}")
-    assert isinstance(refused.exception, StudyError)
-    assert "give --no-labels or --from-nothing" in str(refused.exception)
-    assert not (tmp_path / "demo").exists()
