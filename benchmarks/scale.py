@@ -34,6 +34,7 @@ from predbayes.predictive.pooling import PredictiveSum
 from predbayes.predictive.selection import TERMS
 from predbayes.seeding import generator
 from predbayes.summand import fold
+from predbayes_study.payloads.details import save_signed, verifies
 from predbayes_study.trust.coordinator import CoordinatorKey
 from tests.study.world import make_world
 
@@ -77,7 +78,7 @@ def _intake(folder: Path, clients: int) -> tuple[float, float]:
         made = drawn[number % DRAWN].named(site)
         files.append(folder / f"{site}.safetensors")
         half = {name: array.half() for name, array in made.arrays.items()}
-        replace(made, arrays=half).save(files[-1], world.key(site))
+        save_signed(replace(made, arrays=half), files[-1], world.key(site))
     began = time.process_time()
     assert not any(isinstance(found, Exception) for found in study.add_all(files))
     taken = time.process_time() - began
@@ -88,7 +89,7 @@ def _intake(folder: Path, clients: int) -> tuple[float, float]:
         assert signature is not None
         began = time.process_time()
         hashlib.sha256(content).digest()
-        assert signature.verifies(digest)
+        assert verifies(signature, digest)
         bare += time.process_time() - began
     return taken / clients, bare / clients
 

@@ -53,6 +53,7 @@ from predbayes_study.extras.sealed.masking import (
     unmasked,
 )
 from predbayes_study.extras.sealed.words import from_words, to_words
+from predbayes_study.payloads.details import is_signed_by, save_signed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 
@@ -153,7 +154,7 @@ def _send(
         words = to_words(form, predictive, rows, counts)
         info = UploadInfo(kind="predictions", num_rows=rows, site=f"s{number}", plan=PLAN)
         upload = masked(Upload(info, {}), words, [holder.public.encryption], key)
-        upload.save(folder / f"{number}.safetensors", key)
+        save_signed(upload, folder / f"{number}.safetensors", key)
         clock.stop("site_seconds")
         keys.append(key.public.hex)
     return keys
@@ -169,7 +170,7 @@ def _added(
         path = folder / f"{number}.safetensors"
         header = Header.read(path)
         upload = Upload.load(path, header)
-        assert header.is_signed_by(key, upload.digest())
+        assert is_signed_by(header, key, upload.digest())
         check_seals(upload, recipients, key)
         total += upload.arrays[WORDS]
         sites |= requests_of(PLAN, [(upload, key)], recipients)[0].sites

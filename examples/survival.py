@@ -10,6 +10,7 @@ import pandas as pd
 
 from predbayes_study import Study
 from predbayes_study.kit.kit import freeze
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.rows import SiteRows
 from predbayes_study.trust.signing import SigningKey
@@ -73,7 +74,7 @@ for site, (num_rows, older) in tables.items():
     rows = SiteRows.of(kit.plan, patients(num_rows, older, rng))
     key = SigningKey.generate()
     study.admit(site, key.public)
-    make_upload(kit, site, (rows.inputs, rows.targets)).save(f"{site}.safetensors", key)
+    save_signed(make_upload(kit, site, (rows.inputs, rows.targets)), f"{site}.safetensors", key)
     study.add(f"{site}.safetensors")
 study.finish()
 

@@ -17,8 +17,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes_study.cli.app import app
+from predbayes_study.payloads.details import BinSums, Evaluation, Sums, save_signed
 from predbayes_study.plan import schema as plan_module
 from predbayes_study.plan.schema import Plan, Section
 from predbayes_study.result.evaluation import evaluation_upload
@@ -151,7 +152,7 @@ def study(tmp_path_factory):
     predictive, digest = model.predictive(inputs), model.weights_digest()
     targets = predictive.log_probs.argmax(1)
     told = evaluation_upload(plan, "Alpha", predictive, targets, digest)
-    told.save(world.root / "evaluation.safetensors", world.key("Alpha"))
+    save_signed(told, world.root / "evaluation.safetensors", world.key("Alpha"))
     begun.add(world.root / "evaluation.safetensors")
     begun.finish()
     begun.delete("Beta")

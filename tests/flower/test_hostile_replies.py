@@ -21,6 +21,7 @@ from predbayes_flower.outbox import Outbox, greeting
 from predbayes_flower.server import Round, StudyDesk
 from predbayes_flower.study_client import app
 from predbayes_flower.wire import read_words, upload_record, words
+from predbayes_study.payloads.details import having_seen, save_signed
 from predbayes_study.result.evaluation import evaluation_upload
 from predbayes_study.site.release import Approvals
 from predbayes_study.trust.coordinator import CoordinatorKey
@@ -88,7 +89,7 @@ def test_an_evaluation_in_place_of_an_upload_is_refused(world, nodes, tmp_path):
     even = Categorical(torch.full((60, 3), 1 / 3).log())
     targets = torch.arange(60) % 3
     made = evaluation_upload(world.kit.plan, "Gamma", even, targets, recorded.model)
-    made.save(tmp_path / "evaluation.safetensors", world.key("Gamma"))
+    save_signed(made, tmp_path / "evaluation.safetensors", world.key("Gamma"))
     grid = DoubleGrid(app, nodes)
     grid.altered[13, UPLOAD] = replaced(upload_record(tmp_path / "evaluation.safetensors"))
     assert Round(grid, study, SHORT).run()["Gamma"] == "refused"
@@ -105,7 +106,7 @@ def test_one_that_is_sealed_is_refused_unrecorded(tmp_path):
     recorded, _ = study.finish()
     even, targets = Categorical(torch.full((60, 3), 1 / 3).log()), torch.arange(60) % 3
     made = evaluation_upload(world.kit.plan, "Gamma", even, targets, recorded.model)
-    made.having_seen(world.seen).save(tmp_path / "e.safetensors", world.key("Gamma"))
+    save_signed(having_seen(made, world.seen), tmp_path / "e.safetensors", world.key("Gamma"))
     sealed = world.sealed(tmp_path / "e.safetensors")
     before = study.state().last
     desk = StudyDesk(study, tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from predbayes.exchange.header import Header
 from predbayes_flower.server import run_study
 from predbayes_flower.study_client import app
+from predbayes_study.payloads.details import promise_of
 from predbayes_study.site.budget import FILE
 from tests.flower.double import DoubleGrid
 from tests.flower.nodes import QUICK, make_node, write_rows
@@ -33,8 +34,7 @@ def test_a_round_brings_noisy_uploads_and_spends_each_budget_once(tmp_path):
         folder = Path(config["site"]).parent
         (upload,) = (folder / "out").glob("*.safetensors")
         info = Header.read(upload).info
-        assert info.privacy is not None
-        assert info.privacy == PROMISE
+        assert promise_of(info) == PROMISE
         assert info.class_rows is None
         secrets.add(next(folder.glob("*.secret")).read_text(encoding="utf-8"))
         spent = (folder / FILE).read_text(encoding="utf-8")

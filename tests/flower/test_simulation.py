@@ -13,6 +13,7 @@ from predbayes_flower import study_server
 from predbayes_flower.node import Node
 from predbayes_flower.simulation import lay_out, node_config, study_folder
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.site.fitting import make_upload
 from tests.flower.nodes import LEARNER, write_rows
 from tests.flower.simulated import simulated
@@ -72,7 +73,7 @@ def in_process(world, root, folder):
         site, key, rows = node.training.site, node.training.key, node.rows()
         learner = LEARNERS.get(site, "network")
         upload = make_upload(world.kit, site, (rows.inputs, rows.targets), learner=learner)
-        upload.save(folder / f"{site}.safetensors", key)
+        save_signed(upload, folder / f"{site}.safetensors", key)
         uploads.append((site, key, folder / f"{site}.safetensors"))
     return finished(world, folder / "study", uploads)
 

@@ -12,6 +12,7 @@ from predbayes.exchange.upload import GATE, Upload
 from predbayes.progress import listening
 from predbayes.seeding import generator
 from predbayes_study.coordinator.intake import Intake
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Gate, Plan
 from predbayes_study.plan.sizes import upload_bytes
 from predbayes_study.plan.text import dump
@@ -155,7 +156,7 @@ def test_the_egress_page_says_that_a_gate_leaves(worlds, tmp_path):
 class TestIntake:
     def refused(self, world, upload, tmp_path):
         path = tmp_path / "upload.safetensors"
-        upload.save(path, world.key("Alpha"))
+        save_signed(upload, path, world.key("Alpha"))
         intake = Intake.of(world.kit.plan)
         with pytest.raises(UploadError) as refused:
             intake.rehearse(intake.check(path, {"Alpha": world.key("Alpha").public.hex}))
@@ -207,8 +208,10 @@ class TestIntake:
         made = Upload.of_predictions(
             world.predictions("Alpha"), num_rows=100, gate=gate, dtype=torch.float16
         )
-        made.named("Alpha").for_plan(world.kit.digest).save(
-            tmp_path / "half.safetensors", world.key("Alpha")
+        save_signed(
+            made.named("Alpha").for_plan(world.kit.digest),
+            tmp_path / "half.safetensors",
+            world.key("Alpha"),
         )
         world.begin().add(tmp_path / "half.safetensors")
 
@@ -217,7 +220,7 @@ def finished(world, name="study", uploads=None):
     study = world.begin(name)
     for site in SITES:
         upload = (uploads or {}).get(site) or world.upload(site)
-        upload.save(world.root / f"{site}.safetensors", world.key(site))
+        save_signed(upload, world.root / f"{site}.safetensors", world.key(site))
         study.add(world.root / f"{site}.safetensors")
     _recorded, result = study.finish()
     return study, result

@@ -16,6 +16,7 @@ from predbayes_study.coordinator.study import Study
 from predbayes_study.extras.moments.network import as_predictor
 from predbayes_study.kit.kit import Kit, freeze
 from predbayes_study.kit.review import check
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.models import summed_features
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.sizes import upload_bytes
@@ -94,7 +95,7 @@ def begun(root, kit, uploads):
     keys = {site: SigningKey.generate() for site in uploads}
     study.admit_all({site: key.public for site, key in keys.items()})
     for site, upload in uploads.items():
-        upload.save(root / f"{site}.safetensors", keys[site])
+        save_signed(upload, root / f"{site}.safetensors", keys[site])
     for added in study.add_all(root / f"{site}.safetensors" for site in uploads):
         if isinstance(added, UploadError):
             raise added
@@ -355,7 +356,7 @@ def found(tmp_path_factory):
         table["y"] = [f"{value}" if index % 7 else "" for index, value in enumerate(table["y"])]
         rows = SiteRows.of(world.kit.plan, table)
         upload = make_upload(world.kit, site, (rows.inputs, rows.targets))
-        upload.save(world.root / f"{site}.safetensors", world.key(site))
+        save_signed(upload, world.root / f"{site}.safetensors", world.key(site))
         study.add(world.root / f"{site}.safetensors")
     return world.kit.plan, study, study.finish()[1]
 

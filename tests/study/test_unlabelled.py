@@ -13,6 +13,7 @@ from predbayes.predictive.families import Categorical
 from predbayes_study.cli.study import app
 from predbayes_study.coordinator.state import MODEL_FOLDER
 from predbayes_study.kit.draft import Unlabelled, draft
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Gate
 from predbayes_study.report.report import render_card, render_report
 from predbayes_study.report.unlabelled import in_short
@@ -55,7 +56,7 @@ def finished(world, uploads=None, sites=SITES):
     study = world.begin()
     for site in sites:
         upload = (uploads or {}).get(site) or world.upload(site)
-        upload.save(world.root / f"{site}.safetensors", world.key(site))
+        save_signed(upload, world.root / f"{site}.safetensors", world.key(site))
         study.add(world.root / f"{site}.safetensors")
     recorded, result = study.finish()
     return study, recorded, result
@@ -88,7 +89,7 @@ def test_a_study_from_kit_to_report_and_what_sites_find_comes_to_the_top(tmp_pat
         targets = (inputs[:, 0] > 0).long() if plan.classification else inputs[:, 0]
         predictive = model.predictor.predict(inputs)
         sent = evaluation_upload(plan, site, predictive, targets, model.weights_digest())
-        sent.save(tmp_path / f"{site}.evaluation", world.key(site))
+        save_signed(sent, tmp_path / f"{site}.evaluation", world.key(site))
         study.add(tmp_path / f"{site}.evaluation")
     _, again = study.finish()
     assert again.at_sites is not None
@@ -116,7 +117,7 @@ def test_gates_that_cannot_be_trusted_are_the_first_thing_that_is_told(tmp_path)
     study = world.begin()
     for site in SITES:
         upload = world.upload(site, gate=torch.full((150,), -4.0))
-        upload.save(tmp_path / f"{site}.safetensors", world.key(site))
+        save_signed(upload, tmp_path / f"{site}.safetensors", world.key(site))
         study.add(tmp_path / f"{site}.safetensors")
     shown = CliRunner().invoke(app, ["finish", "--study", str(study.folder)])
     assert shown.exit_code == 0, shown.output
@@ -164,7 +165,7 @@ def test_a_gate_of_fewer_rows_than_teach_one_is_refused(tmp_path):
 
     study = world.begin()
     for num_rows in (10, 11):  # which a site has that rounds 21 down to a multiple of 11
-        stating(num_rows).save(world.root / f"{num_rows}.safetensors", world.key("Alpha"))
+        save_signed(stating(num_rows), world.root / f"{num_rows}.safetensors", world.key("Alpha"))
     with pytest.raises(UploadError, match="at most 19 rows, fewer than 20, no gate is learnt"):
         study.add(world.root / "10.safetensors")
     study.add(world.root / "11.safetensors")

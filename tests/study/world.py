@@ -21,6 +21,7 @@ from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes.seeding import generator
 from predbayes_study.coordinator.study import Study
 from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.payloads.details import having_seen, save_signed
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report import figures
 from predbayes_study.result import conclude
@@ -138,7 +139,7 @@ class World:
             class_rows=(40.0, 30.0, 30.0) if self.kit.plan.classification else None,
             gate=self.gate(site) if gate is None else gate,
         )
-        return made.named(site).for_plan(self.kit.digest, "drawn").having_seen(self.seen)
+        return having_seen(made.named(site).for_plan(self.kit.digest, "drawn"), self.seen)
 
     def file(self, site: str, predictive: Predictive | None = None) -> Path:
         """What leaves a site: a signed upload, sealed if the plan says so."""
@@ -147,7 +148,7 @@ class World:
     def signed(self, site: str, predictive: Predictive | None = None) -> Path:
         """A signed upload as a file."""
         path = self.root / f"{site}.safetensors"
-        self.upload(site, predictive).save(path, self.key(site))
+        save_signed(self.upload(site, predictive), path, self.key(site))
         return path
 
     def sealed(self, path: Path) -> Path:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from predbayes.errors import UploadError
 from predbayes.exchange.header import Header, Signature, from_metadata
 from predbayes.exchange.upload import Upload, spec_of
+from predbayes_study.payloads.details import save_signed, verifies
 from predbayes_study.trust.signing import SigningKey
 
 KINDS = ["weights", "classes", "numbers"]
@@ -37,7 +38,7 @@ class TestHeader:
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_header_says_what_the_file_holds(self, kind, uploads, tmp_path):
         upload = uploads[kind].named("basel")
-        upload.save(tmp_path / "u", KEY)
+        save_signed(upload, tmp_path / "u", KEY)
         header = Header.read(tmp_path / "u")
         assert header.info == upload.info
         assert header.arrays == {name: spec_of(a) for name, a in upload.arrays.items()}
@@ -46,7 +47,7 @@ class TestHeader:
         }
         assert header.signature is not None
         assert header.signature.key == KEY.public.hex
-        assert header.signature.verifies(upload.digest())
+        assert verifies(header.signature, upload.digest())
 
     def test_it_is_read_without_the_arrays(self, uploads, tmp_path):
         uploads["classes"].save(tmp_path / "u")

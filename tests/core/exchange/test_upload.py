@@ -122,9 +122,11 @@ class TestErrors:
         ("header", "message"),
         [
             ('{"format_version": 2, "kind": "weights", "num_rows": 1}', "format_version"),
-            ('{"format_version": 1, "kind": "gradients", "num_rows": 1}', "kind"),
+            ('{"format_version": 1, "kind": "Gradients", "num_rows": 1}', "kind"),
             ('{"format_version": 1, "kind": "weights", "num_rows": 0}', "num_rows"),
             ('{"format_version": 1, "kind": "weights", "num_rows": 1, "extra": 1}', "extra"),
+            ('{"kind": "x", "num_rows": 1, "details": {"a": NaN}}', "details"),
+            ('{"kind": "x", "num_rows": 1, "details": {"a": [1e999]}}', "details"),
             ("{", "header"),
         ],
     )

@@ -11,6 +11,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import LOG_PROB_FLOOR, VAR_FLOOR
 from predbayes_study.coordinator.intake import Intake
 from predbayes_study.coordinator.status import status_of
+from predbayes_study.payloads.details import save_signed
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -40,7 +41,7 @@ def send(world, arrays, num_rows=100, class_rows=None):
         learner="x",
     )
     path = world.root / "evil.safetensors"
-    Upload(info, arrays).save(path, world.key("Delta"))
+    save_signed(Upload(info, arrays), path, world.key("Delta"))
     return path
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from predbayes.errors import UploadError
-from predbayes.exchange.header import Evaluation, Sums, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes_study.coordinator.status import status_of
+from predbayes_study.payloads.details import Evaluation, Sums, save_signed, with_evaluation
 from tests.study.world import make_world
 
 pytestmark = pytest.mark.usefixtures("quick_results")
@@ -26,9 +27,9 @@ def finished(tmp_path_factory):
 def evaluation(world, site, model, nll, brier):
     metrics = {"nll": nll, "accuracy": Sums(total=25.0, squares=25.0), "brier": brier}
     evaluation = Evaluation(model=model, metrics=metrics)
-    info = UploadInfo(kind="evaluation", num_rows=NUM_ROWS, evaluation=evaluation)
+    info = with_evaluation(UploadInfo(kind="evaluation", num_rows=NUM_ROWS), evaluation)
     path = world.root / f"{site}-evaluation.safetensors"
-    Upload(info, {}).named(site).for_plan(world.kit.digest).save(path, world.key(site))
+    save_signed(Upload(info, {}).named(site).for_plan(world.kit.digest), path, world.key(site))
     return path
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from predbayes.errors import PredbayesError
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payloads.details import having_seen, save_signed
 from predbayes_study.result.evaluation import evaluation_upload
 from predbayes_study.site.witness import verify_files
 from predbayes_study.store.ledger import Ledger
@@ -88,8 +89,8 @@ def conduct(world: World, name: str, root: Path) -> Holdings:
     rows = world.kit.inputs[:40]
     targets = (rows[:, 0] > 0).long()
     tried = world.predictions(SITE)[:40]
-    evaluation = evaluation_upload(plan, SITE, tried, targets, weights).having_seen(world.seen)
-    evaluation.save(root / "evaluation.safetensors", world.key(SITE))
+    evaluation = having_seen(evaluation_upload(plan, SITE, tried, targets, weights), world.seen)
+    save_signed(evaluation, root / "evaluation.safetensors", world.key(SITE))
     study.add(world.sealed(root / "evaluation.safetensors"))
     (root / "evaluation.sealed").unlink()
     (root / "receipt").write_bytes(study.receipt(SITE))

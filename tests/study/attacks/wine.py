@@ -22,6 +22,7 @@ from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive
 from predbayes_study.coordinator.study import Study
 from predbayes_study.kit.kit import Kit, Labels, freeze
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.result.schema import Result
 from predbayes_study.trust.signing import SigningKey
@@ -118,7 +119,7 @@ class Wines:
         sent = self.honest[site] if predictive is None else predictive
         halves = (num_rows / 2, num_rows / 2) if self.kit.plan.classification else None
         made = Upload.of_predictions(sent, num_rows=num_rows, class_rows=halves)
-        made.named(site).for_plan(self.kit.digest, "drawn").save(path, self.keys[site])
+        save_signed(made.named(site).for_plan(self.kit.digest, "drawn"), path, self.keys[site])
         return path
 
     def _score(self, model: Path) -> float:

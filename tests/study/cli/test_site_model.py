@@ -17,6 +17,7 @@ from predbayes.learning.local import NetworkPredictor
 from predbayes.posterior.samples import WeightSamples
 from predbayes.seeding import generator
 from predbayes_study.cli.site_model import adopt_command, evaluate_command
+from predbayes_study.payloads.details import evaluation_of, verifies
 from predbayes_study.plan.models import student_network
 from predbayes_study.result.evaluation import check_evaluation
 from predbayes_study.result.model import CalibratedModel
@@ -177,10 +178,10 @@ class TestEvaluate:
         assert result.exit_code == 0
         declared = Header.read(out)
         assert declared.signature.key == home.key.public.hex
-        assert declared.signature.verifies(Upload.load(out).digest())
+        assert verifies(declared.signature, Upload.load(out).digest())
         for value in leaves(declared.info.model_dump(mode="json")):
             assert f": {json.dumps(value)}\n" in result.stdout
-        assert declared.info.evaluation.model == home.model.weights_digest()
+        assert evaluation_of(declared.info).model == home.model.weights_digest()
         assert declared.info.num_rows == 40
         check_evaluation(home.plan, declared.info)
 

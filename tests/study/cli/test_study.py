@@ -14,6 +14,7 @@ import pytest
 
 from predbayes_study.cli.app import main
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.result.model import CalibratedModel
 from predbayes_study.tables.cells import read_frame
 from predbayes_study.trust.coordinator import CoordinatorKey
@@ -238,7 +239,7 @@ class TestBegin:
         self, predbayes, study, tmp_path
     ):
         key = SigningKey.generate().public
-        key.save(path := tmp_path / "zeta.pub", "Zeta")
+        save_signed(key, path := tmp_path / "zeta.pub", "Zeta")
         assert "the key of Zeta" in predbayes("study", "admit", "Zta", path).out
         first, again = (predbayes("study", "admit", "Zeta", path) for _ in "ab")
         assert key.fingerprint in first.out
@@ -255,7 +256,9 @@ class TestAdd:
         cut.write_bytes(world.file(SITES[2]).read_bytes()[:-8])
         text.write_text("hello")
         missing = tmp_path / "missing.safetensors"
-        world.upload("Betta").save(stray := tmp_path / "betta.safetensors", world.key("Betta"))
+        save_signed(
+            world.upload("Betta"), stray := tmp_path / "betta.safetensors", world.key("Betta")
+        )
         done = predbayes("study", "add", good[0], cut, text, missing, stray, good[1])
         assert done.code == 2
         assert [line.split(":")[0] for line in done.out.splitlines()] == [

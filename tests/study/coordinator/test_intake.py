@@ -9,6 +9,7 @@ from predbayes.errors import UploadError
 from predbayes.predictive.families import Gaussian
 from predbayes_study.coordinator.intake import HEADER_ROOM, Intake
 from predbayes_study.coordinator.state import MAX_ROWS
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.trust.signing import SigningKey
 from tests.study.world import make_world
 
@@ -32,7 +33,7 @@ def check(worlds, tmp_path):
         world = worlds[kind]
         own = world.key(SITE)
         path = tmp_path / "upload.safetensors"
-        upload.save(path, own if key is None else key)
+        save_signed(upload, path, own if key is None else key)
         admitted = {SITE: own.public.hex, "Beta": world.key("Beta").public.hex}
         intake = Intake.of(world.kit.plan)
         upload = intake.check(path, admitted if keys is None else keys)
@@ -94,7 +95,7 @@ class TestEveryKind:
 
     def test_the_largest_file_is_the_plans_and_not_the_headers(self, kind, worlds, tmp_path):
         plan = worlds[kind].kit.plan
-        honest(worlds, kind).save(tmp_path / "u", worlds[kind].key(SITE))
+        save_signed(honest(worlds, kind), tmp_path / "u", worlds[kind].key(SITE))
         size = (tmp_path / "u").stat().st_size
         most = Intake.of(plan).max_bytes
         assert size < most < HEADER_ROOM + size

@@ -6,6 +6,7 @@ import pytest
 
 from predbayes.errors import KeyFileError, PlanError, UploadError
 from predbayes.exchange.upload import Upload
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.sealed import seal
 from tests.study.world import make_world
@@ -76,7 +77,7 @@ def test_an_envelope_that_says_something_else_is_refused(world, study, tmp_path,
 
 def test_sealing_proves_nothing_about_who_sent_it(world, study, tmp_path):
     """Anybody can encrypt to a public key."""
-    world.upload("Alpha").save(tmp_path / "a.safetensors", world.key("Beta"))
+    save_signed(world.upload("Alpha"), tmp_path / "a.safetensors", world.key("Beta"))
     sealed = world.sealed(tmp_path / "a.safetensors")
     assert "not signed with the key" in refused(study, sealed)
 
@@ -91,7 +92,7 @@ def test_without_the_key_nothing_is_opened(world, study, monkeypatch, tmp_path):
 def test_a_sealed_file_in_a_sealed_file_is_no_upload(world, study, tmp_path):
     told = {"plan": world.kit.digest, "site": "Alpha", "to": world.kit.plan.recipient}
     seal(world.file("Alpha"), tmp_path / "a.sealed", **told)
-    assert "not a safetensors file" in refused(study, tmp_path / "a.sealed")
+    assert "it is encrypted" in refused(study, tmp_path / "a.sealed")
 
 
 def test_a_plan_may_say_that_nothing_is_encrypted(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from predbayes.errors import StudyError, UploadError
 from predbayes_study.coordinator.status import status_of
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.store.files import locked
 from predbayes_study.trust.signing import SigningKey
 from tests.study.world import SITES, make_world
@@ -128,7 +129,7 @@ class TestWithdrawal:
         study.admit("Alpha", new_key.public)
         with pytest.raises(UploadError, match="not signed with the key"):
             study.add(path)
-        world.upload("Alpha").save(path, new_key)
+        save_signed(world.upload("Alpha"), path, new_key)
         assert study.add(path) is not None
 
     def test_withdrawing_again_says_the_same(self, world, study):
@@ -146,7 +147,7 @@ class TestKeys:
         assert not study.admit("Alpha", new_key.public)
         with pytest.raises(UploadError, match="not signed with the key"):
             study.add(world.file("Alpha"))
-        world.upload("Alpha").save(path, new_key)
+        save_signed(world.upload("Alpha"), path, new_key)
         assert study.add(path) is not None
 
     def test_two_sites_cannot_have_one_key(self, world, study):

@@ -124,7 +124,9 @@ def _drafts(world: World, model: str) -> dict[str, Draft]:
         "kind": "evaluation",
         "num_rows": 40,
         "class_rows": None,
-        "evaluation": {"model": model, "metrics": dict(sorted(metrics.items())), "bins": None},
+        "details": {
+            "evaluation": {"model": model, "metrics": dict(sorted(metrics.items())), "bins": None}
+        },
     }
     info = json.loads(upload.info.model_dump_json())
     return {"upload": Draft(info, arrays), "evaluation": Draft(told, {})}
@@ -338,10 +340,10 @@ def _other_law(draft: Draft, source: Source) -> Draft:
 def _plausible(draft: Draft, source: Source) -> Draft:
     """Sums that could be somebody's, of any size."""
     told = json.loads(json.dumps(draft.info))
-    metric = source.one_of(sorted(told["evaluation"]["metrics"]))
+    metric = source.one_of(sorted(told["details"]["evaluation"]["metrics"]))
     rows, size = told["num_rows"], source.one_of((0.0, 1e-300, 1.0, 1e3, 1e6, 1e30))
     squares = source.one_of((1.0, rows, 1e-3)) * rows * size * size
-    told["evaluation"]["metrics"][metric] = {"total": rows * size, "squares": squares}
+    told["details"]["evaluation"]["metrics"][metric] = {"total": rows * size, "squares": squares}
     return dataclasses.replace(draft, info=told)
 
 

@@ -15,6 +15,7 @@ from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.seeding import generator
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.models import upload_dtype
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.egress import (
@@ -117,7 +118,7 @@ class TestEveryPage:
         html = rendered(plan, upload)
         backwards = dict(reversed(upload.arrays.items()))
         assert rendered(plan, dataclasses.replace(upload, arrays=backwards)) == html
-        upload.save(tmp_path / "x.safetensors", SigningKey.generate())
+        save_signed(upload, tmp_path / "x.safetensors", SigningKey.generate())
         assert rendered(plan, Upload.load(tmp_path / "x.safetensors")) == html
 
     def test_every_array_is_named_with_type_shape_and_bytes_which_add_up(self, name):

@@ -6,6 +6,7 @@ import torch
 
 from predbayes.predictive.estimate import Estimate
 from predbayes.predictive.families import Survival
+from predbayes_study.payloads.details import evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.unlabelled import _of_times
 from predbayes_study.result.curves import survival_curves
@@ -86,9 +87,9 @@ class TestEvaluation:
         }
         for info in sent.values():
             check_evaluation(PLAN, info)
-        assert sent["early"].evaluation.metrics.keys() == {"nll", "c_index"}
-        assert sent["rare"].evaluation.metrics.keys() == {"nll", "integrated_brier", "risk_gap"}
-        assert len(sent["late"].evaluation.metrics) == 4
+        assert evaluation_of(sent["early"]).metrics.keys() == {"nll", "c_index"}
+        assert evaluation_of(sent["rare"]).metrics.keys() == {"nll", "integrated_brier", "risk_gap"}
+        assert len(evaluation_of(sent["late"]).metrics) == 4
         words = _of_times(at_sites(PLAN, list(sent.values())))
         assert "hardly a row was seen to the horizon" in words
         assert "C-index" not in words

@@ -10,13 +10,22 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, StudyError, UploadError
-from predbayes.exchange.header import BinSums, Evaluation, Sums, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.metrics import DIAGRAM_BINS
 from predbayes.seeding import generator
 from predbayes_study.coordinator.status import status_of
 from predbayes_study.coordinator.study import Study
+from predbayes_study.payloads.details import (
+    BinSums,
+    Details,
+    Evaluation,
+    Sums,
+    evaluation_of,
+    save_signed,
+    with_evaluation,
+)
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.report import render_report
 from predbayes_study.result.accepted import AcceptedEvaluation
@@ -125,7 +134,7 @@ class TestSums:
         info = upload.info
         assert (info.kind, info.site, info.plan) == ("evaluation", "Basel", CLASSES.digest())
         assert (info.num_rows, info.class_rows, info.learner) == (50, None, "")
-        assert info.evaluation.model == MODEL
+        assert evaluation_of(info).model == MODEL
         assert not upload.arrays
 
 
@@ -195,10 +204,12 @@ class TestSuppression:
 class TestWire:
     def test_an_evaluation_is_of_its_kind_alone(self):
         evaluation = sum_up(CLASSES, *draw(CLASSES, 20), MODEL)
-        with pytest.raises(ValueError, match="an evaluation is of kind evaluation"):
-            UploadInfo(kind="predictions", num_rows=20, evaluation=evaluation)
-        with pytest.raises(ValueError, match="an evaluation is of kind evaluation"):
-            UploadInfo(kind="evaluation", num_rows=20)
+        for info in (
+            with_evaluation(UploadInfo(kind="predictions", num_rows=20), evaluation),
+            UploadInfo(kind="evaluation", num_rows=20),
+        ):
+            with pytest.raises(UploadError, match="evaluation"):
+                Details.of(info)
 
     @pytest.mark.parametrize("plan", [CLASSES, NUMBER])
     def test_it_is_read_as_it_was_written(self, plan, tmp_path):
@@ -215,11 +226,11 @@ class TestRefusal:
 
     def changed(self, plan, num_rows=50, **fields):
         info = sent(plan, "Basel", max(num_rows, 30)).info
-        evaluation = info.evaluation.model_copy(update=fields)
-        return info.model_copy(update={"evaluation": evaluation, "num_rows": num_rows})
+        evaluation = evaluation_of(info).model_copy(update=fields)
+        return with_evaluation(info, evaluation).model_copy(update={"num_rows": num_rows})
 
     def with_sums(self, plan, name, total, squares):
-        metrics = dict(sent(plan, "Basel", 50).info.evaluation.metrics)
+        metrics = dict(evaluation_of(sent(plan, "Basel", 50).info).metrics)
         return self.changed(plan, metrics=metrics | {name: Sums(total=total, squares=squares)})
 
     @pytest.mark.parametrize("plan", [CLASSES, NUMBER, LOG])
@@ -270,7 +281,7 @@ class TestRefusal:
             check_evaluation(NUMBER, self.with_sums(NUMBER, name, total, 1e300))
 
     def test_bins_that_are_small_or_do_not_add_up(self):
-        hits = int(sent(CLASSES, "Basel", 100).info.evaluation.metrics["accuracy"].total)
+        hits = int(evaluation_of(sent(CLASSES, "Basel", 100).info).metrics["accuracy"].total)
 
         def bins(rows, right, confidence, length=DIAGRAM_BINS):
             empty = (0,) * (length - len(rows))
@@ -288,17 +299,17 @@ class TestRefusal:
             with pytest.raises(UploadError, match=why):
                 check_evaluation(CLASSES, self.changed(CLASSES, 100, bins=wrong))
         info = sent(NUMBER, "Basel", 100).info
-        evaluation = info.evaluation.model_copy(update={"bins": bins((100,), (9,), (30.0,))})
+        evaluation = evaluation_of(info).model_copy(update={"bins": bins((100,), (9,), (30.0,))})
         with pytest.raises(UploadError, match="not those of the plan"):
-            check_evaluation(NUMBER, info.model_copy(update={"evaluation": evaluation}))
+            check_evaluation(NUMBER, with_evaluation(info, evaluation))
 
     @pytest.mark.parametrize("value", ["NaN", "Infinity", '"1"', "true", "null"])
     def test_what_is_no_finite_number_is_no_sum(self, value):
         text = sent(CLASSES, "Basel", 50).info.model_dump_json()
         changed = re.sub(r'"total":[-0-9.e]+', f'"total":{value}', text, count=1)
         assert changed != text
-        with pytest.raises(ValueError, match="total"):
-            UploadInfo.model_validate_json(changed)
+        with pytest.raises((ValueError, UploadError), match=r"total|details"):
+            Details.of(UploadInfo.model_validate_json(changed))
 
     def test_names_that_the_format_does_not_know(self):
         for model in (Sums, BinSums, Evaluation):
@@ -335,7 +346,7 @@ def evaluation_file(world, site, model, *, seed=0, num_rows=60, key=None):
     plan = world.kit.plan
     upload = evaluation_upload(plan, site, *draw(plan, num_rows, seed), model)
     path = world.root / f"{site}-evaluation.safetensors"
-    upload.save(path, key or world.key(site))
+    save_signed(upload, path, key or world.key(site))
     return path
 
 
@@ -378,7 +389,7 @@ class TestStudy:
 
         def arrays():
             path = world.root / "arrays.safetensors"
-            Upload(info, {"rows": torch.zeros(3)}).save(path, world.key("Alpha"))
+            save_signed(Upload(info, {"rows": torch.zeros(3)}), path, world.key("Alpha"))
             return path
 
         def altered():

@@ -9,6 +9,7 @@ from predbayes.errors import PlanError, UploadError
 from predbayes.predictive.families import Categorical, Gaussian
 from predbayes.predictive.risk import Risks
 from predbayes.seeding import generator
+from predbayes_study.payloads.details import evaluation_of, with_evaluation
 from predbayes_study.plan.grouping import ELSEWHERE
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.report import render_card, render_report
@@ -173,12 +174,12 @@ class TestSites:
         assert "in age 65- the risks are too low" in found.group_words
 
     def test_of_few_rows_nothing_is_sent(self):
-        assert sent("S", 99).evaluation.groups is None
+        assert evaluation_of(sent("S", 99)).groups is None
         assert "groups" not in sent("S", 99).model_dump_json()
 
     def test_a_site_of_a_plan_without_groups_sends_none(self):
         bare = PLAN.model_copy(update={"measures": None})
-        assert sent("S", 500, plan=bare).evaluation.groups is None
+        assert evaluation_of(sent("S", 500, plan=bare)).groups is None
 
     @pytest.mark.parametrize(
         ("change", "why"),
@@ -194,11 +195,11 @@ class TestSites:
     )
     def test_sums_that_no_honest_site_sends_are_refused(self, change, why):
         info = sent("S", 500)
-        first, *rest = info.evaluation.groups
+        first, *rest = evaluation_of(info).groups
         changed = (first.model_copy(update=change), *rest)
-        evaluation = info.evaluation.model_copy(update={"groups": changed})
+        evaluation = evaluation_of(info).model_copy(update={"groups": changed})
         with pytest.raises(UploadError, match=why):
-            check_evaluation(PLAN, info.model_copy(update={"evaluation": evaluation}))
+            check_evaluation(PLAN, with_evaluation(info, evaluation))
 
     def test_numbers_send_the_sums_of_their_nll(self):
         inputs, _, _ = draw()
@@ -206,7 +207,7 @@ class TestSites:
         predictive = Gaussian(torch.zeros(600), torch.ones(600))
         info = evaluation_upload(NUMBERS, "S", predictive, targets, "a" * 64, inputs=inputs).info
         check_evaluation(NUMBERS, info)
-        assert all(one.events is None for one in info.evaluation.groups)
+        assert all(one.events is None for one in evaluation_of(info).groups)
         groups = at_sites(NUMBERS, [info]).groups
         assert all(group.metrics.keys() == {"nll"} for group in groups)
 

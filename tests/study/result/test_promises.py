@@ -13,10 +13,18 @@ import pytest
 import torch
 
 from predbayes.errors import DataError, UploadError
-from predbayes.exchange.header import ScoreCounts, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes.predictive.families import Categorical, Gaussian, Survival
 from predbayes.seeding import generator
 from predbayes_study.cli.app import main
+from predbayes_study.payloads.details import (
+    Details,
+    ScoreCounts,
+    evaluation_of,
+    having_seen,
+    save_signed,
+    with_evaluation,
+)
 from predbayes_study.plan.schema import Plan, Target
 from predbayes_study.report.report import render_report
 from predbayes_study.result.conformal import ScoreBins
@@ -66,7 +74,7 @@ def told(plan, num_rows, seed=0, site="Basel"):
 
 
 def bins_of(info):
-    return ScoreBins(info.evaluation.scores.edges, info.evaluation.scores.counts)
+    return ScoreBins(evaluation_of(info).scores.edges, evaluation_of(info).scores.counts)
 
 
 def rows_beside(bins, score):
@@ -95,7 +103,7 @@ class TestAtASite:
         more = f"[measures]\nthresholds = {list(thresholds)}" if thresholds else ""
         plan = plan_of(2, more=more)
         info = told(plan, num_rows)
-        risks = info.evaluation.risks[0]
+        risks = evaluation_of(info).risks[0]
         edges = [round(1 - edge, 6) for edge in reversed(risks.edges)]
         known = [ScoreBins(risks.edges, risks.others), ScoreBins(edges, risks.events[::-1])]
         bins = bins_of(info)
@@ -111,7 +119,7 @@ class TestAtASite:
         """Rows up to the edges next to 1/2, less the hits, which have scores below."""
         for seed in range(6):
             info = told(plan_of(2), num_rows, seed)
-            hits = int(info.evaluation.metrics["accuracy"].total)
+            hits = int(evaluation_of(info).metrics["accuracy"].total)
             for rows in rows_beside(bins_of(info), 0.5):
                 assert abs(rows - hits) in {0, *range(5, num_rows)}
 
@@ -120,7 +128,7 @@ class TestAtASite:
         """Above a confidence of 1/2 a hit's score is one minus it; each bin of hits is told."""
         for seed in range(6):
             info = told(plan_of(3), num_rows, seed)
-            bins, diagram = bins_of(info), info.evaluation.bins
+            bins, diagram = bins_of(info), evaluation_of(info).bins
             num = len(diagram.hits) if diagram else 0
             for j in range((num + 1) // 2, num):
                 hits = sum(diagram.hits[j:])
@@ -134,7 +142,7 @@ class TestAtASite:
             _, targets = draw(None, 70, seed)
             alike = Gaussian(torch.zeros(70), torch.ones(70))  # which no clipping changes
             info = evaluation_upload(plan, "Basel", alike, targets, MODEL).info
-            covered = info.evaluation.metrics["coverage_95"].total
+            covered = evaluation_of(info).metrics["coverage_95"].total
             for rows in rows_beside(bins_of(info), 1.96):
                 assert abs(rows - covered) in {0, *range(5, 71)}
 
@@ -161,7 +169,7 @@ class TestAtASite:
                 mean[0], var[0], targets = 0.0, 1e-6, targets.float()
                 predictive = Gaussian(mean, var)
             upload = evaluation_upload(plan, "B", predictive, targets, MODEL, inputs=inputs)
-            assert upload.info.evaluation.groups
+            assert evaluation_of(upload.info).groups
             bins = bins_of(upload.info)
             for low, high in itertools.combinations((-math.inf, *bins.edges, math.inf), 2):
                 answers.append(bins.below(high)[0] - bins.below(low)[0])
@@ -188,9 +196,9 @@ class TestHostile:
         self.refused(plan, info, ScoreCounts(edges=edges, counts=counts), why)
 
     def refused(self, plan, info, scores, why):
-        evaluation = info.evaluation.model_copy(update={"scores": scores})
+        evaluation = evaluation_of(info).model_copy(update={"scores": scores})
         with pytest.raises(UploadError, match=why) as caught:
-            check_evaluation(plan, info.model_copy(update={"evaluation": evaluation}))
+            check_evaluation(plan, with_evaluation(info, evaluation))
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("value", ["NaN", "-1", "1.5", '"7"', "null", "Infinity"])
@@ -198,8 +206,8 @@ class TestHostile:
         text = told(plan_of(None), 60).model_dump_json()
         changed = text.replace('"counts":[', f'"counts":[{value},', 1)
         assert changed != text
-        with pytest.raises(ValueError, match="counts"):
-            UploadInfo.model_validate_json(changed)
+        with pytest.raises((ValueError, UploadError), match=r"counts|details"):
+            Details.of(UploadInfo.model_validate_json(changed))
 
 
 def test_promises_say_what_the_model_itself_covers():
@@ -226,7 +234,7 @@ def test_of_times_nothing_is_promised():
         promised(survival, Survival(torch.zeros(3, 2)), None, 0.9)
     info = told(plan_of(None), 60)
     with pytest.raises(UploadError, match="not those of the plan"):
-        check_scores(survival, info.evaluation.scores, 60)
+        check_scores(survival, evaluation_of(info).scores, 60)
 
 
 # End to end
@@ -255,7 +263,7 @@ def finished(request, tmp_path_factory):
             model.weights_digest(),
         )  # fmt: skip
         path = world.root / f"{site}-evaluation.safetensors"
-        upload.having_seen(world.seen).save(path, world.key(site))
+        save_signed(having_seen(upload, world.seen), path, world.key(site))
         study.add(world.sealed(path))
     study.finish()
     frame.iloc[450:].to_csv(world.root / "new.csv", index=False)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from predbayes.errors import UploadError
-from predbayes.exchange.header import Weighted
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import Risks
 from predbayes.seeding import generator
+from predbayes_study.payloads.details import Weighted, evaluation_of, with_evaluation
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.report import without_sites
 from predbayes_study.result.evaluation import (
@@ -99,9 +99,9 @@ class TestSums:
 
 def changed(**parts):
     info = evaluation_upload(TWO, "S", *draw(TWO, 400), MODEL).info
-    one = info.evaluation.risks[0].model_copy(update=parts)
-    evaluation = info.evaluation.model_copy(update={"risks": (one,)})
-    return info.model_copy(update={"evaluation": evaluation})
+    one = evaluation_of(info).risks[0].model_copy(update=parts)
+    evaluation = evaluation_of(info).model_copy(update={"risks": (one,)})
+    return with_evaluation(info, evaluation)
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_counts_that_no_honest_site_sends_are_refused(parts, why):
 
 def test_classes_that_do_not_add_up_are_refused():
     info = evaluation_upload(THREE, "S", *draw(THREE, 400), MODEL).info
-    twice = (info.evaluation.risks[0],) * 3
-    evaluation = info.evaluation.model_copy(update={"risks": twice})
+    twice = (evaluation_of(info).risks[0],) * 3
+    evaluation = evaluation_of(info).model_copy(update={"risks": twice})
     with pytest.raises(UploadError, match="do not add up"):
-        check_evaluation(THREE, info.model_copy(update={"evaluation": evaluation}))
-    one = info.evaluation.model_copy(update={"risks": twice[:1]})
+        check_evaluation(THREE, with_evaluation(info, evaluation))
+    one = evaluation_of(info).model_copy(update={"risks": twice[:1]})
     with pytest.raises(UploadError, match="not those of the plan"):
-        check_evaluation(THREE, info.model_copy(update={"evaluation": one}))
+        check_evaluation(THREE, with_evaluation(info, one))
 
 
 @pytest.mark.parametrize(("num_counted", "told"), [(2, 0), (3, 10)])

@@ -20,6 +20,7 @@ from predbayes.errors import (
 from predbayes.learning.guarantee import Guarantee
 from predbayes.seeding import generator
 from predbayes_study.extras.survey.leaving import write_survey
+from predbayes_study.payloads.details import promise_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
 from predbayes_study.site.budget import FILE, Book
@@ -84,7 +85,7 @@ class TestWhatLeaves:
             "site": "Alpha",
             "plan": world.kit.digest,
             "learner": "dp-logistic",
-            "privacy": dataclasses.asdict(PROMISE),
+            "details": {"privacy": dataclasses.asdict(PROMISE)},
         }
 
     def test_is_the_same_bits_again_with_the_same_secret(self, world, tmp_path):
@@ -159,7 +160,7 @@ class TestPeople:
         trained, held_out = rows.split(people.kit.plan, "Alpha")
         assert not {*rows.patients[trained].tolist()} & {*rows.patients[held_out].tolist()}
         told = train(people, tmp_path, rows).upload.info
-        assert told.privacy.unit == "person"
+        assert promise_of(told).unit == "person"
         assert told.num_rows < 50  # about 20 people, and not 60 rows
 
     def test_must_be_known(self, people):

@@ -7,6 +7,7 @@ import pytest
 
 from predbayes.errors import PlanError, StudyError
 from predbayes_study.kit.kit import Kit
+from predbayes_study.payloads.details import save_signed, seen_by
 from predbayes_study.site.fitting import make_upload
 from predbayes_study.site.witness import Heads, verify_files
 from predbayes_study.store.ledger import Ledger
@@ -130,7 +131,7 @@ class TestVerify:
         paths = [held / "kit", held / "Alpha.receipt"]
         beta = world.signed("Beta")
         assert "no receipt given here is of this file" in verify_files([*paths, beta]).problems[0]
-        world.upload("Alpha").save(held / "other.safetensors", world.key("Beta"))
+        save_signed(world.upload("Alpha"), held / "other.safetensors", world.key("Beta"))
         (problem,) = verify_files([*paths, held / "other.safetensors"]).problems
         assert "not signed with the key that the site was admitted with" in problem
 
@@ -170,4 +171,4 @@ class TestTraining:
         kit = Kit.load(study.folder / "kit")
         inputs = kit.inputs[:40]
         upload = make_upload(kit, "Alpha", (inputs, (inputs[:, 0] > 0).long()), learner="network")
-        assert upload.info.seen == kit.head == study.state().study
+        assert seen_by(upload.info) == kit.head == study.state().study

@@ -23,12 +23,14 @@ from predbayes_study.extras.sealed.masking import (
     read_opening,
     read_request,
     requests_of,
+    seals_of,
     sum_of_masks,
     summed_masks,
     unmasked,
     words_digest,
 )
 from predbayes_study.extras.sealed.words import from_words, to_words
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 
@@ -99,7 +101,7 @@ class TestSums:
         form = FixedPoint(300, 2, -12.0, 100_000, 100)
         words = torch.zeros(form.size, dtype=torch.int64)
         upload, _ = sent("site", words, holders=RECIPIENTS[:1])
-        upload.save(tmp_path / "file", SigningKey.generate())
+        save_signed(upload, tmp_path / "file", SigningKey.generate())
         assert (tmp_path / "file").stat().st_size <= 1.1 * 8 * form.size
 
 
@@ -218,7 +220,7 @@ class TestSecrecy:
         one, _ = sent("a", words_of(0))
         other, _ = sent("a", words_of(0))
         assert float((one.arrays[WORDS] == other.arrays[WORDS]).double().mean()) < 0.01
-        assert one.info.seals[0].sealed != other.info.seals[0].sealed
+        assert seals_of(one.info)[0].sealed != seals_of(other.info)[0].sealed
 
 
 def test_masks_are_the_stream_of_the_cipher():

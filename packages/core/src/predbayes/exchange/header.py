@@ -13,16 +13,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
-from predbayes.errors import KeyFileError, UploadError
+from predbayes.errors import UploadError
 from predbayes.exchange.strict import Strict, valid_site_name
-from predbayes.learning.guarantee import Guarantee
 from predbayes.text import printable
-from predbayes_study.trust.sealed import MAGIC
-from predbayes_study.trust.signing import PublicKey
 
 SUMS = "moments"
 """Name of the array of sums of moments, alone or beside predictions."""
@@ -42,137 +39,33 @@ _ITEM_BYTES = {
     "uint8": 1,
 }  # fmt: skip
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-RowCount = Annotated[int, Field(ge=0)]
-
-
-class Sums(Strict):
-    """Sums of one metric over rows; those of several sites add up to those of all their rows."""
-
-    total: Number
-    # Of the values, for an interval; a share has none, since they are its total.
-    squares: Annotated[Amount | None, Field(exclude_if=lambda found: found is None)] = None
-
-
-class BinSums(Strict):
-    """A reliability diagram as sums, by bins of equal width of the confidence."""
-
-    rows: tuple[RowCount, ...]
-    hits: tuple[RowCount, ...]
-    confidence: tuple[Amount, ...]
-
-
-class Weighted(Strict):
-    """An estimate of a site and its precision, with which it enters a mean over sites."""
-
-    value: Number
-    weight: Amount
-
-
-class RiskSums(Strict):
-    """Events and other rows counted in bins of the risk of one class."""
-
-    edges: tuple[Amount, ...]  # between bins, in ascending order
-    events: tuple[RowCount, ...]
-    others: tuple[RowCount, ...]
-    expected: tuple[Amount, ...]  # sums of risks
-    slope: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
-    intercept: Annotated[Weighted | None, Field(exclude_if=lambda found: found is None)] = None
-
-
-class GroupSums(Strict):
-    """Sums over one group of rows: of an event its number and risks, otherwise of the NLL."""
-
-    column: str
-    name: str
-    rows: RowCount
-    events: Annotated[RowCount | None, Field(exclude_if=lambda found: found is None)] = None
-    expected: Annotated[Amount | None, Field(exclude_if=lambda found: found is None)] = None
-    nll: Annotated[Sums | None, Field(exclude_if=lambda found: found is None)] = None
-
-
-class ScoreCounts(Strict):
-    """Rows counted in bins of how strange their targets are to the model."""
-
-    edges: Annotated[tuple[Amount, ...], Field(max_length=1000)]  # between bins, ascending
-    counts: Annotated[tuple[RowCount, ...], Field(max_length=1001)]
-
-
-class Evaluation(Strict):
-    """How well a model predicts a site's held-out rows, as sums that tell of no single row."""
-
-    model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # digest of its weights
-    metrics: Annotated[dict[str, Sums], Field(max_length=16)]
-    bins: BinSums | None = None  # None where some bin has too few rows
-    # Of the event, or of each class; None where some count would be small. Left out then, so that
-    # old digests stay.
-    risks: Annotated[
-        tuple[RiskSums, ...] | None,
-        Field(max_length=20, exclude_if=lambda found: found is None),
-    ] = None
-    # Of the plan's groups of rows that may be told of; left out likewise.
-    groups: Annotated[
-        tuple[GroupSums, ...] | None,
-        Field(max_length=200, exclude_if=lambda found: found is None),
-    ] = None
-    # None for times to an event; left out likewise.
-    scores: Annotated[ScoreCounts | None, Field(exclude_if=lambda found: found is None)] = None
-
-
-class Seal(Strict):
-    """The seed of a mask, sealed to a key holder (`predbayes_study.extras.sealed.masking`)."""
-
-    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # whose X25519 key it is for
-    sealed: Annotated[str, Field(pattern="^[0-9a-f]{160}$")]
-    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 
 class UploadInfo(Strict):
-    """The metadata of an upload; unknown fields and wrong types are refused."""
+    """The metadata of an upload; unknown fields and wrong types are refused.
+
+    The core makes uploads of the kinds `weights`, `delta`, `predictions` and `counts`. Others may
+    make further kinds, and say more by name in `details`, which the core carries and does not read.
+    """
 
     format_version: Literal[1] = 1
-    kind: Literal["weights", "delta", "predictions", "counts", "evaluation", "moments", "masked"]
-    num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|; with `privacy` a noisy count
+    kind: Annotated[str, Field(pattern="^[a-z][a-z_-]{0,31}$")]
+    num_rows: Annotated[int, Field(gt=0)]  # the site's rows, |D_k|
     class_rows: tuple[Amount, ...] | None = None
     site: Annotated[str, AfterValidator(lambda name: name and valid_site_name(name))] = ""
     plan: Annotated[str, Field(pattern="^$|^[0-9a-f]{64}$")] = ""  # digest of the study's plan
     learner: Annotated[str, Field(pattern="^[A-Za-z0-9 ._-]{0,64}$")] = ""  # what the site fitted
-    # The ledger's head that the site last saw: it names the study, and makes the site a witness.
-    seen: Annotated[str, Field(pattern="^[0-9a-f]{64}$", exclude_if=lambda seen: not seen)] = ""
-    # Of kind `evaluation` alone; left out where there is none, so that old digests stay.
-    evaluation: Annotated[Evaluation | None, Field(exclude_if=lambda found: found is None)] = None
-    # Of kind `masked` alone, one for each key holder of the plan; left out likewise.
-    seals: Annotated[
-        tuple[Seal, ...], Field(max_length=16, exclude_if=lambda found: not found)
-    ] = ()
-
-    # What all of it promises to people at the site; left out where nothing is.
-    privacy: Annotated[Guarantee | None, Field(exclude_if=lambda found: found is None)] = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.privacy is not None and self.class_rows is not None:
-            raise ValueError("an upload with a promise of privacy counts no classes")
-        if (self.kind == "masked") != bool(self.seals):
-            raise ValueError("seals are of kind masked, which needs them")
-        if (self.kind == "evaluation") != (self.evaluation is not None):
-            raise ValueError("an evaluation is of kind evaluation, which has nothing else")
-        return self
+    details: Annotated[dict[str, JsonValue], AfterValidator(lambda value: _canonical(value))] = (
+        Field(default_factory=dict, exclude_if=lambda value: not value)
+    )
 
 
 class Signature(Strict):
-    """Who signed the digest of an upload's content."""
+    """Who signed the digest of an upload's content. The core carries it and verifies nothing."""
 
     key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
-
-    def verifies(self, digest: str) -> bool:
-        """Return whether it is that key's signature of this digest."""
-        try:
-            return PublicKey(self.key).verifies("upload", digest.encode(), self.signature)
-        except KeyFileError:
-            return False  # no key at all
 
 
 class Spec(NamedTuple):
@@ -208,11 +101,6 @@ class Header:
         found = _parsed(content[8 : 8 + _bounded_length(content, shown)], shown)
         info, signature = from_metadata(found.pop(_METADATA, None), shown)
         return cls(info, signature, {name: _spec(found[name], shown) for name in found})
-
-    def is_signed_by(self, key: str, digest: str) -> bool:
-        """Return whether a key, as hexadecimal digits, signed content with this digest."""
-        signature = self.signature
-        return signature is not None and signature.key == key and signature.verifies(digest)
 
 
 def to_metadata(info: UploadInfo, signature: Signature | None) -> dict[str, str]:
@@ -269,12 +157,6 @@ def _bounded_length(content: bytes, shown: str) -> int:
         raise UploadError("the file is empty: copy it again", shown)
     length = int.from_bytes(content[:8], "little")
     if not 0 < length <= _MAX_HEADER_BYTES:
-        if content[:8] == MAGIC[:8]:
-            raise UploadError(
-                "it is not a safetensors file, but a sealed one: sealed twice, or for another "
-                "study",
-                shown,
-            )
         raise UploadError("it is not a safetensors file, or its header is huge", shown)
     return length
 
@@ -307,6 +189,17 @@ def _spec(entry: Any, shown: str) -> Spec:
     if dtype is None or not is_shape or len(shape) > _MAX_DIMENSIONS:
         raise UploadError("it declares an array of a type that no upload has", shown)
     return Spec(dtype, tuple(shape))
+
+
+def _canonical(value: Any) -> Any:
+    """Return plain data with its names in order, so that equal data are equal texts."""
+    if isinstance(value, dict):
+        return {name: _canonical(value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        return [_canonical(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("numbers must be finite")
+    return value
 
 
 def first_problem(error: ValidationError) -> str:

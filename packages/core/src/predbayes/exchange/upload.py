@@ -32,7 +32,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save_file
@@ -50,7 +50,6 @@ from predbayes.exchange.header import (
     to_metadata,
 )
 from predbayes.files import read_at_most
-from predbayes.learning.guarantee import Guarantee
 from predbayes.posterior.samples import WeightSamples
 from predbayes.posterior.scratch import let_go
 from predbayes.predictive.families import (
@@ -63,7 +62,6 @@ from predbayes.predictive.families import (
     Survival,
 )
 from predbayes.text import printable
-from predbayes_study.trust.signing import SigningKey
 
 GATE = "gate"
 """Name of the array that is the site's gate."""
@@ -129,13 +127,9 @@ class Upload:
         """The same upload, made for the study with this plan."""
         return self._told(plan=digest, learner=learner)
 
-    def promising(self, guarantee: Guarantee) -> Upload:
-        """The same upload, with the differential privacy that it was made under."""
-        return self._told(privacy=guarantee)
-
-    def having_seen(self, head: str) -> Upload:
-        """The same upload of a site that has seen this head of the study's ledger; "" if none."""
-        return self._told(seen=head) if head else self
+    def with_details(self, **details: JsonValue) -> Upload:
+        """The same upload, which says more by these names."""
+        return self._told(details=self.info.details | details)
 
     def samples(self, kind: str = "weights") -> WeightSamples:
         """Return the weight samples of an upload of this kind; a ``delta`` is one sample."""
@@ -168,13 +162,10 @@ class Upload:
     def _digest(self) -> str:
         return digest_of(self.info.model_dump_json(), self.arrays)
 
-    def save(self, path: str | Path, key: SigningKey | Signature | None = None) -> None:
-        """Write one safetensors file, signed if a key is given, or a signature made elsewhere."""
-        if isinstance(key, SigningKey):
-            signed = key.sign("upload", self.digest().encode())
-            key = Signature(key=key.public.hex, signature=signed)
+    def save(self, path: str | Path, signature: Signature | None = None) -> None:
+        """Write one safetensors file, with a signature of its digest if one is given."""
         arrays = {name: array.cpu().contiguous() for name, array in self.arrays.items()}
-        save_file(arrays, path, metadata=to_metadata(self.info, key))
+        save_file(arrays, path, metadata=to_metadata(self.info, signature))
         sort_metadata(Path(path))
 
     @classmethod
@@ -214,7 +205,7 @@ class Upload:
             raise UploadError("it holds other arrays than it declares", shown)
         return cls(header.info, arrays)
 
-    def _told(self, **fields: str | Guarantee) -> Upload:
+    def _told(self, **fields: object) -> Upload:
         try:
             info = UploadInfo.model_validate(self.info.model_dump() | fields)
         except ValidationError as error:

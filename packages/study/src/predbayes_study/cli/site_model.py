@@ -201,6 +201,7 @@ def _upload(
     folder: Path, model: CalibratedModel, own: SiteFile, rows: tuple[Tensor, Predictive, Tensor]
 ) -> Upload:
     """What would leave, as the site's policy allows it."""
+    from predbayes_study.payloads.details import having_seen
     from predbayes_study.result.evaluation import evaluation_upload
     from predbayes_study.result.model import model_folder
     from predbayes_study.result.signed import signed_model
@@ -214,7 +215,7 @@ def _upload(
     signed, coordinator = signed_model(model_folder(folder)), model.plan.coordinator
     if signed is None or coordinator is None:
         return upload
-    return upload.having_seen(Heads(own.folder).note(signed, coordinator.signing))
+    return having_seen(upload, Heads(own.folder).note(signed, coordinator.signing))
 
 
 def _hand_over(plan: Plan, own: SiteFile, upload: Upload, out: Path, site: Path) -> None:

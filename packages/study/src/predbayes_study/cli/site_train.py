@@ -106,9 +106,9 @@ class _Thing(NamedTuple):
 
 def _thing(path: Path) -> _Thing:
     """Read what is to be approved: a kit, an upload or an attachment."""
-    from predbayes.exchange.header import Header
     from predbayes.exchange.upload import Upload
     from predbayes_study.coordinator.attachments import kind_named, kind_of
+    from predbayes_study.payloads.details import read_header
     from predbayes_study.site.policy import Asked
 
     if path.is_dir():
@@ -121,7 +121,7 @@ def _thing(path: Path) -> _Thing:
         about = {"plan": sent.plan, "kind": attached}
         made_by = "" if sent.is_signed else attached  # the command has the kind's name
         return _Thing(attached, sent.digest, about, made_by, Asked(leaving=(attached,)))
-    header = Header.read(path)
+    header = read_header(path)
     kind = header.info.kind
     made_by = "evaluate" if kind == "evaluation" else "train"
     return _Thing(

@@ -45,6 +45,7 @@ class StudyFolder(StudyRecord):
         """Read an accepted upload; one that changed since, or is not the site's, is refused."""
         from predbayes.exchange.header import Header
         from predbayes.exchange.upload import Upload, small_content
+        from predbayes_study.payloads.details import is_signed_by
 
         path = self.upload_path(accepted)
         # A small one is read once, and what is checked is what is used.
@@ -60,7 +61,7 @@ class StudyFolder(StudyRecord):
             header = Header.read(path)
             upload = Upload.load(path, header)
         named = (upload.info.site, upload.digest()) == (accepted.site, accepted.digest)
-        if not named or not header.is_signed_by(accepted.key, accepted.digest):
+        if not named or not is_signed_by(header, accepted.key, accepted.digest):
             raise StudyError(
                 f"{accepted.site} did not sign the upload that stands in its name; run "
                 "`predbayes study verify`"

@@ -19,6 +19,7 @@ from predbayes.learning.gate import GateBounds
 from predbayes.text import printable
 from predbayes_study.coordinator.state import MAX_ROWS
 from predbayes_study.extras.sealed.masking import WORDS, check_seals
+from predbayes_study.payloads.details import promise_of, read_header, seen_by, verifies
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.sizes import sums_shape
 from predbayes_study.result.conclude import rehearse
@@ -124,9 +125,9 @@ class Intake:
             keys: The public key of each admitted site.
             heads: The digest of every entry of the study's ledger.
         """
-        header = Header.of(source) if isinstance(source, bytes) else Header.read(source)
+        header = read_header(source)
         self._check_sender(header, keys)
-        self._check_study(header.info.seen, heads)
+        self._check_study(seen_by(header.info), heads)
         self._check_arrays(header)
         if isinstance(source, bytes):
             upload = Upload.of_bytes(source, header)
@@ -159,7 +160,7 @@ class Intake:
         info = header.info
         if info.plan != self.plan_digest:
             raise UploadError("it was made for another plan, or another version of this one")
-        promised = info.privacy
+        promised = promise_of(info)
         if promised != self.plan.promise:
             asked = self.plan.promise.text if self.plan.promise else "no differential privacy"
             raise UploadError(
@@ -218,7 +219,7 @@ def _shown(spec: Spec | None) -> str:
 
 def _require_signed(header: Header, upload: Upload) -> None:
     assert header.signature is not None  # as `_check_sender` has seen
-    if not header.signature.verifies(upload.digest()):
+    if not verifies(header.signature, upload.digest()):
         raise UploadError("the signature is not of this content: it was altered on the way")
 
 

@@ -233,6 +233,7 @@ class Step:
 
     def _accept(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         from predbayes_study.coordinator.intake import require_agreed
+        from predbayes_study.payloads.details import promise_of
 
         site, digest = upload.info.site, upload.digest()
         before = self.state.uploads.get(site)
@@ -244,7 +245,7 @@ class Step:
                 "the site again with a new key"
             )
         agreed = self.state.agreed.get(site)
-        promise = upload.info.privacy
+        promise = promise_of(upload.info)
         if agreed is not None and promise is None:  # a count with noise is near it or not
             require_agreed(site, upload.info.num_rows, agreed)
         known: dict[str, object] = {} if agreed is None else {"agreed_rows": agreed}
@@ -255,10 +256,10 @@ class Step:
 
     def _accept_evaluation(self, source: Path | bytes, upload: Upload) -> Accepted | None:
         from predbayes_study.coordinator.intake import require_held_out
+        from predbayes_study.payloads.details import evaluation_of
 
         info, digest, state = upload.info, upload.digest(), self.state
-        assert info.evaluation is not None  # as its kind says
-        model = info.evaluation.model
+        model = evaluation_of(info).model
         before = state.evaluations.get((info.site, model))
         if before is not None and before.digest == digest:
             return None

@@ -31,6 +31,7 @@ from predbayes_study.coordinator.record import KIT, LABELS, LEDGER, RESULTS, UPL
 from predbayes_study.coordinator.run_status import RUN_FILE
 from predbayes_study.coordinator.signer import KEY_PATH
 from predbayes_study.coordinator.state import MODEL_FOLDER, State
+from predbayes_study.payloads.details import seen_by
 from predbayes_study.plan.schema import REFERENCE_FILE, VECTORS_FILE
 from predbayes_study.result.accepted import AcceptedAttachment
 from predbayes_study.result.conclude import Heading
@@ -135,7 +136,7 @@ def _not_of_sites(study: StudyFolder, state: State) -> Iterator[str]:
                 path, keys = study.upload_path(accepted), {accepted.site: accepted.key}
                 read_attachment(accepted.kind, path, study.plan, keys)
                 continue
-            seen = study.read(accepted).info.seen
+            seen = seen_by(study.read(accepted).info)
         except PredbayesError as error:
             yield str(error)
             continue

@@ -27,6 +27,7 @@ from predbayes_study.coordinator.state import MODEL_FOLDER
 from predbayes_study.coordinator.study import Study
 from predbayes_study.kit.draft import Unlabelled, draft
 from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Learner, Number, Plan, Pool, Section
 from predbayes_study.plan.text import dump
 from predbayes_study.result.evaluation import evaluation_upload
@@ -79,7 +80,7 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
         rows = _rows(kit.plan, frame)
         with at(site):
             upload = make_upload(kit, site, rows)
-        upload.save(out / f"{site}.safetensors", key)
+        save_signed(upload, out / f"{site}.safetensors", key)
         study.add(out / f"{site}.safetensors")
     say("predbayes study finish: pool, distil, score, report")
     recorded, result = study.finish()
@@ -89,7 +90,7 @@ def run_demo(out: Path, say: Say, *, labels: bool = True) -> tuple[Path, Result]
     model = CalibratedModel.load(study.result_folder(recorded.number) / MODEL_FOLDER)
     for site, frame in sites.items():
         path = out / f"{site}-evaluation.safetensors"
-        _evaluate(kit, model, site, frame).save(path, keys[site])
+        save_signed(_evaluate(kit, model, site, frame), path, keys[site])
         study.add(path)
     say("predbayes study finish: the same model, and the report with what sites found")
     recorded, result = study.finish()

@@ -24,6 +24,7 @@ from predbayes.learning.leverage import ENOUGH_ROWS
 from predbayes.learning.moments import Moments
 from predbayes.text import printable
 from predbayes_study.extras.sealed.masking import WORDS
+from predbayes_study.payloads.details import Details
 from predbayes_study.plan.models import summed_classes, summed_features
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.leakage import AttackResult
@@ -116,6 +117,7 @@ def render_egress(
         {},
         plan=plan,
         info=upload.info,
+        details=Details.of(upload.info),
         data=data,
         released=released,
         audited=audited,
@@ -236,6 +238,7 @@ def _num_sure(upload: Upload) -> int | None:
 def _other_fields(info: UploadInfo) -> dict[str, str]:
     """Whatever else a later format may have in its header: nothing leaves unseen."""
     fields: dict[str, Any] = info.model_dump(mode="json")
+    fields |= fields.pop("details", {})
     return {
         name: json.dumps(value, ensure_ascii=False)
         for name, value in fields.items()

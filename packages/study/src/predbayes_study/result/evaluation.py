@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
-from predbayes.exchange.header import BinSums, Evaluation, RiskSums, Sums, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes.exchange.upload import Upload
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
 from predbayes.predictive.measures import MEASURES
@@ -44,6 +44,14 @@ from predbayes.predictive.metrics import (
     reliability,
 )
 from predbayes.predictive.risk import Risks as RowRisks
+from predbayes_study.payloads.details import (
+    BinSums,
+    Evaluation,
+    RiskSums,
+    Sums,
+    evaluation_of,
+    with_evaluation,
+)
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.apart import Cells
 from predbayes_study.result.groups import pooled_looks, words_of
@@ -182,14 +190,13 @@ def evaluation_upload(
             f"{len(targets)} held-out rows are fewer than {least}, so nothing of them is sent"
         )
     evaluation = sum_up(plan, predictive, targets, model, inputs)
-    info = UploadInfo(kind="evaluation", num_rows=len(targets), evaluation=evaluation)
+    info = with_evaluation(UploadInfo(kind="evaluation", num_rows=len(targets)), evaluation)
     return Upload(info, {}).named(site).for_plan(plan.digest())
 
 
 def check_evaluation(plan: Plan, info: UploadInfo) -> None:
     """Refuse sums that no honest site can have found, or may have sent."""
-    evaluation, num_rows = info.evaluation, info.num_rows
-    assert evaluation is not None  # as its kind says
+    evaluation, num_rows = evaluation_of(info), info.num_rows
     if info.class_rows is not None:
         raise UploadError("an evaluation counts no classes")
     if num_rows < fewest_rows(plan):
@@ -229,7 +236,7 @@ def scores_of(plan: Plan, num_rows: int, metrics: Mapping[str, Sums]) -> Scores:
 
 def at_sites(plan: Plan, received: Sequence[UploadInfo]) -> AtSites | None:
     """Tell what sites found with the model, each and together; None if none has sent anything."""
-    found = {info.site: (info.num_rows, info.evaluation) for info in received if info.evaluation}
+    found = {info.site: (info.num_rows, evaluation_of(info)) for info in received}
     if not found:
         return None
     num_rows = sum(num for num, _ in found.values())

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError
-from predbayes.exchange.header import GroupSums, RiskSums, Sums
 from predbayes.predictive.estimate import share
 from predbayes.predictive.families import Categorical, Predictive
 from predbayes.predictive.measures import MEASURES
 from predbayes.predictive.metrics import nll_rows
 from predbayes.predictive.risk import Risks as RowRisks
 from predbayes.predictive.risk import observed_expected
+from predbayes_study.payloads.details import GroupSums, RiskSums, Sums
 from predbayes_study.plan.grouping import ELSEWHERE
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.apart import Cells

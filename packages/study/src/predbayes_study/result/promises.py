@@ -19,8 +19,9 @@ from typing import cast
 from torch import Tensor
 
 from predbayes.errors import DataError, UploadError
-from predbayes.exchange.header import RiskSums, ScoreCounts, UploadInfo
+from predbayes.exchange.header import UploadInfo
 from predbayes.predictive.families import Categorical, Gaussian, Predictive, Survival
+from predbayes_study.payloads.details import RiskSums, ScoreCounts, evaluation_of
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.apart import Apart, Cells
 from predbayes_study.result.conformal import (
@@ -88,7 +89,7 @@ def check_scores(plan: Plan, scores: ScoreCounts, num_rows: int) -> None:
 
 def pooled_scores(received: Sequence[UploadInfo]) -> ScoreSums | None:
     """Add the counts of sites; None where no site has sent any."""
-    told = [info.evaluation.scores for info in received if info.evaluation]
+    told = [evaluation_of(info).scores for info in received]
     several = [ScoreBins(one.edges, one.counts) for one in told if one is not None]
     if not several:
         return None

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from predbayes.errors import UploadError
-from predbayes.exchange.header import RiskSums, Weighted
 from predbayes.predictive.estimate import Estimate, Z, share
 from predbayes.predictive.families import Categorical
 from predbayes.predictive.risk import MOST_SLOPE
 from predbayes.predictive.risk import Risks as RowRisks
+from predbayes_study.payloads.details import RiskSums, Weighted
 from predbayes_study.plan.schema import Plan
 from predbayes_study.result.riskbins import GRID, RiskBins
 from predbayes_study.result.schema import AtThreshold, ClassRisk, RiskBin

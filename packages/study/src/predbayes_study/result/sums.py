@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from predbayes.exchange.header import Sums
 from predbayes.predictive.estimate import Estimate, share
 from predbayes.predictive.measures import Measure
+from predbayes_study.payloads.details import Sums
 from predbayes_study.plan.schema import Plan
 
 DIGITS = 3

@@ -49,6 +49,7 @@ from predbayes.seeding import generator
 from predbayes.threads import threads
 from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.kit.kit import Kit
+from predbayes_study.payloads.details import having_seen, promising
 from predbayes_study.plan.models import choose_learner, make_learner, upload_dtype
 from predbayes_study.plan.networks import IN_SITE_FILE, require_allowed
 from predbayes_study.plan.schema import Plan
@@ -140,7 +141,7 @@ def fit_site(
         own = fit_steadily(fitted, rows[kept], rng=rng, **options)
         if plan.sums_alone:
             sums = upload_of_sums(plan, *rows[kept])
-            return sums.named(site).for_plan(kit.digest).having_seen(head), own
+            return having_seen(sums.named(site).for_plan(kit.digest), head), own
         teller = gate_teller(plan, fitted, device, allow_networks) if plan.gate else None
         upload = upload_of(
             own,
@@ -156,7 +157,7 @@ def fit_site(
     told = upload if plan.sealing is not None else _suppressed(upload, plan.rules.min_cell)
     name = learner if isinstance(learner, str) else type(learner).__name__
     told = told.named(site).for_plan(kit.digest, name.replace(":", ".")[-64:])
-    return told.having_seen(head), own
+    return having_seen(told, head), own
 
 
 def _private(
@@ -174,8 +175,8 @@ def _private(
         )
         said = own.predict(kit.inputs)
     upload = Upload.of_predictions(said, num_rows=own.people, dtype=upload_dtype(kit.plan))
-    told = upload.named(site).for_plan(kit.digest, learner.name).promising(learner.guarantee)
-    return told.having_seen(kit.head), own
+    told = promising(upload.named(site).for_plan(kit.digest, learner.name), learner.guarantee)
+    return having_seen(told, kit.head), own
 
 
 def release_key(kit: Kit, site: str, rows: SiteRows, learner: PrivateLogistic) -> bytes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -269,24 +270,29 @@ def write_upload(
     What is not to leave is held back, unsigned. It also stays beside a sealed file, which the site
     itself cannot read. Other files, of an earlier run perhaps, are removed.
     """
+    from predbayes_study.payloads.details import save_signed
+
+    def write_sealed(target: Path, key: SigningKey) -> None:
+        plain = target.with_suffix(".signed")
+        try:
+            save_signed(upload, plain, key)
+            info = upload.info
+            seal(plain, target, plan=info.plan, site=info.site, to=plan.recipient)
+        finally:
+            remove(plain)
+
     sealed = signed.with_suffix(SUFFIX)
-    path = held_back if key is None else sealed if plan.recipient else signed
-    if path != signed:
-        write_whole(held_back, lambda partial: upload.save(partial))
-    if path == sealed and key is not None:
-        write_whole(sealed, lambda partial: _seal(plan, upload, key, partial))
-    if path == signed:
-        write_whole(signed, lambda partial: upload.save(partial, key))
-    for other in {signed, sealed, held_back} - ({path} if path == signed else {path, held_back}):
+    if key is None:
+        path, kept = held_back, {held_back}
+    elif plan.recipient:
+        path, kept = sealed, {sealed, held_back}
+    else:
+        path, kept = signed, {signed}
+    if held_back in kept:
+        write_whole(held_back, lambda target: upload.save(target))
+    if key is not None:
+        save = write_sealed if plan.recipient else partial(save_signed, upload)
+        write_whole(path, lambda target: save(target, key))
+    for other in {signed, sealed, held_back} - kept:
         remove(other)
     return path
-
-
-def _seal(plan: Plan, upload: Upload, key: SigningKey, target: Path) -> None:
-    plain = target.with_suffix(".signed")
-    try:
-        upload.save(plain, key)
-        site = upload.info.site
-        seal(plain, target, plan=upload.info.plan, site=site, to=plan.recipient)
-    finally:
-        remove(plain)

@@ -48,6 +48,7 @@ from predbayes_study.extras.privacy.private import PrivateLogistic
 from predbayes_study.extras.sealed.masking import masked
 from predbayes_study.extras.sealed.words import to_words
 from predbayes_study.kit.kit import Kit
+from predbayes_study.payloads.details import having_seen
 from predbayes_study.plan.models import make_learner
 from predbayes_study.plan.schema import Plan
 from predbayes_study.report.egress import DataSummary, render_egress
@@ -143,7 +144,7 @@ class Training:
             if self.kit.signed is not None and self.kit.plan.coordinator is not None:
                 key = self.kit.plan.coordinator.signing
                 head = Heads(self.approvals.folder).note(self.kit.signed, key)
-                upload = upload.having_seen(head)
+                upload = having_seen(upload, head)
             _keep_holdout(home / HOLDOUT_FILE, self.kit, self.site, rows, own)
             write_whole(self.out / HELD_BACK, lambda path: upload.save(path))
             marker = json.dumps({"identity": identity, "upload": upload.digest()})

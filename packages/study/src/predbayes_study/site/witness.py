@@ -23,6 +23,7 @@ from predbayes.errors import PredbayesError, StudyError
 from predbayes.exchange.header import Header
 from predbayes.exchange.strict import Strict
 from predbayes.exchange.upload import Upload
+from predbayes_study.payloads.details import is_signed_by
 from predbayes_study.plan.schema import PLAN_FILE, Plan
 from predbayes_study.result.model import HEADER_FILE, model_folder, plan_of
 from predbayes_study.store.files import locked
@@ -200,6 +201,6 @@ def _not_received(path: Path, found: Sequence[Statement]) -> Iterator[str]:
     if not received:
         yield f"{path}: no receipt given here is of this file"
     elif header.signature is not None and not any(
-        header.is_signed_by(receipt.key, digest) for receipt in received
+        is_signed_by(header, receipt.key, digest) for receipt in received
     ):
         yield f"{path}: it is not signed with the key that the site was admitted with"

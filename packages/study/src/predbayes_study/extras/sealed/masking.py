@@ -37,11 +37,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.exchange.header import Seal, UploadInfo, distinct
+from predbayes.exchange.header import UploadInfo, distinct, first_problem
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.exchange.upload import Upload
 from predbayes.files import open_regular
@@ -58,6 +58,14 @@ _MAX_REQUEST = 100_000_000  # bytes: a hundred thousand sites
 _MAX_STATEMENT = 50_000_000
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Seal(Strict):
+    """The seed of a mask, sealed to a key holder."""
+
+    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # whose X25519 key it is for
+    sealed: Annotated[str, Field(pattern="^[0-9a-f]{160}$")]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 
 class SealedSite(Strict):
@@ -87,6 +95,9 @@ class Opening(Strict):
     mask: Digest  # of the bytes
 
 
+_SEALS = TypeAdapter(Annotated[tuple[Seal, ...], Field(max_length=16)])
+
+
 def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKey) -> Upload:
     """Return an upload of words under masks in place of one of predictions.
 
@@ -105,17 +116,27 @@ def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKe
         sealed = _hpke().encrypt(seed, _public(holder), info=about).hex()
         signature = key.sign("seal", about + sealed.encode())
         seals.append(Seal(holder=holder, sealed=sealed, signature=signature))
-    told = info.model_dump() | {"kind": "masked", "class_rows": None, "seals": tuple(seals)}
-    return Upload(UploadInfo.model_validate(told), {WORDS: hidden})
+    told = info.model_dump() | {"kind": "masked", "class_rows": None}
+    upload = Upload(UploadInfo.model_validate(told), {WORDS: hidden})
+    return upload.with_details(seals=[seal.model_dump() for seal in seals])
+
+
+def seals_of(info: UploadInfo) -> tuple[Seal, ...]:
+    """Return the seals of an upload; none if it has none."""
+    try:
+        return _SEALS.validate_json(json.dumps(info.details.get("seals", [])))
+    except ValidationError as error:
+        raise UploadError(first_problem(error)) from error
 
 
 def check_seals(upload: Upload, holders: Sequence[str], key: str) -> None:
     """Refuse an upload without one seal of its site for each holder of the plan."""
     info = upload.info
-    if tuple(seal.holder for seal in info.seals) != tuple(holders):
+    seals = seals_of(info)
+    if tuple(seal.holder for seal in seals) != tuple(holders):
         raise UploadError("it does not have one seal for each key holder of the plan")
     digest = words_digest(upload.arrays[WORDS])
-    for seal in info.seals:
+    for seal in seals:
         if not _is_signed(seal, info.plan, info.site, key, digest):
             raise UploadError("a seal is not signed by the site for these words and this plan")
 
@@ -127,7 +148,7 @@ def requests_of(
     sites: list[dict[str, SealedSite]] = [{} for _ in holders]
     for upload, key in uploads:
         words = words_digest(upload.arrays[WORDS])
-        for asked, seal in zip(sites, upload.info.seals, strict=True):
+        for asked, seal in zip(sites, seals_of(upload.info), strict=True):
             asked[upload.info.site] = SealedSite(key=key, words=words, seal=seal)
     return [Request(plan=plan, sites=asked) for asked in sites]
 

@@ -28,6 +28,7 @@ from predbayes_study.extras.survey.merge import merge
 from predbayes_study.extras.survey.surveyfile import read_survey
 from predbayes_study.extras.survey.synthetic import record, with_rows
 from predbayes_study.kit.kit import Kit, freeze
+from predbayes_study.payloads.details import save_signed
 from predbayes_study.plan.schema import Plan
 from predbayes_study.plan.text import dump
 from predbayes_study.result.evaluation import evaluation_upload
@@ -164,7 +165,7 @@ def _train(study: Study, kit: Kit, site: _Site) -> None:
     path = site.folder / f"{site.name}.safetensors"
     rows = site.rows(kit.plan)
     with at(site.name):
-        make_upload(kit, site.name, (rows.inputs, rows.targets)).save(path, site.key)
+        save_signed(make_upload(kit, site.name, (rows.inputs, rows.targets)), path, site.key)
     study.add(path)
 
 
@@ -179,6 +180,6 @@ def _take_home(study: Study, model: CalibratedModel, site: _Site) -> str:
     told = evaluation_upload(
         plan, site.name, model.predictor.predict(inputs), targets, model.weights_digest()
     )
-    told.save(path, site.key)
+    save_signed(told, path, site.key)
     study.add(path)
     return adoption.comparison.advice

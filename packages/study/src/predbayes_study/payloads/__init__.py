@@ -1,0 +1,1 @@
+"""What leaves a site: the kinds of upload of a study."""
