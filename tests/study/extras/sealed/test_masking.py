@@ -23,14 +23,13 @@ from predbayes_study.extras.sealed.masking import (
     read_opening,
     read_request,
     requests_of,
-    seals_of,
     sum_of_masks,
     summed_masks,
     unmasked,
     words_digest,
 )
 from predbayes_study.extras.sealed.words import from_words, to_words
-from predbayes_study.payloads.details import save_signed
+from predbayes_study.payloads.details import Details, save_signed
 from predbayes_study.trust.coordinator import CoordinatorKey
 from predbayes_study.trust.signing import SigningKey
 
@@ -220,7 +219,7 @@ class TestSecrecy:
         one, _ = sent("a", words_of(0))
         other, _ = sent("a", words_of(0))
         assert float((one.arrays[WORDS] == other.arrays[WORDS]).double().mean()) < 0.01
-        assert seals_of(one.info)[0].sealed != seals_of(other.info)[0].sealed
+        assert Details.of(one.info).seals[0].sealed != Details.of(other.info).seals[0].sealed
 
 
 def test_masks_are_the_stream_of_the_cipher():

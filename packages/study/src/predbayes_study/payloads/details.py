@@ -7,7 +7,7 @@ them by the schema `Details` and refuses what the schema does not have:
                   witness
     evaluation    of kind `evaluation`: how well a model predicts the site's held-out rows
     seals         of kind `masked`: a mask's seed for each key holder
-    (`predbayes_study.extras.sealed.masking`)
+
     privacy       the differential privacy of all that the upload tells
 """
 
@@ -25,7 +25,6 @@ from predbayes.exchange.header import Header, Signature, UploadInfo, first_probl
 from predbayes.exchange.strict import Strict
 from predbayes.exchange.upload import Upload
 from predbayes.learning.guarantee import Guarantee
-from predbayes_study.extras.sealed.masking import Seal
 from predbayes_study.trust.sealed import MAGIC, is_sealed
 from predbayes_study.trust.signing import PublicKey, SigningKey
 
@@ -104,6 +103,14 @@ class Evaluation(Strict):
     ] = None
     # None for times to an event.
     scores: Annotated[ScoreCounts | None, Field(exclude_if=lambda found: found is None)] = None
+
+
+class Seal(Strict):
+    """The seed of a mask, sealed to a key holder."""
+
+    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # whose X25519 key it is for
+    sealed: Annotated[str, Field(pattern="^[0-9a-f]{160}$")]
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 
 class Details(Strict):

@@ -37,15 +37,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 
 from predbayes.errors import StudyError, UploadError
-from predbayes.exchange.header import UploadInfo, distinct, first_problem
+from predbayes.exchange.header import UploadInfo, distinct
 from predbayes.exchange.strict import SiteName, Strict
 from predbayes.exchange.upload import Upload
 from predbayes.files import open_regular
 from predbayes.optional import require
+from predbayes_study.payloads.details import Details, Seal
 from predbayes_study.trust.coordinator import CoordinatorKey, CoordinatorPublicKey
 from predbayes_study.trust.signing import PublicKey, SigningKey
 
@@ -58,14 +59,6 @@ _MAX_REQUEST = 100_000_000  # bytes: a hundred thousand sites
 _MAX_STATEMENT = 50_000_000
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-class Seal(Strict):
-    """The seed of a mask, sealed to a key holder."""
-
-    holder: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # whose X25519 key it is for
-    sealed: Annotated[str, Field(pattern="^[0-9a-f]{160}$")]
-    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]  # the site's
 
 
 class SealedSite(Strict):
@@ -95,9 +88,6 @@ class Opening(Strict):
     mask: Digest  # of the bytes
 
 
-_SEALS = TypeAdapter(Annotated[tuple[Seal, ...], Field(max_length=16)])
-
-
 def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKey) -> Upload:
     """Return an upload of words under masks in place of one of predictions.
 
@@ -121,18 +111,10 @@ def masked(upload: Upload, words: Tensor, holders: Sequence[str], key: SigningKe
     return upload.with_details(seals=[seal.model_dump() for seal in seals])
 
 
-def seals_of(info: UploadInfo) -> tuple[Seal, ...]:
-    """Return the seals of an upload; none if it has none."""
-    try:
-        return _SEALS.validate_json(json.dumps(info.details.get("seals", [])))
-    except ValidationError as error:
-        raise UploadError(first_problem(error)) from error
-
-
 def check_seals(upload: Upload, holders: Sequence[str], key: str) -> None:
     """Refuse an upload without one seal of its site for each holder of the plan."""
     info = upload.info
-    seals = seals_of(info)
+    seals = Details.of(info).seals
     if tuple(seal.holder for seal in seals) != tuple(holders):
         raise UploadError("it does not have one seal for each key holder of the plan")
     digest = words_digest(upload.arrays[WORDS])
@@ -148,7 +130,7 @@ def requests_of(
     sites: list[dict[str, SealedSite]] = [{} for _ in holders]
     for upload, key in uploads:
         words = words_digest(upload.arrays[WORDS])
-        for asked, seal in zip(sites, seals_of(upload.info), strict=True):
+        for asked, seal in zip(sites, Details.of(upload.info).seals, strict=True):
             asked[upload.info.site] = SealedSite(key=key, words=words, seal=seal)
     return [Request(plan=plan, sites=asked) for asked in sites]
 
