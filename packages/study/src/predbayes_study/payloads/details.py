@@ -7,7 +7,6 @@ them by the schema `Details` and refuses what the schema does not have:
                   witness
     evaluation    of kind `evaluation`: how well a model predicts the site's held-out rows
     seals         of kind `masked`: a mask's seed for each key holder
-
     privacy       the differential privacy of all that the upload tells
 """
 
