@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -44,23 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> torch.Generator:
     return generator(0, request.node.name)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _software_is_unstated() -> Iterator[None]:
-    """Plans of tests are the same from a wheel, which has a digest, and from the sources."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("predbayes_study.kit.kit.software_digest", lambda: "")
-        yield
-
-
-@pytest.fixture(scope="module")
-def quick_results() -> Iterator[None]:
-    """For modules about the steps of a study: neither its model nor its figures matter there."""
-    from tests.study import world
-
-    with world.quick_results():
-        yield
 
 
 @pytest.fixture(autouse=True)

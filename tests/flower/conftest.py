@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.flower.nodes import LEARNER, make_node
+from tests.study.fixtures import quick_results, software_is_unstated  # noqa: F401
 from tests.study.world import SITES, make_world
 
 

@@ -131,7 +131,7 @@ def test_the_sbom_is_valid_and_complete(unpacked):
     assert [part["name"] for part in bom["components"]] == ["predbayes", "other", "small-one"]
     assert bom["components"][1]["licenses"] == [{"license": {"name": "BSD License"}}]
     assert bom["components"][2]["licenses"] == [{"expression": "MIT OR Apache-2.0"}]
-    assert bom["metadata"]["component"]["name"] == "predbayes_study"
+    assert bom["metadata"]["component"]["name"] == "predbayes-study"
     assert bom["dependencies"][1] == {
         "ref": "pkg:pypi/predbayes-study@1.0",
         "dependsOn": ["pkg:pypi/other@1.0", "pkg:pypi/predbayes@1.0", "pkg:pypi/small-one@1.0"],

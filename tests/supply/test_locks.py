@@ -48,6 +48,9 @@ def test_a_lock_file_that_lacks_something_is_named(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "locks", tmp_path / "locks")
     for name in ("constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
+    for path in (ROOT / "packages").glob("*/pyproject.toml"):
+        (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True)
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
     study = tmp_path / "locks" / "macos-arm64" / "study.txt"
     rows = study.read_text().replace("pydantic==", "not-pydantic==")
     study.write_text(rows)
