@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from predbayes.errors import DataError, StudyError, UploadError
+from predbayes.errors import StudyError, UploadError
+from predbayes.system import quoted
 from predbayes.text import printable
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ StudyOption = Annotated[
     Path, typer.Option("--study", envvar="PREDBAYES_STUDY", help="The study's folder.")
 ]
 DEFAULT_STUDY = Path("study")
+DEFAULT_SITE = Path("site.toml")
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -80,14 +82,6 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], **style: A
     Console(soft_wrap=True, highlight=False).print(table)
 
 
-def require_place(out: Path, data: Path) -> None:
-    """Refuse what cannot be written before any work is done."""
-    if not out.absolute().parent.is_dir():
-        raise DataError(f"there is no folder {out.absolute().parent}")
-    if out.is_dir() or (out.exists() and data.exists() and out.samefile(data)):
-        raise DataError(f"--out would overwrite {out}; give it another name")
-
-
 def new_passphrase() -> bytes:
     """Return a passphrase for a new key: the one of the environment, or one that is typed twice."""
     from predbayes_study.trust.passphrase import (
@@ -101,6 +95,11 @@ def new_passphrase() -> bytes:
         typed = typer.prompt("passphrase", hide_input=True, confirmation_prompt=True, err=True)
         found = encode_passphrase(typed)
     return require_long(found)
+
+
+def say_held_back(path: Path, option: str) -> None:
+    """Say how a file that waits for an approval is approved."""
+    say(f"held back until it is approved: predbayes site approve {quoted(path)} --by NAME{option}")
 
 
 def ask_passphrase(path: Path) -> str:

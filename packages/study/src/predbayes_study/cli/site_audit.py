@@ -10,8 +10,8 @@ import typer
 import predbayes_study
 from predbayes.errors import PlanError
 from predbayes.system import quoted
-from predbayes_study.cli.show import DataArgument, KitArgument, SiteOption, say
-from predbayes_study.cli.site_check import DEFAULT_SITE, site_log, site_option
+from predbayes_study.cli.show import DEFAULT_SITE, DataArgument, KitArgument, SiteOption, say
+from predbayes_study.cli.site_check import site_log, site_option
 from predbayes_study.cli.site_train import DeviceOption, LearnerOption, read_site
 
 if TYPE_CHECKING:

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 import predbayes_study
-from predbayes.errors import KeyFileError, StudyError
-from predbayes.system import quoted
+from predbayes.errors import StudyError
 from predbayes_study.cli.show import (
+    DEFAULT_SITE,
     DataArgument,
     KitArgument,
     PassphraseOption,
     SiteOption,
     new_passphrase,
     say,
+    say_held_back,
     stoppable,
 )
-from predbayes_study.cli.site_check import DEFAULT_SITE, site_log, site_option
+from predbayes_study.cli.site_check import site_log
 
 if TYPE_CHECKING:
-    from predbayes_study.plan.schema import Plan
     from predbayes_study.site.policy import Asked
-    from predbayes_study.site.training import Trained
     from predbayes_study.tables.sitefile import SiteFile
     from predbayes_study.trust.signing import SigningKey
 
@@ -174,62 +173,20 @@ def train_command(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Train once and write the upload; continue if it was stopped."""
-    from predbayes.progress import at, listening
-    from predbayes_study.plan.software import is_another_software, software_problem
-    from predbayes_study.site.release import Approvals
-    from predbayes_study.site.rows import SiteRows
-    from predbayes_study.site.training import Training
-    from predbayes_study.store.files import RUN_LOCK, locked
-    from predbayes_study.tables.mapping import read_site_table
+    from predbayes_study.site.site import Site
 
-    with stoppable(), site_log(site).during("train", long=True, table=data.name) as what:
-        loaded = predbayes_study.Kit.load(kit)
-        plan, own = loaded.plan, read_site(site)
-        what |= {"plan": loaded.digest, "site": own.name}
-        approvals = Approvals.of(own)
-        approvals.require_plan(loaded, site_option(site))
-        with listening([], bar=None):
-            rows = SiteRows.to_train(plan, own, read_site_table(plan, own, data))
-        name = plan.learner_or(learner)
-        training = Training(
-            loaded,
-            own.name,
-            read_key(own),
-            approvals,
-            out,
-            name,
-            device,
-            own.allow_networks,
-            own.table,
-        )
-        trained_on, held_out = map(len, rows.split_for(loaded, own.name))
-        say(
-            f"{own.name}: {len(rows.targets):,} rows, {trained_on:,} of them to train on, "
-            f"learner {training.learner}",
-            f"rules: {held_out:,} rows held out ({rows.rule(plan)}); learner "
-            f"{_chosen(plan, learner)}",
-        )
-        if is_another_software(plan):
-            say(f"warning: {software_problem(plan)}")
-        out.mkdir(parents=True, exist_ok=True)
-        # A Flower node may be at work in the same folder, and holds the same lock.
-        with locked(out, RUN_LOCK), at(own.name), listening([], bar=None):
-            trained = training.run(rows)
-        what |= trained.facts()
-    _say(trained, site)
-
-
-def _chosen(plan: Plan, given: str | None) -> str:
-    """Say who chooses the learner."""
-    from predbayes.learning.named import AUTO
-
-    if plan.learner_or(given) == AUTO:
-        return "chosen by cross-validation on the rows to train on"
-    if given:
-        return "as you chose"
-    if plan.learner.name == "any":
-        return "the plan's network, as you chose no other with --learner"
-    return "as the plan says"
+    own = Site(site)
+    with stoppable():
+        trained = own.train(kit, data, out, learner, device, say)
+    if trained.choice is not None:
+        say(f"learner: {trained.choice.sentence()}")
+    if trained.again:
+        say("this was trained before; nothing was trained again")
+    say(f"read and sign the egress page: {trained.egress}")
+    if trained.released:
+        say(f"hand over: {trained.path}")
+    else:
+        say_held_back(trained.path, own.option)
 
 
 def delete_command(
@@ -257,43 +214,15 @@ def delete_command(
 
 def read_site(path: Path) -> SiteFile:
     """Read site.toml; if there is none, say how to get one."""
-    from predbayes_study.tables.sitefile import SiteFile
+    from predbayes_study.site.site import Site
 
-    if not path.exists():
-        raise StudyError(
-            f"there is no {path}; to have one drafted: predbayes site check KIT DATA --suggest "
-            "--name NAME"
-        )
-    return SiteFile.load(path)
+    return Site(path).file
 
 
 def read_key(own: SiteFile) -> SigningKey:
     """Read the site's private key; if there is none, say how to make one."""
-    from predbayes_study.trust.signing import SigningKey
+    from predbayes_study.site.site import Site
 
-    if not own.key_path.exists():
-        raise KeyFileError(
-            f"there is no {own.key_path}, which signs; make it with predbayes site key "
-            f"{quoted(own.name)}, and send the new .pub to the coordinator"
-        )
-    return SigningKey.load(own.key_path)
-
-
-def held_back(path: Path, site: Path) -> str:
-    """Return the line about a file that waits for an approval."""
-    return (
-        f"held back until it is approved: predbayes site approve {quoted(path)} --by NAME"
-        f"{site_option(site)}"
-    )
-
-
-def _say(trained: Trained, site: Path) -> None:
-    if trained.choice is not None:
-        say(f"learner: {trained.choice.sentence()}")
-    if trained.again:
-        say("this was trained before; nothing was trained again")
-    say(f"read and sign the egress page: {trained.egress}")
-    if trained.released:
-        say(f"hand over: {trained.path}")
-    else:
-        say(held_back(trained.path, site))
+    site = Site()
+    site.file = own
+    return site.key

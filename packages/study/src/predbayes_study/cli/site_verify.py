@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from predbayes.errors import StudyError
-from predbayes_study.cli.show import SiteOption, say
-from predbayes_study.cli.site_check import DEFAULT_SITE, site_log
+from predbayes_study.cli.show import DEFAULT_SITE, SiteOption, say
+from predbayes_study.cli.site_check import site_log
 from predbayes_study.wording import counted
 
 if TYPE_CHECKING:

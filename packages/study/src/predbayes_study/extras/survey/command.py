@@ -14,16 +14,15 @@ from predbayes.system import quoted
 from predbayes.text import printable
 from predbayes_study.cli.demo import OutOption, run_here
 from predbayes_study.cli.plan import PlanFile, plan_file, relative_to_plan
-from predbayes_study.cli.show import DataArgument, SiteOption, require_place, say, show_findings
-from predbayes_study.cli.site_check import (
+from predbayes_study.cli.show import (
     DEFAULT_SITE,
-    NameOption,
-    SuggestOption,
-    draft_site,
-    site_log,
-    site_option,
+    DataArgument,
+    SiteOption,
+    say,
+    say_held_back,
+    show_findings,
 )
-from predbayes_study.cli.site_train import held_back, read_key, read_site
+from predbayes_study.cli.site_check import NameOption, SuggestOption, show_draft
 from predbayes_study.wording import counted
 
 if TYPE_CHECKING:
@@ -42,27 +41,30 @@ def survey_command(
 ) -> None:
     """Tell what your columns are like, in a file to approve."""
     from predbayes_study.extras.survey.leaving import write_survey
+    from predbayes_study.site.site import Site, require_place
 
-    with site_log(site).during("survey", table=data.name, suggest=suggest or None) as what:
-        read = predbayes_study.Plan.load(plan_file(plan))
-        what["plan"] = read.digest()
-        if suggest:
-            again = f"predbayes site survey {quoted(plan)} {quoted(data)}{site_option(site)}"
-            draft_site(read, data, site, name, f"{again} --out FILE")
-            return
+    own = Site(site)
+    read = predbayes_study.Plan.load(plan_file(plan))
+    if suggest:
+        again = f"predbayes site survey {quoted(plan)} {quoted(data)}{own.option}"
+        show_draft(own, read, data, name, f"{again} --out FILE")
+        return
+    with own.log.during("survey", table=data.name, plan=read.digest()) as what:
         if out is None:
             raise StudyError("say where the survey goes: --out FILE, such as NAME.survey")
         require_place(out, data)
-        own = read_site(site)
-        done = write_survey(read, own, read_key(own), data, out)
-        what |= {"site": own.name, "survey": done.survey.digest(), "released": done.released}
+        done = write_survey(read, own.file, own.key, data, out)
+        what |= {"site": own.file.name, "survey": done.survey.digest(), "released": done.released}
     told, moments = done.survey, done.survey.moments
     rows = f"at least {counted(told.rows, 'row')}"
     say(f"{told.site}: {rows}, {counted(len(told.columns), 'column')}")
     if read.survey is not None and read.survey.moments and moments is None:
         say("no sums of products: too few rows for so many, or the site's policy forbids them")
     say(f"read and sign the egress page: {done.page}")
-    say(f"hand over: {done.path}" if done.released else held_back(done.path, site))
+    if done.released:
+        say(f"hand over: {done.path}")
+    else:
+        say_held_back(done.path, own.option)
 
 
 def merge_command(
